@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -122,7 +123,7 @@ RESUMED = ("output", "concurrency", "batch", "on", *LIMIT_OPTIONS, "as_json", "s
 """The options that the command for resuming a run takes, among those of all runs."""
 
 
-async def _reread(store: Store, run: RunRecord, *_: object) -> AsyncGenerator[Any]:
+async def _reread(store: Store, run: RunRecord, _: object) -> AsyncGenerator[Any]:
     for record in read_records(store, run)():
         yield record
 
@@ -142,9 +143,9 @@ def _resume(run: str = "last", **values: Any) -> None:
             study, run_options.output or (), files_read(read_spec(study, read_stored(record)))
         )
         complete = record.status == "finished" and {*opened.count_records(record.id)} == {"scored"}
-        work = _reread if complete else driver.perform  # metrics may take long, too
+        follow = partial(_reread, opened, record) if complete else None  # metrics may take long
         raise typer.Exit(
-            execute(opened, record, settings, take_launch(run_options), run_options, work)
+            execute(opened, record, settings, take_launch(run_options), run_options, follow)
         )
 
 

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from textevolve.cli import options, say
 from textevolve.cli.drawing import show_report
-from textevolve.cli.remote import run_there
 from textevolve.cli.results import (
     check_outputs,
     reject_overwriting,
@@ -28,7 +28,7 @@ from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.mappings import pick
-from textevolve.remote.runs import remote_server
+from textevolve.remote.runs import MirrorStore, remote_server
 from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
@@ -249,7 +249,16 @@ def run_study(
     if run_options.annotate is not None:
         open_tracker(run_options.annotate, settings)  # refused before the run costs anything
     if (server := remote_server(settings)) is not None:
-        return run_there(server, study, spec, take_launch(run_options), run_options)
+        if run_options.dry_run:
+            raise InputError(
+                "--dry-run estimates the calls of this machine alone; add --server none"
+            )
+        launch = take_launch(run_options)
+        detail = sync.run(server.begin(study, spec, launch))
+        with MirrorStore(server.address) as mirror:
+            follow = partial(server.follow, detail, store=mirror)
+            run = mirror.take_run(detail)
+            return execute(mirror, run, settings, launch, run_options, follow)
     objects: dict[str, object] = {}
     launch = take_launch(run_options, source, objects)
     cases = driver.read_cases(study, spec, settings)

@@ -1,7 +1,7 @@
 """The execution of a run on the command line: its progress, its results as they come, output files,
 gates and the exit code.
 
-The caller passes the function that does the work, on this machine or on a server.
+The work is done on this machine, or on a server whose records are followed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
 from textevolve.cli.display import open_progress
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 REASONS_SHOWN = 5
 """The number of records without a score whose reasons are printed."""
-DoesRun: TypeAlias = Callable[[Store, RunRecord, Settings, driver.Launch], AsyncGenerator[Any]]
-"""A function that performs the missing part of a run, like `driver.perform`."""
 
 
 def execute(
@@ -46,11 +45,11 @@ def execute(
     settings: Settings,
     launch: driver.Launch,
     run_options: RunOptions,
-    work: DoesRun = driver.perform,
+    follow: Callable[[driver.Launch], AsyncGenerator[Any]] | None = None,
 ) -> int:
     """Perform the missing part of a run, show and write its results, and return the exit code. If a
     gate on the judges already fails, nothing is performed. An interrupted run shows and writes its
-    results so far."""
+    results so far. `follow`: yields the records of a run that another machine performs."""
     stored = read_stored(run)
     study = find_study(stored.kind)
     baseline = find_baseline(store, run, run_options.gates, settings)
@@ -66,10 +65,11 @@ def execute(
     if not quiet:
         say(_announce(run, stored))
     unscored, rows = Unscored(), dict[str, Row]()
+    perform = follow or partial(driver.perform, store, run, settings)
     try:
         with (
             open_progress(study, run, quiet=quiet) as progress,
-            closing(sync.iterate(work(store, run, settings, launch.heard_by(progress)))) as records,
+            closing(sync.iterate(perform(launch.heard_by(progress)))) as records,
         ):
             for record in records:
                 row = study.row(record)
