@@ -19,11 +19,9 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationError,
     ValidatorFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -125,6 +123,10 @@ class Component(_Frozen):
         return self.question or f"does it deserve a high score for {self.name} ({self.meaning})?"
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Agent(_Frozen):
     """A debater. `persona`: its description in prompts. `model`: the spec of its model; None: the
     run's model. `memory`: how it recalls memories in each turn, and from which collections;
@@ -135,8 +137,9 @@ class Agent(_Frozen):
     persona: str = ""
     model: str | None = None
     collections: tuple[str, ...] = ()
-    memory: RecallSettings | None = None
-    stored: str | None = Field(default=None, min_length=1)
+    # Left out of records without them, which stay the same as those of versions that had neither.
+    memory: RecallSettings | None = Field(default=None, exclude_if=_is_none)
+    stored: str | None = Field(default=None, min_length=1, exclude_if=_is_none)
 
     @model_validator(mode="before")
     @classmethod
@@ -164,13 +167,6 @@ class Agent(_Frozen):
                 " memory.collections"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out memories and stored agents if there are none, so that records stay the same as
-        in earlier versions, which had neither."""
-        data: dict[str, Any] = write(self)
-        return {n: v for n, v in data.items() if v is not None or n not in ("memory", "stored")}
 
     @property
     def recall_settings(self) -> RecallSettings | None:
