@@ -9,7 +9,6 @@ were learnt without it. Callers decide which signals are used.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from textevolve.bench.credit import label_credit
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
+from textevolve.llm.model import text_hash
 from textevolve.statistics.intervals import TIE, group_numbers
 from textevolve.statistics.regression import (
     fit_logistic,
@@ -160,7 +160,7 @@ class LabelledSignals:
         order of the items."""
         rows = [[i.id, i.input, list(i.candidates), list(i.human), i.group] for i in self.items]
         rows = sorted(json.dumps(row) for row in rows)
-        return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+        return text_hash("\n".join(rows))
 
 
 def gather_signals(

@@ -6,7 +6,6 @@ They use Jinja's syntax. A value that is filled in is never read as a template.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import jinja2
+from textevolve.llm.model import text_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,5 +63,5 @@ def load_template(package: str, name: str) -> Template:
     source = (resources.files(package) / "prompts" / f"{name}.md").read_text(encoding="utf-8")
     environment = _environment()
     variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
-    version = hashlib.sha256(source.encode()).hexdigest()[:12]
+    version = text_hash(source)[:12]
     return Template(name, version, variables, environment.from_string(source))

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
 from textevolve.llm.fence import draw_nonce, fenced, sanitize
-from textevolve.llm.model import Model, text_request
+from textevolve.llm.model import Model, text_hash, text_request
 from textevolve.llm.template import Template
 from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.record import (
@@ -199,7 +199,7 @@ def kept_chunk(record: MemoryRecord) -> StoredChunk:
 
 def digest(text: str) -> str:
     """Return a hash of a chunk's words that ignores the white space around them."""
-    return hashlib.sha256(text.strip().encode()).hexdigest()
+    return text_hash(text.strip())
 
 
 def align_chunks(

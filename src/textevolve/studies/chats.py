@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import hashlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -30,7 +29,7 @@ from textevolve.agents.session import FinishedTurn, SessionKeeper, SessionMessag
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Message, Request, text_hash
 from textevolve.llm.providers import CONTEXT, context_of
 from textevolve.memory.creation import create_memories
 from textevolve.memory.extraction import CreationSettings
@@ -424,7 +423,7 @@ class _UnkeptKeeper(SessionKeeper):
             return f"unkept {secrets.token_hex(16)}"
         transcript = [(entry.role, entry.text) for entry in request.history]
         seeded = json.dumps([request.options.agent, request.seed, transcript, request.text])
-        return f"unkept {hashlib.sha256(seeded.encode()).hexdigest()}"
+        return f"unkept {text_hash(seeded)}"
 
     async def append(self, session: str, message: SessionMessage) -> None:
         if message.role == "assistant" and self._learns:
@@ -441,5 +440,5 @@ class _UnkeptKeeper(SessionKeeper):
             DialogueTurn("assistant", turn.answer, now),
         ]
         transcript = [(entry.role, entry.content) for entry in [*before, last[0]]]
-        key = hashlib.sha256(json.dumps([turn.user, transcript]).encode()).hexdigest()
+        key = text_hash(json.dumps([turn.user, transcript]))
         return [*before, *last], ChangeSource(f"exchange {key}", "chat")

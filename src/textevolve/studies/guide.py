@@ -4,7 +4,6 @@ answers as the chain of thought in its prompt, and once without, so that both ca
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,7 @@ from textevolve.evaluation import Case, Failure, Result, Usage, check_case
 from textevolve.evaluators import describe_limit
 from textevolve.events import StepFinished
 from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Request, text_request
+from textevolve.llm.model import Request, text_hash, text_request
 from textevolve.llm.reasoning import describe_missing_text
 from textevolve.llm.template import load_template
 from textevolve.llm.usage_meter import UsageMeter
@@ -176,8 +175,7 @@ def ask(spec: GuideSpec) -> Asks:
     profile = read_profile(spec)
     prompts = dict(prompts_version())
     if spec.profile is not None or spec.agents is not None:  # the file may change
-        written = profile.model_dump_json().encode()
-        prompts["profile"] = hashlib.sha256(written).hexdigest()[:12]
+        prompts["profile"] = text_hash(profile.model_dump_json())[:12]
     debate_models = tuple(filter(None, profile.models(None)))
     collections = () if spec.recall is not None else profile.collections
     return Asks(

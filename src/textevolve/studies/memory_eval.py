@@ -8,7 +8,6 @@ the report. Feeding and judging run concurrently, in one stream over all users.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
@@ -24,7 +23,7 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
 from textevolve.llm.embeddings import embed
-from textevolve.llm.model import Model
+from textevolve.llm.model import Model, text_hash
 from textevolve.llm.refusals import one_line
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.creation import prompts_version as creation_prompts
@@ -410,7 +409,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
 
 async def _create(resources: Store, embedder: str, user: str, bench: Workbench) -> str:
     """Return the collection of a user, created if it does not exist."""
-    name = f"user-{hashlib.sha256(user.encode()).hexdigest()[:24]}"
+    name = f"user-{text_hash(user)[:24]}"
 
     def find() -> bool:
         resources.ensure_namespace(NAMESPACE)

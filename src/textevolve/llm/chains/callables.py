@@ -7,7 +7,6 @@ Arguments, results, errors and cancellation are passed through unchanged.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import re
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_type_hints
 
 from textevolve.errors import InputError, TextEvolveError
+from textevolve.llm.model import text_hash
 from textevolve.user_code import call_function, callable_name
 
 CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
@@ -175,7 +175,7 @@ def hash_source(value: Any) -> str:
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return text_hash(text)[:16]
 
 
 def _without_addresses(text: str) -> str:

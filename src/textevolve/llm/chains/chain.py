@@ -10,7 +10,6 @@ finished steps.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -46,7 +45,7 @@ from textevolve.llm.chains.steps import (
     describe_type,
     run_steps,
 )
-from textevolve.llm.model import Request, Response
+from textevolve.llm.model import Request, Response, text_hash
 from textevolve.spec import explain, suggest
 
 Values: TypeAlias = Mapping[str, Any]
@@ -262,7 +261,7 @@ class Chain:
     def version(self) -> str:
         """Return a hash of `describe`, which changes whenever the chain changes."""
         described = json.dumps(self.describe(), sort_keys=True)
-        return hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return text_hash(described)[:16]
 
     def text_of(self, outputs: Values) -> str:
         """Return the outputs as one text: a single output as its text, several outputs as JSON."""

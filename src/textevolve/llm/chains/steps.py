@@ -11,7 +11,6 @@ loops and concurrent work are functions of the user that call other chains.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +29,7 @@ from textevolve.llm.chains.chat_template import (
     value_text,
 )
 from textevolve.llm.chains.scope import StepScope, note_use
-from textevolve.llm.model import Model, Request
+from textevolve.llm.model import Model, Request, text_hash
 from textevolve.llm.structured import ask_structured
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
@@ -334,7 +333,7 @@ def describe_type(kind: Any) -> str:
         return "any"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         schema = json.dumps(kind.model_json_schema(), sort_keys=True)
-        return f"{kind.__name__} {hashlib.sha256(schema.encode()).hexdigest()[:12]}"
+        return f"{kind.__name__} {text_hash(schema)[:12]}"
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 

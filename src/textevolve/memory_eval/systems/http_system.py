@@ -8,7 +8,6 @@ examples/memory_server.py is a reference server.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -18,7 +17,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Usage
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited
-from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.model import Message, Request, Response, text_hash
 from textevolve.llm.providers import find_key, is_loopback, split_address
 from textevolve.llm.wrappers import Retrying
 from textevolve.memory_eval.dataset import DialogueTurn
@@ -112,7 +111,7 @@ class _Posting:
 
     async def __call__(self, request: Request, /) -> Response:
         path, body = (message.text for message in request.messages)
-        key = hashlib.sha256(f"{path}\n{body}".encode()).hexdigest()
+        key = text_hash(f"{path}\n{body}")
         headers = {"Idempotency-Key": key} if path == "/add" else None
         answer = await self._service.post(path, json.loads(body), headers)
         return Response(json.dumps(answer), "stop", Usage())

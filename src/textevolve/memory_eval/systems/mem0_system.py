@@ -8,7 +8,6 @@ home folder and reports its use to its makers; here it does neither.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib.util
 import json
 import logging
@@ -26,6 +25,7 @@ from textevolve.errors import (
     UnavailableError,
     describe_error,
 )
+from textevolve.llm.model import text_hash
 from textevolve.llm.providers import LOCAL, resolve
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dataset import DialogueTurn
@@ -136,7 +136,7 @@ class Mem0System(MemorySystem):
         text = json.dumps(self._config, sort_keys=True, default=str)
         for key in self._keys:  # another key is no other system
             text = text.replace(key, "")
-        self._hash = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self._hash = text_hash(text)[:12]
         self.name = f"mem0:{self._hash}"
         self._settings = settings
         self._workers: dict[str, Worker] = {}
@@ -247,4 +247,4 @@ class Mem0System(MemorySystem):
 def _short(user: str) -> str:
     """Return a hash of a user's id, since mem0 forbids white space in ids and folder names some
     characters."""
-    return hashlib.sha256(user.encode()).hexdigest()[:24]
+    return text_hash(user)[:24]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from textevolve.errors import InputError
+from textevolve.llm.model import text_hash
 from textevolve.reach import stored_name
 from textevolve.remote.wire import Base64File
 from textevolve.settings import StoreLocation, folder_beside
@@ -33,7 +34,7 @@ def files_folder(store: StoreLocation) -> Path:
     """Return the folder of clients' files for a store, on the machine of the server."""
     if isinstance(store, Path):
         return store.with_name(f"{store.name}.files")
-    return folder_beside(store) / f"{hashlib.sha256(str(store).encode()).hexdigest()[:16]}.files"
+    return folder_beside(store) / f"{text_hash(str(store))[:16]}.files"
 
 
 @dataclass(frozen=True)
