@@ -92,7 +92,7 @@ def draw_grid(
         number = cells.is_number(column)
         widest = max(row[n].cell_len for row in rows)
         room = widest if number else min(widest, LEAST_TEXT)
-        words = textwrap.wrap(wording.visible(column.name), max(room, 10))
+        words = textwrap.wrap(wording.visible(column.name), max(room, 12))
         room = max([room, *map(cell_len, words)])
         needed += room + GAP
         grid.add_column(
