@@ -8,9 +8,9 @@ a run is traced.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 R = TypeVar("R")
 LOOP = "eval_opt"
@@ -22,61 +22,34 @@ SpanKind: TypeAlias = Literal[
 """The kind of a traced operation."""
 
 
-class Span(Protocol):
-    """A traced operation, or the root of all traced operations."""
+class Span:
+    """A traced operation, or the root of all traced operations. This class is the span of runs that
+    are not traced, and records nothing; the one in `textevolve.tracing` does."""
 
     def open(
         self, kind: SpanKind, name: str, facts: Mapping[str, object], /
     ) -> AbstractContextManager[Span]:
         """Open a child span, which is the current span within the block."""
-        ...
+        return nullcontext(self)
 
     def follow(
         self, name: str, facts: Mapping[str, object], records: AsyncGenerator[R]
     ) -> AsyncGenerator[R]:
         """Yield the records of a run. The run works within a new child span, while the code that
         reads the records does not."""
-        ...
+        return records
 
     def note(self, **facts: object) -> None:
         """Set attributes. None is left out, and texts are set only if the trace records texts."""
-        ...
 
     def count(self, **numbers: int) -> None:
         """Add numbers to the counters of this span and of its ancestors in the run."""
-        ...
 
     def judge(self, name: str, outcome: object) -> None:
         """Add an event with the outcome of a judgement: an `EvaluationResult` or a `Failure`."""
-        ...
 
 
-class _NoSpan:
-    """A span without effect, for runs that are not traced."""
-
-    def __enter__(self) -> Span:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def open(
-        self, kind: SpanKind, name: str, facts: Mapping[str, object], /
-    ) -> AbstractContextManager[Span]:
-        return self
-
-    def follow(
-        self, name: str, facts: Mapping[str, object], records: AsyncGenerator[R]
-    ) -> AsyncGenerator[R]:
-        return records
-
-    def note(self, **facts: object) -> None: ...
-
-    def count(self, **numbers: int) -> None: ...
-
-    def judge(self, name: str, outcome: object) -> None: ...
-
-
-NO_SPAN = _NoSpan()
+NO_SPAN = Span()
 """The span of operations that are not traced."""
 current_span: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
 """The innermost open span of this context."""

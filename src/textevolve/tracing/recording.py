@@ -28,27 +28,24 @@ from textevolve.evaluation import ANSWERED_BY, EvaluationResult, Failure
 from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.targets import JOURNALED
-from textevolve.spans import LOOP, SpanKind, current_span
+from textevolve.spans import LOOP, Span, SpanKind, current_span
 
 R = TypeVar("R")
 PREFIX = "textevolve"
 # The environment variable that allows texts in spans.
 CONTENT_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 JOURNAL_HIT = f"{PREFIX}.journal.hit"
+CHAIN = ("CHAIN", "")
 KINDS: Mapping[SpanKind, tuple[str, str]] = {
     "run": ("CHAIN", "invoke_workflow"),
-    "case": ("CHAIN", ""),
-    "part": ("CHAIN", ""),
-    "loop": ("CHAIN", ""),
-    "step": ("CHAIN", ""),
-    "node": ("CHAIN", ""),
     "agent": ("AGENT", "invoke_agent"),
     "model": ("LLM", "chat"),
     "judge": ("EVALUATOR", ""),
     "recall": ("RETRIEVER", "search_memory"),
     "remember": ("CHAIN", "create_memory"),
 }
-"""For each kind of span: its kind in OpenInference, and its operation name in the conventions."""
+"""For each kind of span: its kind in OpenInference, and its operation name in the conventions; all
+others are `CHAIN`."""
 STANDARD = {
     "agent": ("gen_ai.agent.name",),
     "conversation": ("gen_ai.conversation.id", "session.id"),
@@ -71,7 +68,7 @@ def records_texts() -> bool:
 
 
 @dataclass
-class RecordedSpan:
+class RecordedSpan(Span):
     """A running span that sums up the usage below it, or the root, which has no span of its own.
 
     Attributes:
@@ -115,33 +112,30 @@ class RecordedSpan:
         """Start a span below this one, without making it the current span. The name of a step ends
         in its number in the loop. If a sibling has the same name, ` #2` (and so on) is appended,
         except directly below the root."""
-        shown, operation = KINDS[kind]
+        shown, operation = KINDS.get(kind, CHAIN)
         if kind == "model":
             name, about = name_model(name)
-            shown, operation = KINDS["agent"] if "agent" in about else (shown, operation)
             request = facts.get("request")
-            if isinstance(request, Request) and request.embeds:
-                shown, operation = "EMBEDDING", "embeddings"
             facts = {**about, **facts}
+            if "agent" in about:
+                shown, operation = KINDS["agent"]
+            elif isinstance(request, Request) and request.embeds:
+                shown, operation = "EMBEDDING", "embeddings"
         title = f"{operation} {name}" if kind in ("agent", "model") else name
         if kind == "step":
-            number = facts.get("iteration") or self.numbers[name] + 1
-            self.numbers[name] = int(str(number))
+            number = self.numbers[name] = int(str(facts.get("iteration") or self.numbers[name] + 1))
             title, facts = f"{name}.{number}", {**facts, "iteration": number}
         if self.above is not None:
             self.names[title] += 1
             title += f" #{self.names[title]}" if self.names[title] > 1 else ""
-        span = self.tracer.start_span(
-            title,
-            self.context,
-            trace.SpanKind.CLIENT if kind == "model" else trace.SpanKind.INTERNAL,
-            {"openinference.span.kind": shown},
-        )
+        span_kind = trace.SpanKind.CLIENT if kind == "model" else trace.SpanKind.INTERNAL
+        attributes = {"openinference.span.kind": shown}
+        span = self.tracer.start_span(title, self.context, span_kind, attributes)
         context = set_span_in_context(span, self.context)
+        shared = {name: facts[name] for name in SHARED if facts.get(name) is not None}
         here = RecordedSpan(self.tracer, self.texts, kind, span, self, context)
-        here.shared = {**self.shared, **{n: facts[n] for n in SHARED if facts.get(n) is not None}}
-        here.note(**{**here.shared, **facts})
-        here.note(**({"gen_ai.operation.name": operation} if operation else {}))
+        here.shared = {**self.shared, **shared}
+        here.note(**{**here.shared, **facts, "gen_ai.operation.name": operation or None})
         return here
 
     async def follow(
@@ -194,13 +188,13 @@ class RecordedSpan:
             elif isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
                 names = STANDARD.get(name, (name if "." in name else f"{prefix}.{name}",))
                 attributes |= dict.fromkeys(names, value)
-        self.span.set_attributes(attributes)
+        known = {name: value for name, value in attributes.items() if value is not None}
+        self.span.set_attributes(known)
 
     def count(self, **numbers: int) -> None:
-        here: RecordedSpan | None = self
-        while here is not None:
-            here.used.update(numbers)
-            here = None if here.kind == "run" else here.above
+        self.used.update(numbers)
+        if self.kind != "run" and self.above is not None:
+            self.above.count(**numbers)
 
     def judge(self, name: str, outcome: object) -> None:
         if self.above is not None and self.above.kind == "node":
@@ -242,8 +236,8 @@ class RecordedSpan:
         return {f"{name}.value": write_text(value), f"{name}.mime_type": mime}
 
     def _describe_request(self, request: Request) -> dict[str, Any]:
-        asked = {name: getattr(request, name) for name in ("temperature", "max_tokens", "seed")}
-        known = {f"gen_ai.request.{n}": value for n, value in asked.items() if value is not None}
+        names = ("temperature", "max_tokens", "seed")
+        known = {f"gen_ai.request.{name}": getattr(request, name) for name in names}
         said = [{"role": one.role, "content": one.text} for one in request.messages]
         known |= self._describe_text("input", {"messages": said})
         return known | self._describe_messages("input", request.messages)
@@ -266,7 +260,7 @@ class RecordedSpan:
                 f"{tokens}.completion": usage.completion_tokens,
                 f"{tokens}.total": usage.tokens,
                 f"{tokens}.prompt_details.cache_read": usage.cached_tokens,
-                **({} if usage.cost is None else {"llm.cost.total": usage.cost}),
+                "llm.cost.total": usage.cost,
             }
             self.count(calls=1, tokens_in=usage.prompt_tokens, tokens_out=usage.completion_tokens)
         answer = Message("assistant", (response.text,), (), response.tool_calls)
