@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -103,40 +103,18 @@ arguments."""
 def watch(monitor: Monitor, begin: Begin, function: F) -> F:
     """Wrap a function of any kind, so that each call becomes a node; `begin` reports it to the
     monitor."""
-    called = function if inspect.isroutine(function) else function.__call__
-    for is_kind, wrap in (
-        (inspect.isasyncgenfunction, _wrap_async_generator),
-        (inspect.isgeneratorfunction, _wrap_generator),
-        (inspect.iscoroutinefunction, _wrap_async),
-    ):
-        if is_kind(function) or is_kind(called):
-            return cast(F, wrap(monitor, begin, function))
-    return cast(F, _wrap_plain(monitor, begin, function))
 
-
-def _wrap_plain(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
-    @functools.wraps(function)
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         with LiveNode(monitor, begin(args, kwargs)) as live:
             live.output = function(*args, **kwargs)
         return live.output
 
-    return watched
-
-
-def _wrap_async(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
-    @functools.wraps(function)
-    async def watched(*args: Any, **kwargs: Any) -> Any:
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
         with LiveNode(monitor, begin(args, kwargs)) as live:
             live.output = await function(*args, **kwargs)
         return live.output
 
-    return watched
-
-
-def _wrap_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
-    @functools.wraps(function)
-    def watched(*args: Any, **kwargs: Any) -> Generator[Any]:
+    def generate(*args: Any, **kwargs: Any) -> Generator[Any]:
         with LiveNode(monitor, begin(args, kwargs)) as live:
             live.output = []
             with closing(function(*args, **kwargs)) as values:
@@ -144,12 +122,7 @@ def _wrap_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]
                     _keep(live.output, number, value, monitor.limits)
                     yield value
 
-    return watched
-
-
-def _wrap_async_generator(monitor: Monitor, begin: Begin, function: Callable[..., Any]) -> Any:
-    @functools.wraps(function)
-    async def watched(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+    async def generate_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
         with LiveNode(monitor, begin(args, kwargs)) as live:
             live.output, number = [], 0
             async with aclosing(function(*args, **kwargs)) as values:
@@ -158,7 +131,15 @@ def _wrap_async_generator(monitor: Monitor, begin: Begin, function: Callable[...
                     _keep(live.output, number, value, monitor.limits)
                     yield value
 
-    return watched
+    called = function if inspect.isroutine(function) else function.__call__
+    kinds: Sequence[tuple[Callable[[object], bool], Callable[..., Any]]] = (
+        (inspect.isasyncgenfunction, generate_async),
+        (inspect.isgeneratorfunction, generate),
+        (inspect.iscoroutinefunction, call_async),
+        (callable, call),
+    )
+    watched = next(each for is_kind, each in kinds if is_kind(function) or is_kind(called))
+    return cast(F, functools.wraps(function)(watched))
 
 
 def _keep(output: list[Any], number: int, value: Any, limits: SnapshotLimits) -> None:

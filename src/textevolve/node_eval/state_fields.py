@@ -3,7 +3,6 @@ is missing or was truncated cannot be judged, and raises an error."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from textevolve.errors import InputError
@@ -15,8 +14,6 @@ NO_OUTPUT = "no output was recorded"
 NO_INPUT = "no input was recorded"
 TEXT = "text"
 """The field that is read if no key is set."""
-
-_NOT_THERE: Any = object()
 
 
 class FieldError(InputError):
@@ -33,9 +30,10 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
     """
     if key is None and is_state(state) and isinstance(state.get(TEXT), str):
         key = TEXT
-    value = state if key is None else _find(state, key)
-    if value is _NOT_THERE:
-        raise FieldError(f"the {place} has no field '{key}'")
+    try:
+        value = state if key is None else _find(state, key)
+    except LookupError:
+        raise FieldError(f"the {place} has no field '{key}'") from None
     if loss := find_loss(value):
         what = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
         raise FieldError(f"{what} was not recorded in full: {loss}")
@@ -44,17 +42,21 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
 
 def _find(state: Any, key: str) -> Any:
     """Return the field with this key, otherwise the one to which the key leads as a path with
-    dots."""
+    dots.
+
+    Raises:
+        LookupError: there is no such field.
+    """
     if is_state(state) and key in state:
-        return cast("Mapping[str, Any]", state)[key]
+        return state[key]
     head, dot, rest = key.partition(".")
-    found: Any = _NOT_THERE
-    if is_state(state):
-        found = cast("Mapping[str, Any]", state).get(head, _NOT_THERE) if dot else _NOT_THERE
-    elif isinstance(state, (list, tuple)) and head.removeprefix("-").isdecimal():
-        items, place = cast("Sequence[Any]", state), int(head)
-        found = items[place] if -len(items) <= place < len(items) else _NOT_THERE
-    return _find(found, rest) if dot and found is not _NOT_THERE else found
+    if is_state(state) and dot:
+        inner = state[head]
+    elif issubclass(type(state), (list, tuple)) and head.removeprefix("-").isdecimal():
+        inner = state[int(head)]
+    else:
+        raise KeyError(key)
+    return _find(inner, rest) if dot else inner
 
 
 def read_text(state: Any, key: str | None, place: str) -> str:

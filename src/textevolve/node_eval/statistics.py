@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from textevolve.evaluation import EvaluationResult, Failure
@@ -56,7 +57,7 @@ class NodeStatistics:
     failed: int = 0
     skipped: int = 0
     without_output: int = 0
-    reasons: dict[str, int] = field(default_factory=dict[str, int])
+    reasons: Counter[str] = field(default_factory=Counter[str])
     by_evaluator: dict[str, EvaluatorStatistics] = field(
         default_factory=dict[str, EvaluatorStatistics]
     )
@@ -69,14 +70,16 @@ class NodeStatistics:
         self.nodes += 1
         self.errors += item.error is not None and not item.interrupted
         self.without_output += item.output_state is None
-        outcomes = item.evaluation_results.values()
-        failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-        has_failed = any(failure.kind == "failed" for failure in failures)
-        self.failed += has_failed
-        self.judged += len(failures) < len(outcomes) and not has_failed
-        self.skipped += 0 < len(failures) == len(outcomes) and not has_failed
+        outcomes = item.evaluation_results
+        failures = [each for each in outcomes.values() if isinstance(each, Failure)]
+        if any(failure.kind == "failed" for failure in failures):
+            self.failed += 1
+        elif len(failures) < len(outcomes):
+            self.judged += 1
+        elif failures:
+            self.skipped += 1
         for failure in failures:
             if failure.reason in self.reasons or len(self.reasons) < MOST_REASONS:
-                self.reasons[failure.reason] = self.reasons.get(failure.reason, 0) + 1
-        for name, outcome in item.evaluation_results.items():
+                self.reasons[failure.reason] += 1
+        for name, outcome in outcomes.items():
             self.by_evaluator.setdefault(name, EvaluatorStatistics()).add(outcome, item.node)

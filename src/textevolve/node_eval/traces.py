@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -74,7 +74,9 @@ def read_episodes(
             documents = read_documents(lines, source, found)
             yield from read_spans(documents, source, found, instructions or {})
         else:
-            yield from _read_own(lines, found, instructions or {})
+            # The lines of an episode must come one after another.
+            nodes = (node for where, line in lines if (node := _read_line(where, line, found)))
+            yield from gather_episodes(nodes, instructions)
     if not found.nodes:
         why = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
         raise InputError(f"no node can be used: {why}")
@@ -112,22 +114,6 @@ def _begins_spans(line: str) -> bool:
     return isinstance(record, dict) and is_export(cast("dict[str, object]", record))
 
 
-def _read_own(
-    lines: Iterable[tuple[str, str]], reading: Reading, instructions: EpisodeInstructions
-) -> Iterator[Episode]:
-    """Read the episodes of TextEvolve's own lines; the lines of an episode must come one after
-    another."""
-    nodes = (node for where, line in lines if (node := _read_line(where, line, reading)))
-    yield from gather_episodes(nodes, instructions)
-
-
-def gather_episodes(
-    lines: Iterable[NodeLine], instructions: EpisodeInstructions | None = None
-) -> Iterator[Episode]:
-    for _, group in itertools.groupby(lines, lambda line: line.episode):
-        yield gather_episode(list(group), instructions)
-
-
 def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
     try:
         if NOT_UTF8.search(line):
@@ -145,21 +131,22 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
         return None
 
 
-def gather_episode(
-    lines: Sequence[NodeLine], instructions: EpisodeInstructions | None = None
-) -> Episode:
-    """Combine lines into an episode, sorted by superstep. A node without a superstep gets a new
-    one, after that of the line before it."""
-    steps: dict[tuple[int, int], list[HistoryItem]] = {}
-    last = 0
-    for number, line in enumerate(lines, 1):
-        place = (last, number) if line.step is None else (line.step, 0)
-        last = place[0]
-        item = as_item(line)
-        item.instruction = (instructions or {}).get(line.node, line.instruction)
-        item.order = line.order or number
-        steps.setdefault(place, []).append(item)
-    return Episode(lines[0].episode, History([steps[place] for place in sorted(steps)]))
+def gather_episodes(
+    lines: Iterable[NodeLine], instructions: EpisodeInstructions | None = None
+) -> Iterator[Episode]:
+    """Combine lines into episodes, sorted by superstep. A node without a superstep gets a new one,
+    after that of the line before it."""
+    for episode, group in itertools.groupby(lines, lambda line: line.episode):
+        steps: dict[tuple[int, int], list[HistoryItem]] = {}
+        last = 0
+        for number, line in enumerate(group, 1):
+            place = (last, number) if line.step is None else (line.step, 0)
+            last = place[0]
+            item = as_item(line)
+            item.instruction = (instructions or {}).get(line.node, line.instruction)
+            item.order = line.order or number
+            steps.setdefault(place, []).append(item)
+        yield Episode(episode, History([steps[place] for place in sorted(steps)]))
 
 
 def write_history(history: History, path: str | Path, episode: str = "") -> None:

@@ -1,7 +1,7 @@
 """Scores for Phoenix and MLflow, and runs for MLflow, over their HTTP interfaces.
 
 Phoenix shows a score as an annotation of a span, MLflow as an assessment. What is sent again
-replaces what was sent before. `studies/annotations.py` makes annotations of records.
+replaces what was sent before.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ import base64
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
+from textevolve.debate.result import DebateResult
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, RejectedError
+from textevolve.evaluation import SPAN_IDS, EvaluationResult
+from textevolve.judges.judged import JudgedCase
 from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
 from textevolve.remote.connection import part
@@ -27,8 +31,8 @@ from textevolve.report import wording
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.annotations import Annotation, list_annotations
 from textevolve.studies.kinds import find_study
+from textevolve.studies.node_records import JudgedNode
 from textevolve.studies.reporting import make_data, write_output
 from textevolve.studies.stored import read_records, read_spec, read_stored
 
@@ -37,6 +41,8 @@ PHOENIX, MLFLOW = "phoenix", "mlflow"
 KEYS = {PHOENIX: "PHOENIX_API_KEY", MLFLOW: "MLFLOW_TRACKING_TOKEN"}
 PAIR = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 SOURCE = "textevolve"
+# The name of the evaluator of a run without another judge.
+DEBATE = "debate"
 # The name under which MLflow's runs and assessments have the id of our run.
 MARK = "textevolve.run"
 LABELS = ("failed", "passed")
@@ -57,6 +63,39 @@ PROBES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     PHOENIX: (SPANS, {"data": []}),
     MLFLOW: (f"{V2}/experiments/search", {"max_results": 1}),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One evaluator's result for a span. `span` and `trace`: the ids of the span and of its trace,
+    empty if they are unknown. `by_judge`: whether the evaluator is a judge; False for a check in
+    code."""
+
+    name: str
+    span: str
+    trace: str
+    result: EvaluationResult
+    by_judge: bool = True
+
+
+def list_annotations(records: Iterable[Any], judges: Sequence[str]) -> Iterator[Annotation]:
+    """Yield an annotation for each score of the records: of a node the score by each evaluator, of
+    a case only the highest score of its outputs. `judges`: the run's judges; empty for a run of
+    `evaluate` by a debate."""
+    for record in records:
+        if isinstance(record, JudgedNode):
+            item = record.item
+            ids = item.ids.get("span_id", ""), item.run_id or record.episode
+            for name, result in item.evaluation_results.items():
+                if isinstance(result, EvaluationResult):
+                    yield Annotation(name, *ids, result, name in judges)
+        elif isinstance(record, DebateResult | JudgedCase):
+            results = [each for each in record.result if isinstance(each, EvaluationResult)]
+            if results:
+                best = max(results, key=lambda result: result.score)
+                parameters = record.case.parameters
+                span, trace = (str(parameters.get(name) or "") for name in SPAN_IDS)
+                yield Annotation(judges[0] if judges else DEBATE, span, trace, best)
 
 
 def open_tracker(target: str, settings: Settings, *, scores: bool = True) -> JsonService:
