@@ -84,10 +84,7 @@ class ConsistencyEvaluator(NodeEvaluator):
         own = history.entries[-1][:-1]
         for step in (own, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
             for other in reversed(step):
-                if self.of_same == "node":
-                    same = other.node == item.node
-                else:
-                    same = other.instruction == item.instruction
+                same = getattr(other, self.of_same) == getattr(item, self.of_same)
                 if same and other.error is None:
                     yield other
 

@@ -212,7 +212,6 @@ class Monitor:
         step: Hashable | None = None,
         path: tuple[str, ...] = (),
         run: NodeRun | None = None,
-        timestamp: float | None = None,
     ) -> OpenNode:
         """Record that a node begins. Nodes of one run with the same `step` share a superstep; None:
         a superstep of its own. `run`: the run of the node, unless the code is inside `run()`. Like
@@ -221,23 +220,21 @@ class Monitor:
             run = self._find_run() or DEFAULT_RUN
         elif outer := entered.get().get(self._key):
             run = NodeRun(outer.id, outer.thread_id or run.thread_id)
-        return OpenNode(
-            name,
+        draft = HistoryItem(
+            time(),
             instruction,
             take_snapshot(input_state, self.limits),
-            _superstep.get() if step is None else step,
-            path,
-            run,
-            time() if timestamp is None else timestamp,
-            evaluating.get(),
-            perf_counter(),
+            node=name,
+            path=path,
+            run_id=run.id,
+            thread_id=run.thread_id,
         )
+        step = _superstep.get() if step is None else step
+        return OpenNode(draft, run, step, evaluating.get(), perf_counter())
 
     def end(self, node: OpenNode, output_state: Any, *, tokens: int | None = None) -> HistoryItem:
         """Record that a node ended well. Return its item; a node that has ended before stays as it
         is, also in `fail` and `interrupt`."""
-        if node.item is not None:
-            return node.item
         seconds = perf_counter() - node.began
         return self._close(node, seconds, take_snapshot(output_state, self.limits), tokens)
 
@@ -267,20 +264,9 @@ class Monitor:
     ) -> HistoryItem:
         if node.item is not None:
             return node.item
-        item = node.item = HistoryItem(
-            node.timestamp,
-            node.instruction,
-            node.input_state,
-            output,
-            node=node.name,
-            path=node.path,
-            run_id=node.run.id,
-            thread_id=node.run.thread_id,
-            seconds=seconds,
-            tokens=tokens,
-            error=error,
-            interrupted=interrupted,
-        )
+        item = node.item = node.draft
+        item.output_state, item.seconds, item.tokens = output, seconds, tokens
+        item.error, item.interrupted = error, interrupted
         if not node.ignored:
             node.job = self.record(item, node.step)
         return item

@@ -8,12 +8,11 @@ from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem, copy_item
-from textevolve.node_eval.instructions import Instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +60,15 @@ class EvaluationJob:
 
 @dataclass(slots=True, eq=False)
 class OpenNode:
-    """A node that has begun. `step`: nodes of a run with the same value share a superstep. `path`:
-    the graphs around it. `timestamp`: the Unix time of its start; `began`: the same on the
-    monotonic clock. `ignored`: whether it is not recorded, because an evaluator runs it, or because
-    its graph is only tracked. `item`: the recorded node, None until it ends. `job`: its evaluation,
-    None until it ends or if it is not evaluated."""
+    """A node that has begun. `draft`: the node so far. `step`: nodes of a run with the same value
+    share a superstep. `began`: its start on the monotonic clock. `ignored`: whether it is not
+    recorded, because an evaluator runs it, or because its graph is only tracked. `item`: the
+    recorded node, None until it ends. `job`: its evaluation, None until it ends or if it is not
+    evaluated."""
 
-    name: str
-    instruction: Instruction | None
-    input_state: Any
-    step: Hashable | None
-    path: tuple[str, ...]
+    draft: HistoryItem
     run: NodeRun
-    timestamp: float
+    step: Hashable | None
     ignored: bool
     began: float
     item: HistoryItem | None = None

@@ -101,7 +101,7 @@ class ArbiterOSAlpha:
                 state = self._read_input(signature, args, kwargs)
                 outer, rollout = self.monitor.find_outer(), self._rollout or self._last
                 run = NodeRun(rollout) if rollout else outer.run if outer else None
-                step, path = (outer.step, outer.path) if outer else (None, ())
+                step, path = (outer.step, outer.draft.path) if outer else (None, ())
                 return self.monitor.begin(name, kind, state, step=step, path=path, run=run)
 
             return watch(self.monitor, begin, function)
