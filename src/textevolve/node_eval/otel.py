@@ -2,8 +2,8 @@
 their types, and sort them into supersteps.
 
 Operations follow OpenTelemetry's conventions for generative AI, kinds of spans OpenInference.
-OpenTelemetry's packages are not imported; `otlp.py` decodes the spans, and `span_states.py` reads
-their attributes.
+OpenTelemetry's packages are not imported; `documents.py` decodes the spans, and `span_states.py`
+reads their attributes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from textevolve.errors import InputError
 from textevolve.mappings import pick
+from textevolve.node_eval.documents import Documents, read_traces
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.history import ID_NAMES, History, HistoryItem
 from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.otlp import Documents, read_traces
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
     Span,

@@ -16,8 +16,8 @@ from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 from textevolve.mappings import drop_empty
 from textevolve.node_eval import span_states
 from textevolve.node_eval.background import evaluating
+from textevolve.node_eval.documents import translate
 from textevolve.node_eval.evaluators import describe_error
-from textevolve.node_eval.exports import translate
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.node_eval.documents import VALUES, is_export, read_documents
 from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading, split_history
-from textevolve.node_eval.exports import VALUES, is_export
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.node_lines import (
     NodeLine,
@@ -31,7 +31,6 @@ from textevolve.node_eval.node_lines import (
     parse_node,
 )
 from textevolve.node_eval.otel import read_spans
-from textevolve.node_eval.otlp import read_documents
 from textevolve.rows import parse_row, read_lines, read_rows
 from textevolve.rows.content import open_text
 

@@ -1,0 +1,450 @@
+"""Read spans and logs from the documents of files: OTLP's JSON, as an exporter or a collector of
+OpenTelemetry writes it, and exports of Phoenix, MLflow and LangSmith.
+
+A file is one document, or has one on each line; OTLP's names are in the style of JSON or of the
+protocol's files. Some instrumentations write messages to logs, not to spans: a file may have both,
+in any order. The table `PARTS` lists the names that the tools use for the parts of a span. `MLFLOW`
+and `METADATA` translate a tool's names of attributes to those that `span_states.py` reads.
+`otel.py` converts the spans to nodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, cast
+
+from google.protobuf.json_format import ParseDict, ParseError
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from textevolve.errors import InputError
+from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.node_eval.episodes import Reading
+from textevolve.node_eval.span_messages import as_fields, unwrap_result
+from textevolve.node_eval.span_states import Event, Span
+
+Lines = Iterable[tuple[str, str]]
+"""The lines of a file, each with its place for error messages."""
+Documents = Iterable[tuple[str, object]]
+"""The JSON documents of a file, each with its place for error messages."""
+
+MESSAGE_LOGS = "gen_ai."
+"""The prefix of the names of logs that hold messages of models; other logs belong to the
+application."""
+
+SpanFields: TypeAlias = dict[str, Any]
+"""The fields of a span or of another record of an export."""
+
+PARTS: Mapping[str, Sequence[str]] = {
+    "trace_id": ("context.trace_id", "context.traceId", "trace_id", "traceId"),
+    "span_id": ("context.span_id", "context.spanId", "span_id", "spanId", "id"),
+    "parent_span_id": ("parent_id", "parent_span_id", "parent_run_id", "parentSpanId"),
+    "name": ("name",),
+    "start": ("start_time", "start_time_unix_nano", "start_time_ns", "startTimeUnixNano"),
+    "end": ("end_time", "end_time_unix_nano", "end_time_ns", "endTimeUnixNano"),
+    "code": ("status_code", "status.code", "status.status_code", "status"),
+    "message": ("status_message", "status.message", "status.description", "error"),
+}
+"""The names that tools use for each part of a span; the first one with a value is read."""
+IDS = ("trace_id", "span_id", "parent_span_id")
+"""The parts of spans and logs that are ids. They are no base64, which protobuf would expect."""
+UNPARSED = {"links", *(name for part in IDS for name in PARTS[part])}
+
+EXPORT, SPAN, LOG = "export", "span", "log"
+FORMS = {"resourceSpans": SPAN, "resource_spans": SPAN, "resourceLogs": LOG, "resource_logs": LOG}
+"""The forms of records by the fields of OTLP's documents in which they are; others are `EXPORT`."""
+LISTS = (
+    *(*FORMS, "scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "logRecords", "log_records"),
+    *("data", "runs", "spans", "traces", "child_runs"),
+)
+"""The names of fields in which documents and records contain further records."""
+
+MLFLOW = {
+    "mlflow.spanType": "openinference.span.kind",
+    "mlflow.spanInputs": "input.value",
+    "mlflow.spanOutputs": "output.value",
+    "mlflow.chat.tools": "llm.tools",
+    "mlflow.chat.tokenUsage": "gen_ai.usage",
+    "mlflow.trace.session": "session.id",
+    "mlflow.trace.user": "user.id",
+}
+"""The names in the conventions by MLflow's names of attributes."""
+TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+"""LangSmith's names of the numbers of tokens."""
+METADATA = {
+    **dict.fromkeys(("thread_id", "conversation_id"), "gen_ai.conversation.id"),
+    "session_id": "session.id",
+    "user_id": "user.id",
+}
+"""OpenInference's names by the names of fields in LangSmith's metadata."""
+
+COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
+    "Phoenix": (
+        frozenset({"context", "span_kind", "context.span_id", "project_id", "cumulative"}),
+        "GET /v1/projects/NAME/spans, or Client().spans.get_spans(project_identifier=NAME)",
+    ),
+    "MLflow": (
+        frozenset({"info", "trace_id", "traceId", "execution_duration", "trace_metadata"}),
+        "mlflow.search_traces(), or mlflow.get_trace(ID).to_json()",
+    ),
+    "LangSmith": (
+        frozenset({"run_type", "dotted_order", "session_id", "inputs", "outputs"}),
+        "[run.model_dump(mode='json') for run in Client().list_runs(project_name=NAME)]",
+    ),
+    "Langfuse": (
+        frozenset({"observations", "parentObservationId", "sessionId", "completionStartTime"}),
+        "an OpenTelemetry exporter beside Langfuse's own, to a file of OTLP JSON",
+    ),
+}
+"""For each tool, the fields by which an export without spans is recognised, and the command that
+exports spans."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log record. `trace_id` and `span_id` are empty outside of a span; `time` is 0 if it is
+    unknown."""
+
+    trace_id: str
+    span_id: str
+    time: int
+    event: Event
+
+
+def _read_value(value: Any) -> Any:
+    """Return the value inside OTLP's wrapping; None if there is none."""
+    match value.WhichOneof("value"):
+        case None:
+            return None
+        case "array_value":
+            return [_read_value(part) for part in value.array_value.values]
+        case "kvlist_value":
+            return _read_pairs(value.kvlist_value.values)
+        case kind:
+            return getattr(value, kind)
+
+
+def _read_pairs(pairs: Any) -> dict[str, Any]:
+    return {pair.key: _read_value(pair.value) for pair in pairs}
+
+
+def _parse_message(raw: object, message: Any) -> list[str]:
+    """Parse the fields of a span or a log into its message, and return its ids."""
+    if not isinstance(raw, dict):
+        raise ParseError(f"must be a JSON object, but is of type {type(raw).__name__}")
+    fields = cast("SpanFields", raw)
+    parsed = {name: value for name, value in fields.items() if name not in UNPARSED}
+    ParseDict(parsed, message, ignore_unknown_fields=True)
+    return [str(find_part(fields, part) or "") for part in IDS]
+
+
+def _read_span(raw: object) -> Span:
+    span: Any = SpanMessage()
+    trace_id, span_id, parent = _parse_message(raw, span)
+    if not trace_id or not span_id:
+        raise ParseError("it has no traceId or no spanId")
+    start, end = span.start_time_unix_nano, span.end_time_unix_nano
+    if end < start:
+        raise ParseError("it ends before it starts")
+    events = tuple((event.name, _read_pairs(event.attributes)) for event in span.events)
+    failed = span.status.code == Status.STATUS_CODE_ERROR
+    status = span.status.message if failed else None
+    attributes = translate(_read_pairs(span.attributes))
+    return Span(trace_id, span_id, parent, span.name, start, end, attributes, events, status)
+
+
+def _read_log(raw: object) -> Log:
+    log: Any = LogRecord()
+    trace_id, span_id, _ = _parse_message(raw, log)
+    body = parse_text(_read_value(log.body), "{")
+    fields = _read_pairs(log.attributes)
+    if body is not None:
+        fields |= body if isinstance(body, dict) else {"content": body}
+    name = log.event_name or str(fields.get("event.name", ""))
+    return Log(trace_id, span_id, log.time_unix_nano or log.observed_time_unix_nano, (name, fields))
+
+
+def _read_exported(raw: object) -> Span:
+    """Read a span of an export; some have OTLP's own spans.
+
+    Raises:
+        InputError: it is no span; names the tool whose export it resembles, and the right command.
+    """
+    record = as_fields(raw)
+    if isinstance(record.get("attributes"), list):
+        return _read_span(record)
+    if "shared" not in record:
+        raise InputError(describe_unknown(record))
+    start, end = (_read_time(find_part(record, part)) for part in ("start", "end"))
+    code = str(find_part(record, "code") or "").upper()
+    failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
+    attributes = translate({**record["shared"], **_read_attributes(record)})
+    events = parse_text(record.get("events"), CONTAINERS)
+    listed = map(as_fields, cast("list[object]", events) if isinstance(events, list) else ())
+    return Span(
+        _read_id(find_part(record, "trace_id")),
+        _read_id(find_part(record, "span_id")),
+        _read_id(find_part(record, "parent_span_id")),
+        str(record.get("name") or ""),
+        start,
+        max(end, start),
+        dict(_flatten("", attributes)),
+        tuple(
+            (str(event.get("name") or ""), dict(_flatten("", as_fields(event.get("attributes")))))
+            for event in listed
+        ),
+        str(find_part(record, "message") or "") if failed else None,
+    )
+
+
+def is_export(record: Mapping[str, Any]) -> bool:
+    """Return whether the first line of a file belongs to an export, and not to TextEvolve's own
+    format."""
+    known = frozenset(LISTS).union(*(names for names, _ in COMMANDS.values()))
+    return bool(known & record.keys()) and not {"node", "instruction"} & record.keys()
+
+
+def describe_unknown(record: Mapping[str, Any]) -> str:
+    """Say which tool's export a record resembles, and that tool's command for a readable one."""
+    names = frozenset(record)
+    tool, (known, command) = max(COMMANDS.items(), key=lambda item: len(item[1][0] & names))
+    if not known & names:
+        tools = ", ".join(list(COMMANDS)[:-1])
+        return f"not an OTLP trace: it has no resourceSpans, and it is not an export of {tools}"
+    return f"resembles an export of {tool}, but has no spans; readable: {command}"
+
+
+def _read_id(value: Any) -> str:
+    """Return an id in hexadecimal digits; MLflow writes them as base64."""
+    text = str(value or "")
+    if text.endswith("=") or (len(text) in (11, 12, 22, 24) and not text.isalnum()):
+        with suppress(ValueError):
+            return base64.b64decode(text, validate=True).hex()
+    return text
+
+
+def _read_time(value: Any) -> int:
+    """Return nanoseconds since 1970; 0 for None. A number's unit is inferred from its size; a text
+    is a date."""
+    if isinstance(value, str) and not value.strip().isdecimal():
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1e6) * 1000
+    number = value if isinstance(value, float) else int(value or 0)
+    for _ in ("milliseconds", "microseconds", "nanoseconds"):
+        number *= 1000 if number < 1e17 else 1
+    return round(number)
+
+
+def _read_attributes(record: SpanFields) -> SpanFields:
+    attributes = {**as_fields(record.get("attributes"))}
+    for name, value in record.items():
+        if name.startswith("attributes.") and value not in (None, ""):
+            short = name.removeprefix("attributes.")
+            attributes[short] = value if short in VALUES else _read_number(value)
+    if kind := record.get("span_kind"):
+        attributes["openinference.span.kind"] = kind
+    return attributes | (_read_run(record) if "run_type" in record else {})
+
+
+def _read_number(value: Any) -> Any:
+    """Parse a value of a table, in which numbers may be texts. In columns with gaps whole numbers
+    have a decimal point."""
+    number = parse_text(value, (*CONTAINERS, *"-0123456789"))
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _read_run(record: SpanFields) -> SpanFields:
+    """Return the attributes of a LangSmith run under the names of the conventions."""
+    extra = as_fields(record.get("extra"))
+    metadata = as_fields(extra.get("metadata"))
+    return {
+        "openinference.span.kind": str(record["run_type"]),
+        "input.value": record.get("inputs"),
+        "output.value": unwrap_result(record.get("outputs")),
+        "llm.tools": as_fields(extra.get("invocation_params")).get("tools"),
+        "gen_ai.usage": {name: record.get(name) for name in TOKENS},
+        **{name: metadata[key] for key, name in METADATA.items() if key in metadata},
+    }
+
+
+def _flatten(prefix: str, value: SpanFields) -> Iterator[tuple[str, Any]]:
+    """Yield nested attributes under their flat names in spans; other objects become JSON."""
+    for key, inner in value.items():
+        name, place = f"{prefix}{key}", f"{prefix}{key}."
+        if place.startswith(NESTED) and name not in VALUES and isinstance(inner, dict | list):
+            pairs = as_fields(cast(object, inner)).items() or enumerate(cast("list[Any]", inner))
+            yield from _flatten(place, {str(part): each for part, each in pairs})
+        elif inner is not None:
+            plain = isinstance(inner, str | int | float | list)
+            yield name, inner if plain else json.dumps(inner, ensure_ascii=False, default=str)
+
+
+VALUES = ("input.value", "output.value")
+"""The attributes with a span's whole input and output, which are not flattened."""
+NESTED = (
+    *("llm.", "retrieval.", "reranker.", "embedding.", "openinference.", "gen_ai.usage."),
+    *("input.", "output.", "session.", "user.", "tool.", "agent."),
+)
+"""The groups of attributes that are flattened."""
+
+
+def translate(attributes: SpanFields) -> SpanFields:
+    """Replace MLflow's names of attributes, whose values are all JSON, by those of the conventions;
+    spans of other tools stay unchanged."""
+    if "mlflow.spanType" not in attributes:
+        return attributes
+    named = {
+        MLFLOW.get(name, name): parse_text(value)
+        for name, value in attributes.items()
+        if name in MLFLOW or not name.startswith("mlflow.")
+    }
+    return dict(_flatten("", named))
+
+
+def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tuple[str, object]]:
+    """List the records of a document that may be spans or logs, each with its form: those of lists,
+    of OTLP, of answers of an API, of data frames by rows or by columns, and of traces with their
+    own spans. `shared`: the facts that the trace around them states for all its spans."""
+    inner: list[tuple[str, object]] = []
+    record = _unfold(cast("SpanFields", document)) if isinstance(document, dict) else {}
+    columns: list[Any] = list(record.values())
+    if isinstance(document, list):
+        inner = [("", item) for item in cast("list[object]", document)]
+    elif columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
+        keys = [*columns[0]]
+        inner = [("", {name: record[name][key] for name in record}) for key in keys]
+    elif all(find_part(record, part) for part in ("trace_id", "span_id", "start")):
+        yield form, {**record, "shared": shared}
+        inner = [("", record.get("child_runs") or [])]
+    else:
+        info = as_fields(record.get("info")) or record
+        facts = as_fields(info.get("trace_metadata") or info.get("request_metadata"))
+        shared = {**shared, **facts}
+        for name in ("trace",) if as_fields(record.get("trace")) else LISTS:
+            part = parse_text(record.get(name), CONTAINERS)
+            inner += [(name, part)] if part and isinstance(part, list | dict) else []
+        if not inner and record.keys().isdisjoint(FORMS if form == EXPORT else LISTS):
+            yield form, record or document
+    for name, part in inner:
+        yield from list_records(part, FORMS.get(name, form), shared)
+
+
+def _unfold(record: SpanFields) -> SpanFields:
+    """Copy the parts of a span in its `context` or `status` to fields of the span."""
+    inner = {
+        f"{name}.{key}": value
+        for name in ("context", "status")
+        for key, value in as_fields(record.get(name)).items()
+    }
+    return {**record, **inner} if inner else record
+
+
+def find_part(record: SpanFields, part: str) -> Any:
+    """Return a part of a span or a log by the names of `PARTS`; None without it."""
+    names = (name for name in PARTS[part] if record.get(name) not in (None, ""))
+    return next((record[name] for name in names), None)
+
+
+def read_traces(
+    documents: Documents, source: str, reading: Reading
+) -> Iterator[tuple[str, dict[str, Span]]]:
+    """Read the spans of each trace by their ids, in the order in which the traces began; logs
+    become events of their spans. All spans are held in memory, since those of one trace may be
+    anywhere in the file.
+
+    Raises:
+        InputError: a file cannot be read, is empty, or is not JSON.
+    """
+    spans: dict[str, dict[str, Span]] = {}
+    messages: dict[tuple[str, str], list[Log]] = {}
+    for where, document in documents:
+        for place, record in _read_records(where, document, reading):
+            if isinstance(record, Span):
+                # An exporter that is not sure whether a batch arrived sends it again.
+                trace = spans.setdefault(record.trace_id, {})
+                if trace.setdefault(record.span_id, record) != record:
+                    reading.report(f"{place}: another span has the id {record.span_id} too")
+            elif record.event[0].startswith(MESSAGE_LOGS):
+                group = messages.setdefault((record.trace_id, record.span_id), [])
+                if not record.time or record not in group:
+                    group.append(record)
+    lost = 0
+    for (trace_id, span_id), group in messages.items():
+        if span := spans.get(trace_id, {}).get(span_id):
+            events = [log.event for log in sorted(group, key=lambda log: log.time)]
+            spans[trace_id][span_id] = replace(span, events=(*span.events, *events))
+        else:
+            lost += len(group)
+    yield from sorted(
+        spans.items(), key=lambda trace: min(span.start for span in trace[1].values())
+    )
+    if lost:
+        reading.report(f"{source}: {lost:,} logs of messages belong to none of its spans")
+
+
+def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tuple[str, object]]:
+    """Read each line as a document if the first line is a complete one, otherwise the whole file as
+    one document.
+
+    Raises:
+        InputError: it is empty, or not JSON.
+    """
+    rest = iter(lines)
+    where, first = next(rest, (source, ""))
+    if not first:
+        raise InputError(f"{source}: no spans and no logs: it is empty")
+    with suppress(InputError):
+        yield where, _parse_document(where, first)
+        for where, line in rest:
+            try:
+                yield where, _parse_document(where, line)
+            except InputError as error:
+                reading.report(str(error))
+        return
+    yield source, _parse_document(source, first + "".join(line for _, line in rest))
+
+
+def _parse_document(where: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not a trace: nested too deeply") from None
+
+
+READERS: Mapping[str, Callable[[object], Span | Log]] = {
+    EXPORT: _read_exported,
+    SPAN: _read_span,
+    LOG: _read_log,
+}
+"""The functions that read records, by their forms."""
+UNREADABLE = (
+    *(InputError, ParseError, ArithmeticError),
+    *(ValueError, TypeError, AttributeError, KeyError),
+)
+"""The errors of records that cannot be used."""
+
+
+def _read_records(
+    where: str, document: object, reading: Reading
+) -> Iterator[tuple[str, Span | Log]]:
+    """Read each span and each log of a document; report those that cannot be used."""
+    numbers: Counter[str] = Counter()
+    for form, record in list_records(document, EXPORT, {}):
+        noun = LOG if form == LOG else SPAN
+        numbers[noun] += 1
+        place = f"{where}: {noun} {numbers[noun]}"
+        try:
+            yield place, READERS[form](record)
+        except UNREADABLE as error:
+            reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
