@@ -15,7 +15,7 @@ import logging
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
@@ -254,31 +254,31 @@ class Background:
         return Failure("failed", f"no answer within {self.limit_of(evaluator):g} s")
 
     def _give_up_overdue(self) -> None:
-        """Record failures for evaluators that hang. It is called while code waits for results, and
-        when new nodes arrive."""
+        """Record failures for evaluators that hang: abandon their threads, and the event loop if an
+        evaluator blocks it; other threads take over their remaining evaluators. It is called while
+        code waits for results, and when new nodes arrive."""
+        overdue: list[tuple[EvaluationJob, NodeEvaluator]] = []
         with self.lock:
-            overdue = [*self._leave_behind(self._quick), *self._leave_behind(self._slow)]
+            for lane in (self._quick, self._slow):
+                for worker, task in list(lane.workers.items()):
+                    if task is None or not task.evaluators:
+                        continue
+                    evaluator = task.evaluators[0]
+                    grace = (
+                        0.0 if task.future is None else GRACE
+                    )  # an async one is cancelled before
+                    if monotonic() - task.started <= self.limit_of(evaluator) + grace:
+                        continue
+                    if task.future is not None:
+                        _shared_loop.cache_clear()
+                    del lane.workers[worker]
+                    if rest := task.evaluators[1:]:
+                        lane.queue.appendleft(EvaluatorTask(task.job, rest))
+                    lane.start()
+                    overdue.append((task.job, evaluator))
         for job, evaluator in overdue:
             self._hangs[evaluator.name] += 1
             self.settle(job, evaluator, self._no_answer(evaluator))
-
-    def _leave_behind(self, lane: Lane) -> Iterator[tuple[EvaluationJob, NodeEvaluator]]:
-        """Abandon the threads whose evaluator has exceeded its time, and the event loop if an
-        evaluator blocks it. Yield each such evaluator with its node; other threads take over their
-        remaining evaluators."""
-        for worker, task in list(lane.workers.items()):
-            if task is None or not task.evaluators:
-                continue
-            evaluator = task.evaluators[0]
-            grace = 0.0 if task.future is None else GRACE  # an async one is cancelled before
-            if monotonic() - task.started > self.limit_of(evaluator) + grace:
-                if task.future is not None:
-                    _shared_loop.cache_clear()
-                del lane.workers[worker]
-                if rest := task.evaluators[1:]:
-                    lane.queue.appendleft(EvaluatorTask(task.job, rest))
-                lane.start()
-                yield task.job, evaluator
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Return whether the condition `done` becomes true within `timeout` seconds; it is checked

@@ -17,6 +17,7 @@ from textevolve.node_eval.evaluators import (
     NodeEvaluator,
     NodeOutcome,
     Targets,
+    is_number,
 )
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.state_fields import (
@@ -93,13 +94,9 @@ def similarity(one: Any, other: Any) -> float:
     """Return how similar two plain values are, in [0, 1]; 1 if they are equal."""
     if one == other:
         return 1.0
-    if _is_number(one) and _is_number(other):
+    if is_number(one) and is_number(other):
         return max(0.0, 1 - abs(one - other) / max(abs(one), abs(other)))
     return _share_of_words(as_text(one), as_text(other))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and type(value) is not bool and math.isfinite(value)
 
 
 def _share_of_words(one: str, other: str) -> float:
@@ -118,7 +115,7 @@ class LatencyEvaluator(NodeEvaluator):
 
     def __init__(self, name: str, budget: float, *, target_instructions: Targets = None) -> None:
         super().__init__(name, target_instructions)
-        if not _is_number(budget) or budget <= 0:
+        if not is_number(budget) or not 0 < budget < math.inf:
             raise InputError(f"evaluator '{name}': the budget must be a number above 0")
         self.budget = budget
 

@@ -15,8 +15,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from google.protobuf.json_format import ParseDict, ParseError
@@ -25,7 +26,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
-from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.json_texts import CONTAINERS, parse_text, write_text
 from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.span_messages import as_fields, unwrap_result
 from textevolve.node_eval.span_states import Event, Span
@@ -46,7 +47,6 @@ PARTS: Mapping[str, Sequence[str]] = {
     "trace_id": ("context.trace_id", "context.traceId", "trace_id", "traceId"),
     "span_id": ("context.span_id", "context.spanId", "span_id", "spanId", "id"),
     "parent_span_id": ("parent_id", "parent_span_id", "parent_run_id", "parentSpanId"),
-    "name": ("name",),
     "start": ("start_time", "start_time_unix_nano", "start_time_ns", "startTimeUnixNano"),
     "end": ("end_time", "end_time_unix_nano", "end_time_ns", "endTimeUnixNano"),
     "code": ("status_code", "status.code", "status.status_code", "status"),
@@ -85,21 +85,21 @@ METADATA = {
 }
 """OpenInference's names by the names of fields in LangSmith's metadata."""
 
-COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
+COMMANDS: Mapping[str, tuple[Sequence[str], str]] = {
     "Phoenix": (
-        frozenset({"context", "span_kind", "context.span_id", "project_id", "cumulative"}),
+        ("context", "span_kind", "context.span_id", "project_id", "cumulative"),
         "GET /v1/projects/NAME/spans, or Client().spans.get_spans(project_identifier=NAME)",
     ),
     "MLflow": (
-        frozenset({"info", "trace_id", "traceId", "execution_duration", "trace_metadata"}),
+        ("info", "trace_id", "traceId", "execution_duration", "trace_metadata"),
         "mlflow.search_traces(), or mlflow.get_trace(ID).to_json()",
     ),
     "LangSmith": (
-        frozenset({"run_type", "dotted_order", "session_id", "inputs", "outputs"}),
+        ("run_type", "dotted_order", "session_id", "inputs", "outputs"),
         "[run.model_dump(mode='json') for run in Client().list_runs(project_name=NAME)]",
     ),
     "Langfuse": (
-        frozenset({"observations", "parentObservationId", "sessionId", "completionStartTime"}),
+        ("observations", "parentObservationId", "sessionId", "completionStartTime"),
         "an OpenTelemetry exporter beside Langfuse's own, to a file of OTLP JSON",
     ),
 }
@@ -107,15 +107,9 @@ COMMANDS: Mapping[str, tuple[frozenset[str], str]] = {
 exports spans."""
 
 
-@dataclass(frozen=True)
-class Log:
-    """A log record. `trace_id` and `span_id` are empty outside of a span; `time` is 0 if it is
-    unknown."""
-
-    trace_id: str
-    span_id: str
-    time: int
-    event: Event
+Log: TypeAlias = tuple[tuple[str, str], int, Event]
+"""A log record: the ids of its trace and its span, empty outside of a span, its time, 0 if it is
+unknown, and its name and attributes."""
 
 
 def _read_value(value: Any) -> Any:
@@ -168,7 +162,8 @@ def _read_log(raw: object) -> Log:
     if body is not None:
         fields |= body if isinstance(body, dict) else {"content": body}
     name = log.event_name or str(fields.get("event.name", ""))
-    return Log(trace_id, span_id, log.time_unix_nano or log.observed_time_unix_nano, (name, fields))
+    time: int = log.time_unix_nano or log.observed_time_unix_nano
+    return (trace_id, span_id), time, (name, fields)
 
 
 def _read_exported(raw: object) -> Span:
@@ -195,9 +190,9 @@ def _read_exported(raw: object) -> Span:
         str(record.get("name") or ""),
         start,
         max(end, start),
-        dict(_flatten("", attributes)),
+        _flatten(attributes),
         tuple(
-            (str(event.get("name") or ""), dict(_flatten("", as_fields(event.get("attributes")))))
+            (str(event.get("name") or ""), _flatten(as_fields(event.get("attributes"))))
             for event in listed
         ),
         str(find_part(record, "message") or "") if failed else None,
@@ -213,12 +208,15 @@ def is_export(record: Mapping[str, Any]) -> bool:
 
 def describe_unknown(record: Mapping[str, Any]) -> str:
     """Say which tool's export a record resembles, and that tool's command for a readable one."""
-    names = frozenset(record)
-    tool, (known, command) = max(COMMANDS.items(), key=lambda item: len(item[1][0] & names))
-    if not known & names:
+
+    def resemble(tool: str) -> int:
+        return len(record.keys() & COMMANDS[tool][0])
+
+    tool = max(COMMANDS, key=resemble)
+    if not resemble(tool):
         tools = ", ".join(list(COMMANDS)[:-1])
         return f"not an OTLP trace: it has no resourceSpans, and it is not an export of {tools}"
-    return f"resembles an export of {tool}, but has no spans; readable: {command}"
+    return f"resembles an export of {tool}, but has no spans; readable: {COMMANDS[tool][1]}"
 
 
 def _read_id(value: Any) -> str:
@@ -276,16 +274,17 @@ def _read_run(record: SpanFields) -> SpanFields:
     }
 
 
-def _flatten(prefix: str, value: SpanFields) -> Iterator[tuple[str, Any]]:
-    """Yield nested attributes under their flat names in spans; other objects become JSON."""
-    for key, inner in value.items():
+def _flatten(fields: SpanFields, prefix: str = "") -> SpanFields:
+    """Return nested attributes under their flat names in spans; other objects become JSON."""
+    flat: SpanFields = {}
+    for key, inner in fields.items():
         name, place = f"{prefix}{key}", f"{prefix}{key}."
         if place.startswith(NESTED) and name not in VALUES and isinstance(inner, dict | list):
             pairs = as_fields(cast(object, inner)).items() or enumerate(cast("list[Any]", inner))
-            yield from _flatten(place, {str(part): each for part, each in pairs})
+            flat |= _flatten({str(part): each for part, each in pairs}, place)
         elif inner is not None:
-            plain = isinstance(inner, str | int | float | list)
-            yield name, inner if plain else json.dumps(inner, ensure_ascii=False, default=str)
+            flat[name] = inner if isinstance(inner, int | float | list) else write_text(inner)
+    return flat
 
 
 VALUES = ("input.value", "output.value")
@@ -307,7 +306,7 @@ def translate(attributes: SpanFields) -> SpanFields:
         for name, value in attributes.items()
         if name in MLFLOW or not name.startswith("mlflow.")
     }
-    return dict(_flatten("", named))
+    return _flatten(named)
 
 
 def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tuple[str, object]]:
@@ -320,8 +319,7 @@ def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tu
     if isinstance(document, list):
         inner = [("", item) for item in cast("list[object]", document)]
     elif columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
-        keys = [*columns[0]]
-        inner = [("", {name: record[name][key] for name in record}) for key in keys]
+        inner = [("", {name: record[name][key] for name in record}) for key in columns[0]]
     elif all(find_part(record, part) for part in ("trace_id", "span_id", "start")):
         yield form, {**record, "shared": shared}
         inner = [("", record.get("child_runs") or [])]
@@ -362,10 +360,10 @@ def read_traces(
     anywhere in the file.
 
     Raises:
-        InputError: a file cannot be read, is empty, or is not JSON.
+        InputError: a file cannot be read, or is not JSON.
     """
     spans: dict[str, dict[str, Span]] = {}
-    messages: dict[tuple[str, str], list[Log]] = {}
+    messages: dict[tuple[str, str], list[tuple[int, Event]]] = {}
     for where, document in documents:
         for place, record in _read_records(where, document, reading):
             if isinstance(record, Span):
@@ -373,14 +371,15 @@ def read_traces(
                 trace = spans.setdefault(record.trace_id, {})
                 if trace.setdefault(record.span_id, record) != record:
                     reading.report(f"{place}: another span has the id {record.span_id} too")
-            elif record.event[0].startswith(MESSAGE_LOGS):
-                group = messages.setdefault((record.trace_id, record.span_id), [])
-                if not record.time or record not in group:
-                    group.append(record)
+                continue
+            place_ids, time, event = record
+            group = messages.setdefault(place_ids, [])
+            if event[0].startswith(MESSAGE_LOGS) and not (time and (time, event) in group):
+                group.append((time, event))
     lost = 0
     for (trace_id, span_id), group in messages.items():
         if span := spans.get(trace_id, {}).get(span_id):
-            events = [log.event for log in sorted(group, key=lambda log: log.time)]
+            events = (event for _, event in sorted(group, key=itemgetter(0)))
             spans[trace_id][span_id] = replace(span, events=(*span.events, *events))
         else:
             lost += len(group)
@@ -396,12 +395,10 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
     one document.
 
     Raises:
-        InputError: it is empty, or not JSON.
+        InputError: it is not JSON.
     """
     rest = iter(lines)
-    where, first = next(rest, (source, ""))
-    if not first:
-        raise InputError(f"{source}: no spans and no logs: it is empty")
+    where, first = next(rest)
     with suppress(InputError):
         yield where, _parse_document(where, first)
         for where, line in rest:

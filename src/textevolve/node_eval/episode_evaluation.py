@@ -131,11 +131,11 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Evalu
                 item.order = order
         nodes, record = list(place_nodes([episode])), NodeRunRecord()
         jobs: dict[int, EvaluationJob] = {}
-        for node in sorted(nodes, key=lambda node: node.item.order):
+        ended = sorted(nodes, key=lambda node: node.item.order)
+        for node in ended:
             jobs[node.place] = record.place(node.item, node.step)
-        last = max(nodes, key=lambda node: node.item.order)
         for node in nodes:
-            yield node, jobs[node.place], node is last
+            yield node, jobs[node.place], node is ended[-1]
 
 
 async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:

@@ -84,11 +84,15 @@ class History:
         """Return the history as a tree of supersteps, their nodes, and the nodes' results; several
         runs are separate trees."""
         runs = self.runs
-        number = sum(len(step) for step in self.entries)
-        header = f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"
-        lines = [f"{_count(len(runs), 'run')}, {header}" if len(runs) > 1 else header]
+        is_several = len(runs) > 1
+        number = sum(map(len, self.entries))
+        lines = [f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"]
+        lines[0] = f"{_count(len(runs), 'run')}, {lines[0]}" if is_several else lines[0]
         for run in runs.values():
-            lines += [_describe_run(run)] if len(runs) > 1 else []
+            if is_several:
+                item = run.entries[0][0]
+                thread = "" if item.thread_id is None else f"  thread {one_line(item.thread_id)}"
+                lines.append(f"run {one_line(item.run_id) or '(no id)'}{thread}")
             for place, step in enumerate(run.entries, 1):
                 lines.append(f"superstep {place}")
                 for item in step:
@@ -100,12 +104,6 @@ class History:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _describe_run(run: History) -> str:
-    item = next(run.items)
-    thread = f"  thread {one_line(item.thread_id)}" if item.thread_id is not None else ""
-    return f"run {one_line(item.run_id) or '(no id)'}{thread}"
 
 
 def _describe_node(item: HistoryItem) -> str:

@@ -232,12 +232,12 @@ class NodeJudge:
             {self.output_key: text},
             node=self.node,
         )
+        results: dict[str, EvaluationResult] = {}
         for evaluator in self.evaluators:
             outcome = await judge_node(History([[item]]), evaluator)
             if isinstance(outcome, Failure):
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
-            item.evaluation_results[evaluator.name] = outcome
-        results = cast("dict[str, EvaluationResult]", item.evaluation_results)
+            item.evaluation_results[evaluator.name] = results[evaluator.name] = outcome
         return EvaluationResult(
             sum(one.score for one in results.values()) / len(results),
             all(one.passed for one in results.values()),

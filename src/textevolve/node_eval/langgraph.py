@@ -192,10 +192,9 @@ class LangGraphHandler(BaseCallbackHandler):
             return
         if space in runs.spaces and f"graph:step:{step}" not in (tags or ()):
             return
-        path, instruction = (), self._instructions.get(name)
-        if BETWEEN in namespace:
-            path, names = self._read_path(space), (*_read_names(namespace), name)
-            instruction = self._instructions.get(BETWEEN.join(names), instruction)
+        path, names = self._read_path(space)
+        instruction = self._instructions.get(name)
+        instruction = self._instructions.get(BETWEEN.join((*names, name)), instruction)
         superstep = (parent_run_id and parent_run_id.int, step)
         node = self._monitor.begin(name, instruction, inputs, step=superstep, path=path, run=run)
         node.ignored = node.ignored or not self._records
@@ -243,19 +242,20 @@ class LangGraphHandler(BaseCallbackHandler):
             del runs.spaces[place.space]
         return place
 
-    def _read_path(self, space: _Space) -> tuple[str, ...]:
-        """Return the names of the nodes around this one from a namespace such as
-        `outer:id|1|inner:id`, each with its number if there are several. A bare number is the
+    def _read_path(self, space: _Space) -> tuple[tuple[str, ...], list[str]]:
+        """Return the nodes around this one from a namespace such as `outer:id|1|inner:id`: their
+        labels, each with its number if there are several, and their names. A bare number is the
         number of graphs that the node before it has already run."""
-        path, around = list[str](), ""
+        path, names, around = list[str](), list[str](), ""
         for part in space[1].split(BETWEEN)[:-1]:
             around = f"{around}{BETWEEN}{part}" if around else part
             if part.isdigit():
                 path[-1:] = [f"{path[-1] if path else ''}({int(part) + 1})"]
             else:
+                names.append(part.partition(":")[0])
                 place = self._runs.spaces.get((space[0], around))
-                path.append(place.label if place else part.partition(":")[0])
-        return tuple(path)
+                path.append(place.label if place else names[-1])
+        return tuple(path), names
 
     def on_tool_start(
         self,
@@ -306,12 +306,6 @@ class LangGraphHandler(BaseCallbackHandler):
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         self._runs.models.pop(run_id.int, None)
-
-
-def _read_names(namespace: str) -> tuple[str, ...]:
-    """Return the names of the nodes around a namespace's own node; a bare number is not a node."""
-    around = namespace.split(BETWEEN)[:-1]
-    return tuple(part.partition(":")[0] for part in around if not part.isdigit())
 
 
 def _read_number(metadata: Mapping[str, Any]) -> str:

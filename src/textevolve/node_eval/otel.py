@@ -75,15 +75,13 @@ def read_spans(
     Raises:
         InputError: they hold no spans, or none that is a step of an agent.
     """
-    whole = False
     for trace, spans in read_traces(documents, source, reading):
-        whole = True
         nodes = {id: span for id, span in spans.items() if is_node(span, instructions)}
         reading.nodes += len(nodes)
         reading.others += len(spans) - len(nodes)
         if nodes:
             yield Episode(trace, History(_build(spans, nodes, instructions)))
-    if whole and not reading.nodes:
+    if reading.others and not reading.nodes:
         raise InputError(
             f"{source}: none of its {reading.others} spans is a step of an agent: none has"
             " gen_ai.operation.name or openinference.span.kind; name spans with --instruction"

@@ -188,7 +188,8 @@ class _Snapshot:
         self.left -= len(pairs)
         copied: dict[Any, Any] = {}
         for key, value in pairs.items():
-            name = key if _kind(key) is str else self._copy_key(key)
+            name = key if _kind(key) is str else self.copy(key, self.limits.depth - 1)
+            name = name if _kind(name) in _ATOMS else str(name)
             if type(name) is str:
                 if _is_secret(name, self.limits.secrets):
                     copied[name] = MASK
@@ -200,11 +201,6 @@ class _Snapshot:
             copied["…"] = MARK.format(f"{length - len(pairs):,} more keys")
         return copied
 
-    def _copy_key(self, key: Any) -> Any:
-        """Return a key as a text or a number."""
-        copied = self.copy(key, self.limits.depth - 1)
-        return copied if _kind(copied) in _ATOMS else str(copied)
-
     def _copy_list(self, values: Any, depth: int) -> list[Any]:
         """Copy the first and the last items up to the limit, since the last ones often matter."""
         length, most = len(values), min(self.limits.items, self.left)
@@ -213,10 +209,10 @@ class _Snapshot:
         if length > most and hasattr(values, "__reversed__"):
             last = list(islice(reversed(values), most // 2))[::-1]
         self.left -= len(first) + len(last)
-        copied = [self.copy(value, depth + 1) for value in first]
-        if left_out := length - len(first) - len(last):
-            copied.append(MARK.format(f"{left_out:,} more items"))
-        return copied + [self.copy(value, depth + 1) for value in last]
+        copied = [self.copy(value, depth + 1) for value in (*first, *last)]
+        if left_out := length - len(copied):
+            copied.insert(len(first), MARK.format(f"{left_out:,} more items"))
+        return copied
 
 
 def _open(value: Any, kind: Any) -> tuple[Any, Any]:
@@ -253,10 +249,7 @@ def find_loss(value: Any) -> str | None:
     if isinstance(value, str):
         match = _MARKED.search(value)
         return match and match[0]
+    inner: Iterable[Any] = cast("Iterable[Any]", value) if isinstance(value, (list, tuple)) else ()
     if isinstance(value, dict):
-        inner: Iterable[Any] = cast("dict[Any, Any]", value).values()
-    elif isinstance(value, (list, tuple)):
-        inner = cast("Iterable[Any]", value)
-    else:
-        return None
+        inner = cast("dict[Any, Any]", value).values()
     return next((loss for part in inner if (loss := find_loss(part))), None)

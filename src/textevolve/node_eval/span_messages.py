@@ -87,7 +87,7 @@ def read_messages(value: object, role: str) -> list[SpanMessage]:
 
 def read_message(raw: object, role: str) -> SpanMessage:
     if not isinstance(raw, dict):
-        return SpanMessage(role, flatten(raw))
+        return SpanMessage(role, flatten(raw, []))
     fields = dict(cast(dict[str, Any], raw))
     for key in INNER:
         inner: Any = fields.get(key)
@@ -103,10 +103,9 @@ def read_message(raw: object, role: str) -> SpanMessage:
     if not parts and "name" in fields and fields.get("type") in CALLS:
         parts = [fields]
     calls: list[Mapping[str, Any]] = []
-    texts = [text for part in parts if (text := flatten(part, calls=calls))]
+    texts = [text for part in parts if (text := flatten(part, calls))]
     content = "\n".join(dict.fromkeys(texts))  # some write what was said as a text and as parts
-    named = fields.get("role") or ROLES.get(str(fields.get("type")))
-    name = named if isinstance(named, str) and named else role
+    name = str(fields.get("role") or ROLES.get(str(fields.get("type"))) or role)
     return SpanMessage(ROLES.get(name, name), content if parts else None, tuple(calls))
 
 
@@ -167,52 +166,43 @@ def _parse_parts(value: object) -> object:
     return value
 
 
-def flatten(value: object, depth: int = 0, calls: list[Mapping[str, Any]] | None = None) -> str:
+def flatten(value: object, calls: list[Mapping[str, Any]], depth: int = 0) -> str:
     """Return a message's content as text, whether it is a part, a list of parts, or other data. Its
     tool calls are added to `calls`."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str):
+        return value or ""
     if depth < MOST_LEVELS and isinstance(value, list):
-        pieces = (flatten(part, depth + 1, calls) for part in cast(list[object], value))
-        return "\n".join(piece for piece in pieces if piece)
-    if depth < MOST_LEVELS and isinstance(value, dict):
-        return _flatten_part(cast(dict[str, Any], value), depth, calls)
-    return write_json(value)
-
-
-def _flatten_part(part: dict[str, Any], depth: int, calls: list[Mapping[str, Any]] | None) -> str:
-    kind = part.get("type")
-    if isinstance(kind, str) and kind in MEDIA:
+        pieces = (flatten(part, calls, depth + 1) for part in cast(list[object], value))
+        return "\n".join(filter(None, pieces))
+    if depth >= MOST_LEVELS or not isinstance(value, dict):
+        return write_json(value)
+    part = cast(dict[str, Any], value)
+    kind = str(part.get("type"))
+    if kind in MEDIA:
         return _describe_media(part, kind)
     for key in WRAPPERS:
         if isinstance(part.get(key), dict):
             inner = {"type": key, **part[key]}
             if key in CALLS and "name" in inner:
                 inner.setdefault("id", part.get("id"))
-            return flatten(inner, depth + 1, calls)
+            return flatten(inner, calls, depth + 1)
     if "name" in part and (kind in CALLS or any(key in part for key in ARGUMENTS)):
         given = next((part[key] for key in ARGUMENTS if part.get(key) is not None), None)
-        if calls is not None:
-            calls.append({"id": part.get("id"), "name": part["name"], "arguments": given})
+        calls.append({"id": part.get("id"), "name": part["name"], "arguments": given})
         # Arguments that were not recorded are no empty ones.
         return f"{part['name']}({'…' if given is None else write_json(given)})"
     for key in ("content", "text"):
         if isinstance(part.get(key), str | list):
-            return flatten(part[key], depth + 1, calls)
-    for key in ("response", "result"):
-        if key in part:
-            inner: object = part[key]
-            is_list = isinstance(inner, list)
-            return flatten(cast(object, inner), depth + 1) if is_list else write_json(inner)
-    return write_json(part)
+            return flatten(part[key], calls, depth + 1)
+    result: object = next((part[key] for key in ("response", "result") if key in part), part)
+    # The calls in a result are not those of the message.
+    is_list = isinstance(result, list)
+    return flatten(cast(object, result), [], depth + 1) if is_list else write_json(result)
 
 
 def _describe_media(part: dict[str, Any], kind: str) -> str:
     """Return a mark such as `<image: https://...>` for media; embedded data is left out."""
-    given = part.get("modality")
-    called = given if isinstance(given, str) and given else MEDIA[kind]
+    called = part.get("modality") or MEDIA[kind]
     address: Any = part
     while isinstance(address, dict):
         inner = cast(dict[str, Any], address)

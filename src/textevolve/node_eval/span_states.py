@@ -203,7 +203,7 @@ def input_of(span: Span) -> State:
     key = "gen_ai.system_instructions"
     places = (span.attributes, *(event for _, event in span.events))
     instructions = next((place[key] for place in places if place.get(key)), None)
-    if system := flatten(parse_text(instructions, CONTAINERS)):
+    if system := flatten(parse_text(instructions, CONTAINERS), []):
         messages = [SpanMessage("system", system), *messages]
     text = "\n\n".join(f"{one.role}: {one.content or ''}" for one in messages)
     text = text if len(messages) > 1 else join_texts(messages)
@@ -342,7 +342,7 @@ def _as_state(value: object) -> dict[str, Any]:
         return {"text": fields["raw"], **fields} if fields.keys() >= CREWAI else fields
     if isinstance(parsed, str):
         return {"text": parsed}
-    return {"text": flatten(parsed), "value": parsed}
+    return {"text": flatten(parsed, []), "value": parsed}
 
 
 def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:

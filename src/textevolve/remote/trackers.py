@@ -145,29 +145,30 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
             if each.span and (each.trace or not is_mlflow):
                 place = f"tr-{each.trace.removeprefix('tr-')}" if is_mlflow else each.span
                 groups.setdefault(place, []).append(each)
-        places, refused = list(groups), dict[str, RejectedError]()
+        places = list(groups)
 
-        async def send(some: Sequence[str]) -> None:
-            """Send the scores of spans, or of a trace; halve what is refused."""
+        async def send(some: Sequence[str]) -> list[tuple[str, RejectedError]]:
+            """Send the scores of spans, or of a trace; halve what is refused, and return the ids of
+            those that are refused alone."""
             try:
                 await send_to(service, run.id, {place: groups[place] for place in some})
+                return []
             except RejectedError as error:
-                if len(some) == 1:
-                    refused[some[0]] = error
-                    return
-                await send(some[: len(some) // 2])
-                await send(some[len(some) // 2 :])
+                if (middle := len(some) // 2) == 0:
+                    return [(some[0], error)]
+            return [*await send(some[:middle]), *await send(some[middle:])]
 
         # Another service is found out here, so that a later 404 is about a span or a trace.
         await service.post(*PROBES[service.name])
-        batches = [places[start : start + size] for start in range(0, len(places), size)]
-        await gather_bounded([partial(send, batch) for batch in batches], IN_FLIGHT)
+        starts = range(0, len(places), size)
+        batches = [partial(send, places[start : start + size]) for start in starts]
+        refused = [pair for pairs in await gather_bounded(batches, IN_FLIGHT) for pair in pairs]
     if refused:
-        unknown = sorted(refused, key=places.index)
+        ids = ", ".join(place for place, _ in refused[:SHOWN])
         number = wording.count(len(places), "trace" if is_mlflow else "span")
         raise RejectedError(
-            f"{service.name} refuses the scores of {len(unknown):,} of {number}"
-            f" (first ids: {', '.join(unknown[:SHOWN])}): {refused[unknown[0]]}"
+            f"{service.name} refuses the scores of {len(refused):,} of {number} (first ids: {ids}):"
+            f" {refused[0][1]}"
         )
     sent = sum(map(len, groups.values()))
     line = f"{wording.count(sent, 'score')} sent to {service.name}"
@@ -252,21 +253,16 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
     about = {"run_name": run.name or run.id, "start_time": created}
     async with aclosing(open_tracker(target, settings, scores=False)) as service:
         query = {"filter": f"name = '{name}'"}
-        experiment = await _find(service, "experiments", query, {"name": name})
-        place = experiment["experiment_id"]
+        place = (await _find(service, "experiments", query, {"name": name}))["experiment_id"]
         query = {"experiment_ids": [place], "filter": f"tags.`{MARK}` = '{run.id}'"}
-        tags = [{"key": MARK, "value": run.id}]
-        current = await _find(
-            service, "runs", query, {"experiment_id": place, "tags": tags, **about}
-        )
+        fields = {"experiment_id": place, "tags": [{"key": MARK, "value": run.id}], **about}
+        current = await _find(service, "runs", query, fields)
         id, folder = current["info"]["run_id"], current["info"]["artifact_uri"].partition(":")[2]
-        batch = {
-            "run_id": id,
-            "metrics": metrics,
-            # They never change, and MLflow refuses others.
-            "params": [] if current["data"].get("params") else params,
-        }
-        await service.post(f"{V2}/runs/log-batch", batch)
+        # Parameters never change, and MLflow refuses others.
+        new = [] if current["data"].get("params") else params
+        await service.post(
+            f"{V2}/runs/log-batch", {"run_id": id, "metrics": metrics, "params": new}
+        )
         for file in ("report.html", "records.csv"):
             content = io.BytesIO()
             write_output(study, store, run, records, Path(file).suffix, content)

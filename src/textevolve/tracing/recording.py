@@ -8,7 +8,6 @@ and headers never are.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -283,7 +282,7 @@ class RecordedSpan(Span):
                 about = {"id": call.id, "name": call.name, "arguments": call.arguments}
                 parts.append({"type": "tool_call", **about})
             listed.append({"role": message.role, "parts": parts, **ending})
-        return {f"gen_ai.{side}.messages": json.dumps(listed, ensure_ascii=False)}
+        return {f"gen_ai.{side}.messages": write_text(listed)}
 
 
 def name_model(spec: str) -> tuple[str, dict[str, str]]:
