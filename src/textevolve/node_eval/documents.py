@@ -26,7 +26,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
-from textevolve.json_texts import CONTAINERS, parse_text, write_text
+from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text, write_text
 from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.span_messages import as_fields, unwrap_result
 from textevolve.node_eval.span_states import Event, Span
@@ -181,8 +181,7 @@ def _read_exported(raw: object) -> Span:
     code = str(find_part(record, "code") or "").upper()
     failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
     attributes = translate({**record["shared"], **_read_attributes(record)})
-    events = parse_text(record.get("events"), CONTAINERS)
-    listed = map(as_fields, cast("list[object]", events) if isinstance(events, list) else ())
+    listed = map(as_fields, as_array(parse_text(record.get("events"), CONTAINERS)))
     return Span(
         _read_id(find_part(record, "trace_id")),
         _read_id(find_part(record, "span_id")),
@@ -232,7 +231,10 @@ def _read_time(value: Any) -> int:
     """Return nanoseconds since 1970; 0 for None. A number's unit is inferred from its size; a text
     is a date."""
     if isinstance(value, str) and not value.strip().isdecimal():
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise InputError(f"'{value:.40}' is not a time as exports write it") from None
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1e6) * 1000
@@ -280,7 +282,8 @@ def _flatten(fields: SpanFields, prefix: str = "") -> SpanFields:
     for key, inner in fields.items():
         name, place = f"{prefix}{key}", f"{prefix}{key}."
         if place.startswith(NESTED) and name not in VALUES and isinstance(inner, dict | list):
-            pairs = as_fields(cast(object, inner)).items() or enumerate(cast("list[Any]", inner))
+            parts = cast(object, inner)
+            pairs = as_object(parts).items() or enumerate(as_array(parts))
             flat |= _flatten({str(part): each for part, each in pairs}, place)
         elif inner is not None:
             flat[name] = inner if isinstance(inner, int | float | list) else write_text(inner)
@@ -314,10 +317,10 @@ def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tu
     of OTLP, of answers of an API, of data frames by rows or by columns, and of traces with their
     own spans. `shared`: the facts that the trace around them states for all its spans."""
     inner: list[tuple[str, object]] = []
-    record = _unfold(cast("SpanFields", document)) if isinstance(document, dict) else {}
+    record = _unfold(as_object(document))
     columns: list[Any] = list(record.values())
     if isinstance(document, list):
-        inner = [("", item) for item in cast("list[object]", document)]
+        inner = [("", item) for item in as_array(cast(object, document))]
     elif columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
         inner = [("", {name: record[name][key] for name in record}) for key in columns[0]]
     elif all(find_part(record, part) for part in ("trace_id", "span_id", "start")):

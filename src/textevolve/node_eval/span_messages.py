@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text
 from textevolve.mappings import drop_none, first_of
 from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
@@ -71,31 +71,26 @@ class SpanMessage:
 def read_messages(value: object, role: str) -> list[SpanMessage]:
     """Read messages from JSON or a list, or from a request to a model or its answer in the form of
     an SDK; a plain text is one message. `role`: the role of messages that name none."""
-    parsed = parse_text(value, CONTAINERS)
-    if isinstance(parsed, dict):
-        fields = cast(dict[str, Any], parsed)
+    parsed: object = parse_text(value, CONTAINERS)
+    if fields := as_object(parsed):
         bodies = (fields[key] for key in BODIES if isinstance(fields.get(key), list | str))
         body = next(bodies, None)
         return [read_message(fields, role)] if body is None else read_messages(body, role)
-    if isinstance(parsed, list):
-        raws = cast(list[object], parsed)
-        if raws and isinstance(raws[0], list):
-            return read_messages(cast(object, raws[0]), role)
-        return [read_message(raw, role) for raw in raws]
+    if raws := as_array(parsed):
+        batch = as_array(raws[0])
+        return read_messages(batch, role) if batch else [read_message(raw, role) for raw in raws]
     return [SpanMessage(role, parsed)] if isinstance(parsed, str) and parsed else []
 
 
 def read_message(raw: object, role: str) -> SpanMessage:
     if not isinstance(raw, dict):
         return SpanMessage(role, flatten(raw, []))
-    fields = dict(cast(dict[str, Any], raw))
+    fields = {**as_object(cast(object, raw))}
     for key in INNER:
-        inner: Any = fields.get(key)
-        if isinstance(inner, dict):  # what stands beside it counts where it says nothing itself
-            known = drop_none(cast(dict[str, Any], inner))
-            fields = {**fields, **known}
-        elif isinstance(inner, list):
-            fields["content"] = cast(object, inner)
+        # What stands beside the inner fields counts where they say nothing themselves.
+        inner = fields.get(key)
+        fields |= drop_none(as_object(inner))
+        fields |= {"content": inner} if isinstance(inner, list) else {}
     if "function_call_name" in fields:
         arguments = fields.get("function_call_arguments_json")
         fields["tool_calls"] = [{"name": fields["function_call_name"], "arguments": arguments}]
@@ -111,8 +106,7 @@ def read_message(raw: object, role: str) -> SpanMessage:
 
 def as_fields(value: object) -> dict[str, Any]:
     """Return the fields of an object, or of its JSON text; empty for any other value."""
-    parsed = parse_text(value, CONTAINERS)
-    return cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
+    return as_object(parse_text(value, CONTAINERS))
 
 
 def unwrap_result(value: object) -> object:
@@ -138,7 +132,7 @@ def read_numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
         for part in path[:-1]:
             below: object = place.setdefault(part, {})
             # What has a value of its own has no parts.
-            place = cast(dict[str, Any], below) if isinstance(below, dict) else {}
+            place = as_object(below)
         place.setdefault(path[-1], value)
     return _as_lists(root) if root else []
 
@@ -148,22 +142,19 @@ def _is_number(text: str) -> bool:
 
 
 def _as_lists(tree: Any) -> Any:
-    if not isinstance(tree, dict):
+    if not (fields := as_object(tree)):
         return tree
-    made = {key: _as_lists(one) for key, one in cast(dict[str, Any], tree).items()}
-    if made and all(map(_is_number, made)):
+    made = {key: _as_lists(one) for key, one in fields.items()}
+    if all(map(_is_number, made)):
         return [made[key] for key in sorted(made, key=int)]
     return made
 
 
 def _parse_parts(value: object) -> object:
     """Parse a text that holds message parts as JSON; any other text stays unchanged."""
-    parsed = parse_text(value, CONTAINERS)
-    if isinstance(value, str) and isinstance(parsed, list) and parsed:
-        parts = cast(list[object], parsed)
-        if all(isinstance(one, dict) and PART_NAMES & one.keys() for one in parts):
-            return parts
-    return value
+    parts = as_array(parse_text(value, CONTAINERS)) if isinstance(value, str) else []
+    are_parts = [PART_NAMES & as_object(part).keys() for part in parts]
+    return parts if parts and all(are_parts) else value
 
 
 def flatten(value: object, calls: list[Mapping[str, Any]], depth: int = 0) -> str:
@@ -172,11 +163,11 @@ def flatten(value: object, calls: list[Mapping[str, Any]], depth: int = 0) -> st
     if value is None or isinstance(value, str):
         return value or ""
     if depth < MOST_LEVELS and isinstance(value, list):
-        pieces = (flatten(part, calls, depth + 1) for part in cast(list[object], value))
+        pieces = (flatten(part, calls, depth + 1) for part in as_array(cast(object, value)))
         return "\n".join(filter(None, pieces))
-    if depth >= MOST_LEVELS or not isinstance(value, dict):
+    part = as_object(value)
+    if depth >= MOST_LEVELS or not part:
         return write_json(value)
-    part = cast(dict[str, Any], value)
     kind = str(part.get("type"))
     if kind in MEDIA:
         return _describe_media(part, kind)
@@ -204,8 +195,7 @@ def _describe_media(part: dict[str, Any], kind: str) -> str:
     """Return a mark such as `<image: https://...>` for media; embedded data is left out."""
     called = part.get("modality") or MEDIA[kind]
     address: Any = part
-    while isinstance(address, dict):
-        inner = cast(dict[str, Any], address)
+    while inner := as_object(address):
         address = next((inner[key] for key in ADDRESSES if inner.get(key)), None)
     if not isinstance(address, str) or address.startswith("data:"):
         return f"<{called}>"

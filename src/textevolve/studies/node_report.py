@@ -147,11 +147,12 @@ def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
     their start."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
-        inner = [root for root in roots if _ran_in(root[0].item, node.item)]
-        roots = [root for root in roots if not _ran_in(root[0].item, node.item)]
+        inner, others = list[tuple[JudgedNode, Branch]](), list[tuple[JudgedNode, Branch]]()
+        for root in roots:
+            (inner if _ran_in(root[0].item, node.item) else others).append(root)
         children = [replace(branch, label=step.item.node) for step, branch in _by_start(inner)]
         grown = _grow(node, states)
-        roots.append((node, replace(grown, children=[*grown.children, *children])))
+        roots = [*others, (node, replace(grown, children=[*grown.children, *children]))]
     return [branch for _, branch in _by_start(roots)]
 
 

@@ -27,6 +27,7 @@ from textevolve.evaluation import ANSWERED_BY, EvaluationResult, Failure
 from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.targets import JOURNALED
+from textevolve.mappings import drop_none, pick
 from textevolve.spans import LOOP, Span, SpanKind, current_span
 
 R = TypeVar("R")
@@ -131,7 +132,7 @@ class RecordedSpan(Span):
         attributes = {"openinference.span.kind": shown}
         span = self.tracer.start_span(title, self.context, span_kind, attributes)
         context = set_span_in_context(span, self.context)
-        shared = {name: facts[name] for name in SHARED if facts.get(name) is not None}
+        shared = drop_none(pick(facts, SHARED))
         here = RecordedSpan(self.tracer, self.texts, kind, span, self, context)
         here.shared = {**self.shared, **shared}
         here.note(**{**here.shared, **facts, "gen_ai.operation.name": operation or None})
@@ -187,8 +188,7 @@ class RecordedSpan(Span):
             elif isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
                 names = STANDARD.get(name, (name if "." in name else f"{prefix}.{name}",))
                 attributes |= dict.fromkeys(names, value)
-        known = {name: value for name, value in attributes.items() if value is not None}
-        self.span.set_attributes(known)
+        self.span.set_attributes(drop_none(attributes))
 
     def count(self, **numbers: int) -> None:
         self.used.update(numbers)
