@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import webbrowser
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
 from textevolve.evaluators import judge_models
-from textevolve.server.options import ServerOptions, find_client_key, is_here
+from textevolve.server.options import ServerOptions, ViewOptions, find_client_key, is_here
 from textevolve.settings import Settings, read_settings
 from textevolve.store import Store, open_store
 from textevolve.wiring import choose_model
@@ -95,12 +96,20 @@ def view(
     """
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
-    from textevolve.server.listening import show_pages
+    from textevolve.server.app import create_app
+    from textevolve.server.listening import bind, listen, url_of
 
     settings = read_settings(store=store)
     path = "/runs"
     if run is not None:
         with open_store(settings.store) as opened:
             path = f"/runs/{opened.get_run(run).id}"
-    notice = f"shows {settings.store}; Ctrl-C ends it"
-    show_pages(settings, path, port, lambda url: say(f"{url} {notice}"), browser=browser)
+    listener = bind("127.0.0.1", port)
+    address = url_of(listener) + path
+
+    def open_page(_serving: Serving) -> None:
+        say(f"{address} shows {settings.store}; Ctrl-C ends it")
+        if browser:
+            webbrowser.open(address)
+
+    listen(create_app(ViewOptions(port=port), settings, ready=open_page), listener)

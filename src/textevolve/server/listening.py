@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import webbrowser
-from collections.abc import Callable
 
 import uvicorn
 from fastapi import FastAPI
 
 from textevolve.errors import SettingsError
-from textevolve.server.app import create_app
-from textevolve.server.options import ViewOptions
-from textevolve.settings import Settings
 
 GOODBYE = 5
 """The seconds that requests in progress have to finish after a signal."""
@@ -86,23 +81,3 @@ async def _end_streams(server: uvicorn.Server, app: FastAPI) -> None:
     while not server.should_exit:  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(LOOK_SECONDS)
     app.state.server.runner.ending.set()
-
-
-def show_pages(
-    settings: Settings, path: str, port: int, announce: Callable[[str], None], *, browser: bool
-) -> None:
-    """Serve the pages on loopback and open the one at `path`; `announce` is called with its
-    address.
-
-    Raises:
-        SettingsError: the port is taken.
-    """
-    listener = bind("127.0.0.1", port)
-    address = f"{url_of(listener)}{path}"
-
-    def open_browser(_serving: object) -> None:
-        announce(address)
-        if browser:
-            webbrowser.open(address)
-
-    listen(create_app(ViewOptions(port=port), settings, None, open_browser), listener)
