@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from textevolve.errors import InputError
 from textevolve.rows import read_text
@@ -30,7 +30,7 @@ class _Part(BaseModel):
     """The base of the parts of the file. Errors in a part are reported with their place in the
     whole file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = Frozen.model_config
 
 
 class FittedSignal(_Part):

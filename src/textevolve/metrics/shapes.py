@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, read_parts
-from textevolve.user_code import is_async
+from textevolve.user_code import count_required, is_async
 
 LabelMetric: TypeAlias = Callable[..., Any]
 """A metric as a user may write it: any function of an output, its row's label (None without one)
@@ -182,7 +182,7 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
         return 2
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = [place.name for place in places]
-    needed = sum(place.default is place.empty for place in places)
+    needed = count_required(metric) or 0
     if len(names) > 1 and names[0] in GOLD and names[1] in PREDICTED:
         return -max(needed, 2)
     if any(place.kind is place.VAR_POSITIONAL for place in parameters):

@@ -63,9 +63,17 @@ async def aassert_text(
         UnjudgedError: there is no score, which never counts as 0.
         InputError: a text, the judge or the score cannot be used.
     """
-    texts = {"reference": reference, "context": context, "rubric": rubric}
-    demand = {"input": input, "output": output, "judge": judge, "model": model, **texts}
-    return (await _judge([{**demand, "min_score": min_score}]))[0]
+    demand = {
+        "input": input,
+        "output": output,
+        "judge": judge,
+        "min_score": min_score,
+        "rubric": rubric,
+        "reference": reference,
+        "context": context,
+        "model": model,
+    }
+    return (await _judge([demand]))[0]
 
 
 async def aassert_texts(
