@@ -32,7 +32,7 @@ from textevolve.server.pages.drawing import answer_error
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
 from textevolve.server.studies.runner import Runner, keep_running
-from textevolve.settings import Settings, store_location
+from textevolve.settings import Settings
 from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
 from textevolve.studies.chats import Chats
@@ -116,15 +116,13 @@ async def open_state(
     options: ServerOptions, settings: Settings, key: str | None
 ) -> AsyncGenerator[ServerState]:
     """Open everything that requests need, and close it in reverse order at the end."""
-    if options.store:
-        settings = settings.model_copy(update={"store": store_location(options.store)})
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
         resources = Store(settings.memory_location, graph_folder=settings.graph_folder)
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
         limits = await stack.enter_async_context(open_limits(resources))
-        relays = Relays(serving, await stack.enter_async_context(AsyncExitStack()))
+        relays = Relays(serving, stack)
         stack.push_async_callback(relays.aclose)
         chats = Chats(serving.bench)
         stack.push_async_callback(chats.aclose)
