@@ -70,11 +70,10 @@ def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, Key]:
     values: dict[str, Key] = {}
     for name, value in headers.items():
         form, _, variable = value.get_secret_value().partition(":")
-        values[name] = Key(value, SETTINGS)
-        if form == "env":
-            if not (text := os.environ.get(variable, "").strip()):
-                raise SettingsError(f"the header {name}: set {variable} in the environment")
-            values[name] = Key(SecretStr(text), variable)
+        key = Key(value, SETTINGS)
+        if form == "env" and (key := find_key(name, variable, ask_keyring=False)) is None:
+            raise SettingsError(f"the header {name}: set {variable} in the environment")
+        values[name] = key
     return values
 
 
@@ -282,13 +281,13 @@ def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
     in the file are reported when it is loaded."""
     try:
         located = locate(model, settings.weights_folder)
-        if located.weights is not None and located.weights.embeds:
-            return {"chats": False, "embeds": True}
-        if located.weights is not None:
-            decides, context = located.weights.decides, located.weights.context
-        else:
+        if (entry := located.weights) is None:
             header = read_header(located.path)
             decides, context = header.decides, header.trained_context
+        elif entry.embeds:
+            return {"chats": False, "embeds": True}
+        else:
+            decides, context = entry.decides, entry.context
     except SettingsError:
         return {}
     if decides:

@@ -99,7 +99,8 @@ def batch_price(endpoint: Endpoint) -> Price | None:
     if discount is None:
         return None
     parts = {name: (1.0 - discount) * part for name, part in price if part is not None}
-    return Price(**{name: parts[name] for name in parts if name != "cache_write"})
+    parts.pop("cache_write", None)
+    return Price(**parts)
 
 
 @dataclass(frozen=True, slots=True)
