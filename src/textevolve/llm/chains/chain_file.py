@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from textevolve.errors import InputError
 from textevolve.llm.chains.callables import is_runnable, take_callee
 from textevolve.llm.chains.chain import Chain
-from textevolve.llm.chains.steps import ChainStep, ask, call
+from textevolve.llm.chains.steps import SAMPLING, ChainStep, ask, call
 from textevolve.rows import read_text
 from textevolve.spec import Frozen, suggest
 from textevolve.texts.yaml_lines import dump_yaml, line_of, parse_yaml
@@ -149,9 +149,8 @@ class _AskSpec(Frozen):
         text = self.prompt if self.file is None else read_text(str(folder / self.file))
         messages: list[Any] = [("system", self.system)] if self.system else []
         messages += self.messages or [("user", text)]
-        option_names = ("model", "name", "attempts", "temperature", "max_tokens", "seed")
-        more: dict[str, Any] = {field: getattr(self, field) for field in option_names}
-        return ask(self.ask, messages, parse=self._read_form(), **more)
+        options = self.model_dump(include={"model", "name", "attempts", *SAMPLING})
+        return ask(self.ask, messages, parse=self._read_form(), **options)
 
     def _read_form(self) -> type[BaseModel] | None:
         if self.fields is None:
