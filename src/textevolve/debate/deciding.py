@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -85,10 +86,9 @@ def keep_words(text: str, most: int | None) -> str:
     beyond the first third. A text as long as the limit in characters also loses its last word,
     which the server may have cut."""
     words = text.split()
-    limit = None if most is None else CHARACTERS_A_WORD * most
-    if most is None or limit is None or (len(words) <= most and len(text) < limit):
+    if most is None or (len(words) <= most and len(text) < CHARACTERS_A_WORD * most):
         return text
-    shortened = " ".join(words[:most]) if len(words) > most else " ".join(words[:-1])
+    shortened = " ".join(words[: min(most, len(words) - 1)])
     end = max(shortened.rfind(mark) for mark in ".!?")
     return shortened[: end + 1] if end >= len(shortened) // 3 else f"{shortened} …"
 
@@ -189,7 +189,7 @@ def _expected_number(
     match = re.compile(key + _NUMBER).search(text, begin, end)
     if match is None:
         raise AnswerError(f"no number for {name} is found among the tokens")
-    start_token = max(i for i, start in enumerate(starts) if start <= match.start(1))
+    start_token = bisect_right(starts, match.start(1)) - 1
     numbers = _alternatives(tokens[start_token])
     if "1" in numbers and tokens[start_token].token.strip().strip('":') == "1":
         follows = tokens[start_token + 1] if start_token + 1 < len(tokens) else None
