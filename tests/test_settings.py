@@ -35,7 +35,7 @@ def test_later_sources_win(home, config, monkeypatch):
         "model": str(config),
         "profile": "textevolve.toml",
         "concurrency": "TEXTEVOLVE_CONCURRENCY",
-        "store": "given",
+        "store": "option",
     }
 
 

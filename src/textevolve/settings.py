@@ -361,7 +361,7 @@ def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
     for variable, name in ENVIRONMENT.items():
         if os.environ.get(variable):
             take({name: os.environ[variable]}, variable)
-    take(drop_none(overrides), "given")
+    take(drop_none(overrides), "option")
     return _validate(values, sources), sources
 
 
@@ -382,4 +382,4 @@ def override_settings(settings: Settings, overrides: Mapping[str, Any]) -> Setti
     Raises:
         SettingsError: a value is not allowed.
     """
-    return _validate({**dict(settings), **overrides}, dict.fromkeys(overrides, "given"))
+    return _validate({**dict(settings), **overrides}, dict.fromkeys(overrides, "option"))

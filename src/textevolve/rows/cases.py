@@ -33,6 +33,7 @@ from textevolve.rows.columns import (
     join_passages,
     list_names,
 )
+from textevolve.rows.content import name_of
 from textevolve.rows.images import folder_of, list_images, read_images
 from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 
@@ -324,7 +325,7 @@ def read_cases(
             columns.note_id(case.id)
             yield case
     if not number:
-        raise InputError(f"{path}: has no cases")
+        raise InputError(f"{name_of(path)}: has no cases")
     if not (columns.has_outputs or rules.answered):
         seen = list_names([*columns.taken, *columns.unread])
         raise InputError(
