@@ -98,22 +98,12 @@ async def follow(
     `work` is called with a function to which it passes each intermediate result, between any two of
     its awaits.
     """
-    updates: deque[T] = deque()
-    news = asyncio.Event()
-
-    def show(so_far: T) -> None:
-        updates.append(so_far)
-        news.set()
-
-    task = asyncio.ensure_future(work(show))
-    task.add_done_callback(lambda _: news.set())
+    updates: asyncio.Queue[Any] = asyncio.Queue()
+    task = asyncio.ensure_future(work(updates.put_nowait))
+    task.add_done_callback(updates.put_nowait)
     try:
-        while not task.done() or updates:
-            await news.wait()
-            while updates:
-                yield updates.popleft()
-            if not task.done():
-                news.clear()
+        while (update := await updates.get()) is not task:
+            yield update
         yield task.result()
     finally:
         await cancel([task])
