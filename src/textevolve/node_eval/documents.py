@@ -136,7 +136,7 @@ def _parse_message(raw: object, message: Any) -> list[str]:
     fields = cast("SpanFields", raw)
     parsed = {name: value for name, value in fields.items() if name not in UNPARSED}
     ParseDict(parsed, message, ignore_unknown_fields=True)
-    return [str(find_part(fields, part) or "") for part in IDS]
+    return [str(_find_part(fields, part) or "") for part in IDS]
 
 
 def _read_span(raw: object) -> Span:
@@ -176,16 +176,16 @@ def _read_exported(raw: object) -> Span:
     if isinstance(record.get("attributes"), list):
         return _read_span(record)
     if "shared" not in record:
-        raise InputError(describe_unknown(record))
-    start, end = (_read_time(find_part(record, part)) for part in ("start", "end"))
-    code = str(find_part(record, "code") or "").upper()
+        raise InputError(_describe_unknown(record))
+    start, end = (_read_time(_find_part(record, part)) for part in ("start", "end"))
+    code = str(_find_part(record, "code") or "").upper()
     failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
     attributes = translate({**record["shared"], **_read_attributes(record)})
     listed = map(as_fields, as_array(parse_text(record.get("events"), CONTAINERS)))
     return Span(
-        _read_id(find_part(record, "trace_id")),
-        _read_id(find_part(record, "span_id")),
-        _read_id(find_part(record, "parent_span_id")),
+        _read_id(_find_part(record, "trace_id")),
+        _read_id(_find_part(record, "span_id")),
+        _read_id(_find_part(record, "parent_span_id")),
         str(record.get("name") or ""),
         start,
         max(end, start),
@@ -194,7 +194,7 @@ def _read_exported(raw: object) -> Span:
             (str(event.get("name") or ""), _flatten(as_fields(event.get("attributes"))))
             for event in listed
         ),
-        str(find_part(record, "message") or "") if failed else None,
+        str(_find_part(record, "message") or "") if failed else None,
     )
 
 
@@ -205,7 +205,7 @@ def is_export(record: Mapping[str, Any]) -> bool:
     return bool(known & record.keys()) and not {"node", "instruction"} & record.keys()
 
 
-def describe_unknown(record: Mapping[str, Any]) -> str:
+def _describe_unknown(record: Mapping[str, Any]) -> str:
     """Say which tool's export a record resembles, and that tool's command for a readable one."""
 
     def resemble(tool: str) -> int:
@@ -312,7 +312,7 @@ def translate(attributes: SpanFields) -> SpanFields:
     return _flatten(named)
 
 
-def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tuple[str, object]]:
+def _list_records(document: object, form: str, shared: SpanFields) -> Iterator[tuple[str, object]]:
     """List the records of a document that may be spans or logs, each with its form: those of lists,
     of OTLP, of answers of an API, of data frames by rows or by columns, and of traces with their
     own spans. `shared`: the facts that the trace around them states for all its spans."""
@@ -323,7 +323,7 @@ def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tu
         inner = [("", item) for item in as_array(cast(object, document))]
     elif columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
         inner = [("", {name: record[name][key] for name in record}) for key in columns[0]]
-    elif all(find_part(record, part) for part in ("trace_id", "span_id", "start")):
+    elif all(_find_part(record, part) for part in ("trace_id", "span_id", "start")):
         yield form, {**record, "shared": shared}
         inner = [("", record.get("child_runs") or [])]
     else:
@@ -336,7 +336,7 @@ def list_records(document: object, form: str, shared: SpanFields) -> Iterator[tu
         if not inner and record.keys().isdisjoint(FORMS if form == EXPORT else LISTS):
             yield form, record or document
     for name, part in inner:
-        yield from list_records(part, FORMS.get(name, form), shared)
+        yield from _list_records(part, FORMS.get(name, form), shared)
 
 
 def _unfold(record: SpanFields) -> SpanFields:
@@ -349,7 +349,7 @@ def _unfold(record: SpanFields) -> SpanFields:
     return {**record, **inner} if inner else record
 
 
-def find_part(record: SpanFields, part: str) -> Any:
+def _find_part(record: SpanFields, part: str) -> Any:
     """Return a part of a span or a log by the names of `PARTS`; None without it."""
     names = (name for name in PARTS[part] if record.get(name) not in (None, ""))
     return next((record[name] for name in names), None)
@@ -440,7 +440,7 @@ def _read_records(
 ) -> Iterator[tuple[str, Span | Log]]:
     """Read each span and each log of a document; report those that cannot be used."""
     numbers: Counter[str] = Counter()
-    for form, record in list_records(document, EXPORT, {}):
+    for form, record in _list_records(document, EXPORT, {}):
         noun = LOG if form == LOG else SPAN
         numbers[noun] += 1
         place = f"{where}: {noun} {numbers[noun]}"
