@@ -23,6 +23,7 @@ from yarl import URL
 from textevolve.errors import (
     AccessError,
     AnswerError,
+    CapabilityError,
     ModelError,
     RejectedError,
     TooLongError,
@@ -31,11 +32,11 @@ from textevolve.errors import (
 from textevolve.evaluation import ANSWERED_BY
 from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
-from textevolve.llm.decision_wires import DecisionCalls
-from textevolve.llm.decisions import Wire
+from textevolve.llm.decision_wires import WIRES, DecisionAnswer, decision_body, read_answers
+from textevolve.llm.decisions import Wire, load_questions
 from textevolve.llm.limiting import note_headers
 from textevolve.llm.model import Request, Response
-from textevolve.llm.prices import ReportedUsage, find_price
+from textevolve.llm.prices import ReportedUsage, find_price, usage_of
 from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
 from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
 from textevolve.llm.refusals import (
@@ -44,12 +45,14 @@ from textevolve.llm.refusals import (
     Refusal,
     decides_only,
     error_object,
+    no_images,
     read_refusal,
     refused_field,
     status_of,
     without_logprobs,
 )
 from textevolve.llm.streaming import EventStream, telling
+from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import (
     CHATS,
     STREAMED,
@@ -139,25 +142,14 @@ class OpenAIClient:
         self._extra = dict(extra or {})
         self._text_url = URL(self.base_url + CHATS)
         self.chats = chats
-        self._decide = DecisionCalls(
-            self.name,
-            model,
-            self._http,
-            self.base_url,
-            self._post,
-            decisions,
-            decision_price or self._price,
-        )
+        self.decision_wire: Wire | None = decisions
+        self._decision_price = decision_price or self._price
         self._prompt_cache: PromptCache = prompt_cache
         self._warned: set[str] = set()
         self._refused: set[str] = set()
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
         self._forces: bool | None = None
-
-    @property
-    def decision_wire(self) -> Wire | None:
-        return self._decide.wire
 
     @property
     def http(self) -> Http:
@@ -192,13 +184,65 @@ class OpenAIClient:
         if request.embeds:
             return await self._embed(request)
         if request.questions is not None:
-            return self._note_usage(await self._decide(request))
+            return await self._decide(request)
         if not self.chats:
             raise decides_only(self.name, "it answers typed questions alone")
         if request.forced and (forced := await self._force(request, request.forced)) is not None:
             return forced
         completion, seconds = await self._chat(request)
         return self._response(completion, request, seconds)
+
+    async def _decide(self, request: Request) -> Response:
+        """Send the typed questions of a request to the decision endpoint; return the response with
+        the answers.
+
+        Raises:
+            CapabilityError: the endpoint has no decision protocol.
+            TooLongError: the state is longer than the model's context.
+        """
+        wire, state = self.decision_wire, request.messages[-1]
+        if wire is None:
+            raise CapabilityError(
+                f"{self.name}: not known as a decision model; use a decision model or a model"
+                " with log-probabilities, or set `decisions`, its protocol, in the settings of"
+                " its provider"
+            )
+        if state.images:
+            raise no_images(self.name, "decisions are about texts alone")
+        questions, started = load_questions(request.questions or "[]"), perf_counter()
+        body = encode(decision_body(wire, self.model, state.text, questions))
+        status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
+        refusal, answer = None, None
+        if status != 200:
+            refusal = read_refusal(raw)
+        else:
+            with suppress(ValidationError):
+                answer = DecisionAnswer.model_validate_json(raw)
+        if answer is not None and answer.error:
+            refusal = error_object(answer.error)
+            status = status_of(refusal, 502)
+        if refusal is not None:
+            failed = self._http.failure(status, refusal, headers)
+            if isinstance(failed, TooLongError):
+                raise TooLongError(
+                    f"{failed}; set `context`, the most tokens that the model takes, in the"
+                    " settings of its provider, and longer states are cut"
+                )
+            if status == 501:
+                raise CapabilityError(f"{failed}: the endpoint does not support {WIRES[wire]}")
+            raise failed
+        if answer is None or answer.answers is None:
+            raise UnavailableError(
+                f"{self.name}: status 200, but the body has no decisions:"
+                f" {self._http.describe_body(raw)}"
+            )
+        text, seconds = read_answers(answer.answers, questions), perf_counter() - started
+        usage = answer.usage
+        if usage is not None and usage.completion_tokens is None:  # decisions write no text
+            usage = usage.model_copy(update={"completion_tokens": 0})
+        estimate = count_tokens(state.text), 0
+        used = usage_of(usage, self._decision_price, estimate=estimate)
+        return self._note_usage(Response(text, "stop", used, seconds=seconds))
 
     async def _chat(
         self, request: Request, more: dict[str, Any] | None = None

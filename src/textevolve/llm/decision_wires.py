@@ -19,30 +19,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from string import ascii_uppercase, digits
-from time import perf_counter
 from typing import Annotated, Any, TypeAlias, TypeGuard, cast
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
-from yarl import URL
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
     AnswerError,
-    CapabilityError,
     InputError,
-    ModelError,
     SettingsError,
-    TooLongError,
-    UnavailableError,
 )
 from textevolve.evaluation import Usage
 from textevolve.llm.choice_logprobs import TOP_LOGPROBS, first_token, read_labels, softmax
-from textevolve.llm.connections import Http
 from textevolve.llm.decisions import (
     SUM_TOLERANCE,
     Question,
@@ -51,13 +43,10 @@ from textevolve.llm.decisions import (
     load_questions,
 )
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.prices import READABLE, KnownText, ReportedUsage, either, usage_of
+from textevolve.llm.prices import READABLE, KnownText, ReportedUsage, either
 from textevolve.llm.providers import Endpoint, resolve
-from textevolve.llm.refusals import error_object, no_images, read_refusal, status_of
 from textevolve.llm.template import Template, load_template
-from textevolve.llm.token_count import count_tokens
-from textevolve.llm.wire import encode
-from textevolve.settings import Price, Settings
+from textevolve.settings import Settings
 from textevolve.texts.splitting import excerpt
 
 CHARACTERS_PER_TOKEN = 3
@@ -68,7 +57,6 @@ ROUNDED = 0.005
 
 _Row: TypeAlias = tuple[float, ...]
 """The probabilities of one question, in the order of its options."""
-Post: TypeAlias = Callable[[URL, bytes], Awaitable[tuple[int, Mapping[str, str], bytes]]]
 
 
 class _UnansweredError(Exception):
@@ -242,78 +230,6 @@ def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
 def _is_probability(value: object) -> TypeGuard[float]:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0 <= cast("float", value) <= 1
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionCalls:
-    """A callable that sends the typed questions of one client to its endpoint's decision API."""
-
-    name: str
-    model: str
-    http: Http
-    base_url: str
-    post: Post
-    wire: Wire | None = None
-    price: Price | None = None
-
-    async def __call__(self, request: Request) -> Response:
-        """Send the questions of a request to the decision endpoint; return the response with the
-        answers.
-
-        Raises:
-            CapabilityError: the endpoint has no decision protocol.
-            TooLongError: the state is longer than the model's context.
-            ModelError: the call fails; the kinds of errors are those of `OpenAIClient`.
-        """
-        if self.wire is None:
-            raise CapabilityError(
-                f"{self.name}: not known as a decision model; use a decision model or a model"
-                " with log-probabilities, or set `decisions`, its protocol, in the settings of"
-                " its provider"
-            )
-        state = request.messages[-1]
-        if state.images:
-            raise no_images(self.name, "decisions are about texts alone")
-        questions, started = load_questions(request.questions or "[]"), perf_counter()
-        body = encode(decision_body(self.wire, self.model, state.text, questions))
-        status, headers, raw = await self.post(URL(f"{self.base_url}/{self.wire}"), body)
-        refusal, answer = None, None
-        if status != 200:
-            refusal = read_refusal(raw)
-        else:
-            with suppress(ValidationError):
-                answer = DecisionAnswer.model_validate_json(raw)
-        if answer is not None and answer.error:
-            refusal = error_object(answer.error)
-            status = status_of(refusal, 502)
-        if refusal is not None:
-            raise self._failure(self.wire, status, self.http.failure(status, refusal, headers))
-        if answer is None or answer.answers is None:
-            raise UnavailableError(
-                f"{self.name}: status 200, but the body has no decisions:"
-                f" {self.http.describe_body(raw)}"
-            )
-        text, seconds = read_answers(answer.answers, questions), perf_counter() - started
-        return Response(text, "stop", self._usage(answer, state.text), seconds=seconds)
-
-    def _failure(self, wire: Wire, status: int, failed: ModelError) -> ModelError:
-        """Return the error of a refusal, with what to do about a decision."""
-        if isinstance(failed, TooLongError):
-            return TooLongError(
-                f"{failed}; set `context`, the most tokens that the model takes, in the settings"
-                " of its provider, and longer states are cut"
-            )
-        if status == 501:
-            return CapabilityError(f"{failed}: the endpoint does not support {WIRES[wire]}")
-        return failed
-
-    def _usage(self, answer: DecisionAnswer, state: str) -> Usage:
-        """Return the usage of a decision. A missing count of output tokens means 0, since decisions
-        write no text."""
-        reported = answer.usage
-        if reported is not None and reported.completion_tokens is None:
-            reported = reported.model_copy(update={"completion_tokens": 0})
-        return usage_of(reported, self.price, estimate=(count_tokens(state), 0))
 
 
 MOST_OPTIONS = TOP_LOGPROBS
