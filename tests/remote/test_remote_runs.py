@@ -3,6 +3,7 @@ those of this machine."""
 
 import csv
 import json
+import re
 import signal
 import time
 
@@ -107,7 +108,7 @@ def test_what_is_a_programs_own_cannot_be_sent(url, model):
         evaluate("2 + 2?", ["4"], judge=own, model=model, server=url)
 
 
-def test_addresses_and_keys(cli, cases, monkeypatch):
+def test_addresses_and_keys(cli, cases, server, monkeypatch):
     for wrong in ("nowhere", "ftp://x", "http://me:secret@host"):
         found = cli("evaluate", cases, "--server", wrong)
         assert found.code != 0
@@ -118,6 +119,8 @@ def test_addresses_and_keys(cli, cases, monkeypatch):
     monkeypatch.delenv("TEXTEVOLVE_SERVER_KEY")
     found = cli("evaluate", cases, "--server", "http://127.0.0.1:1")
     assert (found.code, "cannot connect" in found.err) == (1, True)
+    found = cli("evaluate", cases, "--server", server.url)  # of models
+    assert re.search(r"error: http://127\.0\.0\.1:\d+: no such path", found.err)
 
 
 @pytest.mark.slow
