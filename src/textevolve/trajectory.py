@@ -166,7 +166,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
     name = call.get("name") or call.get("function")
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
-    arguments = next((call[key] for key in ARGUMENT_NAMES if call.get(key) is not None), None)
+    arguments = first_of(drop_none(call), ARGUMENT_NAMES)
     arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
         raise InputError(f"{where}: the arguments of a call of {name:.60} are nested too deeply")

@@ -178,7 +178,7 @@ def flatten(value: object, calls: list[Mapping[str, Any]], depth: int = 0) -> st
                 inner.setdefault("id", part.get("id"))
             return flatten(inner, calls, depth + 1)
     if "name" in part and (kind in CALLS or any(key in part for key in ARGUMENTS)):
-        given = next((part[key] for key in ARGUMENTS if part.get(key) is not None), None)
+        given = first_of(drop_none(part), ARGUMENTS)
         calls.append({"id": part.get("id"), "name": part["name"], "arguments": given})
         # Arguments that were not recorded are no empty ones.
         return f"{part['name']}({'…' if given is None else write_json(given)})"

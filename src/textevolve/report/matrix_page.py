@@ -120,7 +120,13 @@ def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
             None if entry is None else _entry(entry, anchors(entry, n))
             for n, entry in enumerate(row.entries)
         ],
-        **_given(reference=_text(row.reference), facts=_texts(row.facts), details=anchors(row)),
+        **drop_empty(
+            {
+                "reference": _text(row.reference),
+                "facts": _texts(row.facts),
+                "details": anchors(row),
+            }
+        ),
     }
 
 
@@ -129,19 +135,17 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
         _text(name): None if score is None or score != score else round(score, 6)
         for name, score in entry.scores.items()
     }
-    details = _given(
-        output=_text(entry.output),
-        scores=scores,
-        reasons=_texts(entry.reasons),
-        failure=_text(entry.failure),
-        facts=_texts(entry.facts),
-        details=anchor,
+    details = drop_empty(
+        {
+            "output": _text(entry.output),
+            "scores": scores,
+            "reasons": _texts(entry.reasons),
+            "failure": _text(entry.failure),
+            "facts": _texts(entry.facts),
+            "details": anchor,
+        }
     )
     return details if entry.passed is None else {**details, "passed": entry.passed}
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return drop_empty(fields)
 
 
 def _texts(texts: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
+from textevolve.mappings import drop_none, pick
 from textevolve.rows import Renaming, read_rows
 from textevolve.rows.chats import (
     ASSISTANT,
@@ -292,10 +293,9 @@ class _RowSource:
         nested: object = self.row.get("parameters") or {}
         if not isinstance(nested, Mapping):
             raise InputError(f"{self.where}: 'parameters' must be a mapping")
-        names = [name for name in self.reading.parameters if name in self.row]
-        self.read |= dict.fromkeys(names, "parameter")
-        parameters = {name: self.row[name] for name in names if self.row[name] is not None}
-        return {**cast("Mapping[str, Any]", nested), **parameters}
+        parameters = pick(self.row, self.reading.parameters)
+        self.read |= dict.fromkeys(parameters, "parameter")
+        return {**cast("Mapping[str, Any]", nested), **drop_none(parameters)}
 
 
 def read_cases(
