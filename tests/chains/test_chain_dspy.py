@@ -80,6 +80,6 @@ def test_the_calls_of_a_module_are_ours(home, model, server):
 def test_what_is_no_text_is_refused(opened):
     lm = as_dspy_lm(**opened)
     assert lm("say so") == ["SAY SO"]
-    with pytest.raises(Exception, match="takes no 'stop'") as caught:
+    with pytest.raises(Exception, match="do not support the option 'stop'") as caught:
         lm("x", stop=["y"])
     assert isinstance(caught.value.__cause__, InputError)  # DSPy wraps what engines raise
