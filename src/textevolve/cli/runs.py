@@ -319,7 +319,7 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
         )
         for listed in rows
     ]
-    return Report("Runs", "", [Table("", [Column(name) for name in names], cells)])
+    return Report("Runs", "", [Table("", names, cells)])
 
 
 def _describe_result(listed: ListedRun) -> str:
@@ -330,7 +330,7 @@ def _describe_result(listed: ListedRun) -> str:
 def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report:
     """Return a report that lists the first `SHOWN` matching records, one per line, and the number
     of all."""
-    columns = (Column("record"), Column("score", "score", 3), Column("state"), Column("reason"))
+    columns = ("record", Column("score", "score", 3), "state", "reason")
     rows = [
         (
             Row(record.key, record.position, record.case, record.score).name,

@@ -53,6 +53,7 @@ class Table:
     """A table. The first column contains the labels of the rows.
 
     Attributes:
+        columns: The columns; a column of texts may be its name alone.
         rows: The cells of each row, in the order of the columns.
         best: The indices of the rows that get a star; `star`: the meaning of the star.
         note: A remark below the table.
@@ -62,13 +63,18 @@ class Table:
     """
 
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[Column | str]
     rows: Sequence[Sequence[Cell]]
     best: frozenset[int] = frozenset()
     note: str = ""
     links: Sequence[str] = ()
     star: str = "best"
     place: str = "#"
+
+    @property
+    def heads(self) -> list[Column]:
+        """Return the columns with their formats."""
+        return [Column(each) if isinstance(each, str) else each for each in self.columns]
 
     def remark(self, mark: str) -> str:
         """Return the note below the table, after the meaning of the mark of its best rows."""

@@ -122,15 +122,16 @@ def _draw(block: PlainBlock | blocks.Matrix) -> Iterator[str]:
 
 
 def _draw_table(table: blocks.Table) -> Iterator[str]:
-    if not table.rows or not table.columns:
+    heads = table.heads
+    if not table.rows or not heads:
         yield "No rows.\n"
     else:
         rows = [
-            [cells.cell_text(c, column) for c, column in zip(row, table.columns, strict=True)]
+            [cells.cell_text(c, column) for c, column in zip(row, heads, strict=True)]
             for row in table.rows
         ]
-        right = [cells.is_number(column) for column in table.columns]
-        names = [escape_cell(column.name) for column in table.columns]
+        right = [cells.is_number(column) for column in heads]
+        names = [escape_cell(column.name) for column in heads]
         lines = [_row(names), _row("---:" if flush else "---" for flush in right)]
         for n, row in enumerate(rows):
             label, *others = map(escape_cell, row)

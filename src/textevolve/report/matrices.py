@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from textevolve.report.blocks import Cell, Column, Diff, Entry, Matrix, MatrixRow, Section, Table
+from textevolve.report.blocks import Cell, Diff, Entry, Matrix, MatrixRow, Section, Table
 from textevolve.report.wording import DASH, count, number, shorten
 
 NAME_SHOWN, INPUT_SHOWN, OUTPUT_SHOWN = 30, 44, 160
@@ -51,7 +51,7 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     hidden = sum(1 for _ in rows)
     names = ["row", *(shorten(name, INPUT_SHOWN) for name in matrix.variants), "input"]
     note = f"{count(hidden, 'more row')} not shown here; a page in HTML has them." if hidden else ""
-    return Table(matrix.title, [Column(name) for name in names], table_rows, note=note)
+    return Table(matrix.title, names, table_rows, note=note)
 
 
 def draw_first(
@@ -61,8 +61,8 @@ def draw_first(
     (failures and lowest scores), with the first words of its texts; columns without any text are
     left out. `links` and `place`: the links to the rows, as in `Table`."""
     several = len(variants) > 1
-    columns = [Column("case"), *([Column("variant")] if several else [])]
-    columns += [Column("score"), Column("input"), Column("output"), Column("reason")]
+    columns = ["case", *(["variant"] if several else [])]
+    columns += ["score", "input", "output", "reason"]
     cells: list[Sequence[Cell]] = []
     lines: list[str] = []
     for row, link in zip(rows, links or [""] * len(rows), strict=True):

@@ -41,20 +41,19 @@ def draw_facts(facts: Iterable[tuple[str, str | Text]]) -> Grid:
 
 
 def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType]:
-    rows = table.rows[:ROWS_SHOWN]
-    if not rows or not table.columns:
+    rows, heads = table.rows[:ROWS_SHOWN], table.heads
+    if not rows or not heads:
         yield Text("No rows.", "dim")
     else:
         drawn = [
-            [_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
-            for row in rows
+            [_cell(cell, column) for cell, column in zip(row, heads, strict=True)] for row in rows
         ]
         for place, row in enumerate(drawn):
             if table.best:
                 row[0] = Text.assemble("* " if place in table.best else "  ", row[0])
             if place in table.best:
                 row[0].stylize("bold green")
-        yield draw_grid(table.columns, drawn, console)
+        yield draw_grid(heads, drawn, console)
     if len(table.rows) > len(rows):
         left = wording.count(len(table.rows) - len(rows), "more row")
         yield Text(f"{left} not shown here.", "dim")

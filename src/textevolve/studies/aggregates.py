@@ -202,7 +202,7 @@ def draw_aggregates(
     judged = any(figures.verdicts for figures in all_figures)
     passes = "passed" if least is None else f"passed (score ≥ {least:g})"
     columns = [
-        Column("variant" if several else ""),
+        "variant" if several else "",
         *([Column(passes, "percent", 1)] if judged else []),
         Column("mean score", "number", 3),
         *(Column(name, "count") for name in ("scored", *states)),

@@ -99,7 +99,7 @@ def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> 
 
 def _draw_accuracy(summary: AgreementSummary) -> Table:
     columns = (
-        Column("judge"),
+        "judge",
         Column("accuracy", "percent", 1),
         Column("kappa", "number"),
         Column("ties", "percent", 1),
@@ -128,7 +128,7 @@ def _draw_responses(summary: AgreementSummary) -> Table:
     agrees best with people."""
     percents = [Column(name, "percent", 1) for name in ("accuracy", "precision", "recall")]
     numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
-    columns = [Column("judge"), *percents, *numbers, Column("covered", "percent", 0)]
+    columns = ["judge", *percents, *numbers, Column("covered", "percent", 0)]
     rows: list[tuple[Cell, ...]] = []
     for judge in summary.judges:
         if (figures := judge.responses) is not None:
@@ -169,7 +169,7 @@ def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Itera
 
 def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
     columns = (
-        Column("judge"),
+        "judge",
         Column("samples", "count"),
         Column("calls", "number", 1),
         Column("tokens", "count", 0),
@@ -198,7 +198,7 @@ def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
 
 def _draw_comparisons(comparisons: Sequence[JudgeComparison]) -> Table:
     columns = (
-        Column("judges"),
+        "judges",
         Column("same choice", "percent", 1),
         Column("difference", "percent", 1),
         Column("p", "p_value"),

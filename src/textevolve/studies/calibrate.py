@@ -236,7 +236,7 @@ def _changes(result: CalibrationResult) -> list[Diff]:
 
 def _validation(result: CalibrationResult, gain: Gain) -> Table:
     columns = (
-        Column("by"),
+        "by",
         Column("rows", "count"),
         Column(f"template {result.leader}", "number", 3),
         Column("original", "number", 3),

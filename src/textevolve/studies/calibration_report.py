@@ -22,7 +22,7 @@ def draw_calibrations(
     if not calibrations:
         return
     columns = (
-        Column("judge"),
+        "judge",
         Column("Brier", "number", 3),
         Column("ECE", "number", 3),
         Column("by chance", "number", 3),
@@ -53,10 +53,10 @@ def draw_calibrations(
     curve = Table(
         "",
         (
-            Column("judge"),
+            "judge",
             Column("probability", "percent", 0),
             Column("came true", "percent", 0),
-            Column("items"),
+            "items",
         ),
         points,
     )

@@ -260,7 +260,7 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
 
 def _differences(comparison: Comparison) -> Table:
     columns = (
-        Column("variant"),
+        "variant",
         Column("difference", "number", 3),
         Column("rows", "count"),
         Column("p (Holm)", "p_value"),
@@ -285,7 +285,7 @@ def _differences(comparison: Comparison) -> Table:
 
 
 def _scorers(comparison: Comparison, names: list[str]) -> Table:
-    columns = [Column("variant")]
+    columns: list[Column | str] = ["variant"]
     rows: list[list[Cell]] = [
         [wording.shorten_models(summary.variant)] for summary in comparison.variants
     ]
@@ -306,8 +306,8 @@ def _turns(variants: Sequence[VariantSummary]) -> Iterator[Block]:
     """Yield tables of each variant's figures by turn, and of the reasons for which its
     conversations ended; none without conversations."""
     columns = (
-        Column("variant"),
-        Column("scorer"),
+        "variant",
+        "scorer",
         Column("turn", "count"),
         Column("answers", "count"),
         Column("mean score", "number", 3),
@@ -329,14 +329,14 @@ def _turns(variants: Sequence[VariantSummary]) -> Iterator[Block]:
         yield Table("By turn", columns, rows)
     ends = list(dict.fromkeys(end for summary in variants for end in summary.endings))
     if ends:
-        heads = (Column("variant"), *(Column(end, "count") for end in ends))
+        heads = ("variant", *(Column(end, "count") for end in ends))
         counts = [[v.variant, *(v.endings.get(end, 0) for end in ends)] for v in variants]
         yield Table("How conversations ended", heads, counts)
 
 
 def _spending(comparison: Comparison) -> Table:
     columns = (
-        Column("variant"),
+        "variant",
         Column("cut at the limit", "count"),
         Column("prompt tokens", "count"),
         Column("output tokens", "count"),

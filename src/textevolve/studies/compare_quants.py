@@ -113,7 +113,7 @@ def quant_figures(spec: CompareQuantsSpec, comparison: Comparison) -> dict[str, 
 
 def report(spec: CompareQuantsSpec, comparison: Comparison) -> Report:
     columns = (
-        Column("model"),
+        "model",
         Column("MB", "number", 0),
         Column("of the original", "percent", 0),
         Column("writes, tokens/s", "number", 1),

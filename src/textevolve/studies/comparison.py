@@ -98,7 +98,7 @@ def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Repo
     """Return the report of a comparison; `names` are those of the first and the second run."""
     first_name, second_name = names
     columns = (
-        Column(""),
+        "",
         Column("cases", "count"),
         Column(first_name, "number", 3),
         Column(second_name, "number", 3),
@@ -125,7 +125,7 @@ def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Repo
     most = sorted(differing, key=lambda row: -abs(row[3]))[:MOST_SHOWN]
     tables = [Table("Both runs", columns, rows, note=_note(comparison))]
     if most:
-        heads = (Column("case"), *(Column(n, "number", 3) for n in (*names, "difference")))
+        heads = ("case", *(Column(n, "number", 3) for n in (*names, "difference")))
         tables.append(Table("Cases that differ most", heads, most))
     sides = {
         f"{variant} in {second_name}" if variant else second_name: variant

@@ -319,12 +319,12 @@ def _blocks(creation: Creation) -> Iterator[Block]:
         ]
         hidden = sum(creation.actions.values()) - len(rows)
         note = f"{hidden:,} more: -o FILE.jsonl writes all of them." if hidden else ""
-        columns = [Column(n, "number", 1) if n == "importance" else Column(n) for n in names]
+        columns = [Column(n, "number", 1) if n == "importance" else n for n in names]
         yield Table("Decisions", columns, rows, note=note)
     if creation.failures:
         reasons = creation.failures.most_common(REASONS_SHOWN)
         rows = [(number, wording.shorten(reason, 300)) for reason, number in reasons]
-        columns = (Column("dialogues", "count"), Column("reason"))
+        columns = (Column("dialogues", "count"), "reason")
         note = "None of their memories were stored; the same command again reads them."
         yield Table("Why dialogues gave nothing", columns, rows, note=note)
     if creation.deciders["fallback"]:

@@ -42,7 +42,7 @@ from textevolve.events import StepStarted
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.record import MemoryRecord
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Branch, Column, Diff, Report, Table, Tree
+from textevolve.report.blocks import Block, Branch, Diff, Report, Table, Tree
 from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store, kinds
@@ -298,7 +298,7 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
             (change.action, change.text, change.reason)
             for change in evolved.refused[:REFUSED_SHOWN]
         ]
-        columns = (Column("change"), Column("text"), Column("why not"))
+        columns = ("change", "text", "why not")
         more = len(evolved.refused) - len(rows)
         note = f"{more} more not shown here." if more else ""
         blocks.append(Table("Changes that were not made", columns, rows, note=note))

@@ -81,7 +81,7 @@ def fit_facts(fit: Fit) -> dict[str, str]:
 
 def draw_fit(fit: Fit) -> Iterator[Block]:
     yield from (Note(warning, "warning") for warning in fit.warnings)
-    columns = (Column("signal"), Column("weight", "number"))
+    columns = ("signal", Column("weight", "number"))
     signals = [(signal.name, signal.weight) for signal in fit.signals]
     note = (
         "Weight: on the standardised signal, so that weights can be compared. All signals together"
@@ -101,7 +101,7 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
         "Brackets: 95 % intervals, drawn by question. The fit is cross-validated by question;"
         f" {alone}. The last {'two' if fit.are_single else 'three'} read nothing."
     )
-    columns = (Column("judge"), Column("agreement", "percent", 1))
+    columns = ("judge", Column("agreement", "percent", 1))
     yield Table("Agreement with people", columns, rows, note=note)
     event = "a text is good" if fit.are_single else "the first of two texts is the better one"
     yield from draw_calibrations(

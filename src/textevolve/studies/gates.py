@@ -15,7 +15,7 @@ from pydantic import model_validator
 
 from textevolve.errors import InputError
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Estimate, Table
+from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.spec import Frozen, option
 from textevolve.statistics.intervals import betting_interval
 from textevolve.studies.aggregates import Aggregates, aggregate
@@ -335,7 +335,7 @@ def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:
     if not outcomes:
         return []
     several = any(outcome.variant for outcome in outcomes)
-    columns = [Column("gate"), Column("variant"), Column("outcome"), Column("found")]
+    columns = ["gate", "variant", "outcome", "found"]
     rows = [
         (outcome.gate, outcome.variant, "holds" if outcome.holds else "fails", outcome.found)
         for outcome in outcomes

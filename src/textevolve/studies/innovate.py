@@ -214,7 +214,7 @@ def _draw(innovated: Innovated) -> Iterator[Block]:
 
 def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table:
     columns = (
-        Column("input"),
+        "input",
         Column("mean score", "score", 3),
         Column("outputs", "count"),
         Column("with a score", "count"),

@@ -48,7 +48,7 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.reconciliation import Ground
 from textevolve.memory.record import ChangeSource, Collection
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Branch, Column, Report, Table, Tree
+from textevolve.report.blocks import Block, Branch, Report, Table, Tree
 from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store
@@ -389,7 +389,7 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
     if integration.questions:
         blocks.append(Tree("Insights", [_branch(question) for question in integration.questions]))
     if integration.refused:
-        columns = (Column("refused"), Column("why"))
+        columns = ("refused", "why")
         rows = [(insight.text, insight.reason) for insight in integration.refused]
         blocks.append(Table("Refused insights", columns, rows))
     return Report(title, _describe_integration(integration, new), blocks, {"Memories": sums})

@@ -298,7 +298,10 @@ def winners_of(judged: Judged) -> tuple[int, ...]:
 
 
 def _draw_scores(
-    judged: Judged, columns: Sequence[Column], figures: Iterable[Sequence[Cell]], note: str = ""
+    judged: Judged,
+    columns: Sequence[Column | str],
+    figures: Iterable[Sequence[Cell]],
+    note: str = "",
 ) -> Table:
     """Return the table of a case's candidates. `figures`: the cells of each candidate."""
     texts = judged.case.candidates or ("",) * len(judged.result)
@@ -307,7 +310,7 @@ def _draw_scores(
         for j, (text, cells) in enumerate(zip(texts, figures, strict=False))
     ]
     best = frozenset(winners_of(judged) if len(rows) > 1 else ())
-    columns = (Column("candidate"), *columns)
+    columns = ("candidate", *columns)
     return Table("Scores", columns, rows, best, note, star="Highest score")
 
 
@@ -315,7 +318,7 @@ def _draw_debate_scores(result: DebateResult) -> Table:
     metrics = result_metrics(result)
     columns = (
         Column("score", "score", 3),
-        Column("passed"),
+        "passed",
         Column("± agents", "number", 3),
         *(Column(wording.shorten(n, NAME_SHOWN), "score", 2) for n in result.components),
     )
@@ -360,7 +363,7 @@ def _draw_turn(
         return
     weighted = arithmetic.turn_scores(np.array(turn.scores), np.array(profile.weight_list))
     names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
-    columns = [Column(""), *(Column(n, "score", 1, TOP) for n in names)]
+    columns = ["", *(Column(n, "score", 1, TOP) for n in names)]
     equal = len(set(profile.weight_list)) == 1
     columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
     rows = [
@@ -397,7 +400,7 @@ def _show_judged(judged: JudgedCase) -> Iterator[Block]:
     columns = (
         Column("score", "number", 3),
         Column("log-odds", "number", 2),
-        Column("passed"),
+        "passed",
     )
     yield _draw_scores(judged, columns, map(_figures, judged.result))
     explanations = [

@@ -190,11 +190,11 @@ def make_task(
 
 
 PEOPLE = (
-    Column("who"),
+    "who",
     Column("labelled", "count"),
     Column("skipped", "count"),
 )
-VARIANTS = (Column("variant"), Column("by people", "percent", 0), Column("items", "count"))
+VARIANTS = ("variant", Column("by people", "percent", 0), Column("items", "count"))
 DISPUTED_SHOWN = 50
 
 

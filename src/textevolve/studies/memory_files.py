@@ -150,7 +150,7 @@ def draw_memory(memory: MemoryRecord) -> Report:
 def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
     """Draw the entities that a collection's memories mention: a row for each, with up to five of
     the entities that are mentioned together with it."""
-    columns = [Column("entity"), Column("memories", "count"), Column("mentioned together with")]
+    columns = ["entity", Column("memories", "count"), "mentioned together with"]
     rows = [
         (
             entity.name,

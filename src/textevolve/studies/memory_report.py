@@ -132,7 +132,7 @@ def _cell(figure: MetricEstimate) -> Estimate:
 
 def _table(title: str, rows: Pairs, note: str = "") -> Table:
     columns = (
-        Column(""),
+        "",
         Column("all", "number", 3),
         Column("valid", "number", 3),
         Column("of", "count", 1),
@@ -160,7 +160,7 @@ def _coverage(evaluation: MemoryEvaluation) -> Table:
         if coverage.asked or coverage.skipped
     }
     counts = [Column(name, "count") for name in ("judged", "failed", "not asked")]
-    columns = (Column("judgements"), *counts, Column("coverage", "percent"))
+    columns = ("judgements", *counts, Column("coverage", "percent"))
     rows = [
         (task, coverage.valid, coverage.failed, coverage.skipped, coverage.share)
         for task, coverage in tasks.items()
@@ -175,5 +175,5 @@ def _failures(evaluation: MemoryEvaluation) -> Table:
     ]
     hidden = sum(number for *_, number in evaluation.failures[REASONS_SHOWN:])
     note = f"{hidden:,} more for other reasons." if hidden else ""
-    columns = (Column("judgements", "count"), Column("failed"))
+    columns = (Column("judgements", "count"), "failed")
     return Table("Why there is no verdict", columns, rows, note=note)

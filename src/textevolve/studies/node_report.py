@@ -98,9 +98,9 @@ def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
         yield _by_evaluator(result.statistics)
     if reasons := result.statistics.reasons:
         rows = [(wording.shorten(reason, 200), number) for reason, number in reasons.items()]
-        yield Table("Without a score", (Column("reason"), Column("times", "count")), rows)
+        yield Table("Without a score", ("reason", Column("times", "count")), rows)
     if result.unused:
-        columns = (Column("not used"), Column("why"))
+        columns = ("not used", "why")
         yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in result.unused])
     yield from _tree(result, most, states)
     if len(result.shown) < result.statistics.nodes:
@@ -115,7 +115,7 @@ def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
 
 def _by_evaluator(node_statistics: NodeStatistics) -> Table:
     statistics = node_statistics.by_evaluator
-    columns = [Column(""), Column("mean", "score", 3), Column("passed", "count")]
+    columns = ["", Column("mean", "score", 3), Column("passed", "count")]
     columns.append(Column("scored", "count"))
     more = {"failed": "no score", "skipped": "not asked"}
     present = [

@@ -342,8 +342,8 @@ def _describe_end(optimization: Optimization) -> str:
 
 def _draw_all(optimizations: Sequence[Optimization]) -> Iterator[Block]:
     columns = (
-        Column("task"),
-        Column("ended"),
+        "task",
+        "ended",
         Column("first", "score", 3),
         Column("best", "score", 3),
         Column("attempts", "count"),

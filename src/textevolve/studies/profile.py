@@ -252,16 +252,16 @@ def report(spec: ProfileSpec, generated: GeneratedProfile) -> Report:
     agents = [(agent.name, agent.role) for agent in draft.agents]
     parts = [(part.name, part.weight, part.meaning, part.reason) for part in draft.components]
     columns = (
-        Column("component"),
+        "component",
         Column("weight", "number"),
-        Column("meaning"),
-        Column("reason for the weight"),
+        "meaning",
+        "reason for the weight",
     )
     sentence = (
         f"{profile.name}: {len(profile.agents)} agents, {len(profile.components)} components."
     )
     blocks = [
-        Table("Agents", (Column("agent"), Column("role")), agents),
+        Table("Agents", ("agent", "role"), agents),
         Table("Components", columns, parts),
         Texts("The profile", [("", generated.text)]),
     ]

@@ -168,7 +168,7 @@ def report(_spec: RatesSpec, rate: RateReport) -> Report:
     about += f", corrected by {wording.count(rate.labelled, 'labelled text')}"
     verdict, *sentences = explain_rate(rate)
     value = Column("value", "percent", 1) if rate.is_rate else Column("value", "number", 3)
-    table = Table("", (Column(""), value), list(_rows(rate)), note="Brackets: 95 % intervals.")
+    table = Table("", ("", value), list(_rows(rate)), note="Brackets: 95 % intervals.")
     return Report(about, verdict, [table, *map(Note, sentences)])
 
 

@@ -306,7 +306,7 @@ def find_row(reading: DocumentReading) -> Row:
 def report(spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Report:
     facts = {"Collection": spec.collection, "Trust": f"{spec.trust:g}"}
     facts |= {"Told by": spec.role} if spec.role else {}
-    columns = [Column("document")]
+    columns = ["document"]
     columns += [Column(name, "count") for name in ("added", "replaced", "closed", "unchanged")]
     rows = [
         (
@@ -324,7 +324,7 @@ def report(spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Report:
     untold = [chunk for chunk in changed if chunk.failure]
     if untold:
         rows = [(chunk.source, chunk.position, chunk.failure) for chunk in untold[:ROWS_SHOWN]]
-        heads = (Column("source"), Column("place", "count"), Column("why"))
+        heads = ("source", Column("place", "count"), "why")
         blocks.append(Table("Left in the document's own words", heads, rows))
     return Report("Documents read", _describe_readings(readings, len(untold)), blocks, facts)
 

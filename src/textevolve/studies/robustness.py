@@ -136,11 +136,11 @@ def report(_spec: RobustnessSpec, card: Card) -> Report:
 
 def _draw_check(check: Check) -> Table:
     columns = (
-        Column("rate"),
+        "rate",
         Column("value", "percent", 0),
-        Column("cases"),
+        "cases",
         Column("coverage", "percent", 0),
-        Column("wanted"),
+        "wanted",
     )
     rows = [
         (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Entry, MatrixRow, Table
+from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.store.records import StoredRecord
 from textevolve.studies.stored import decode_record
 from textevolve.studies.study import AnyStudy, StudySpec
@@ -107,7 +107,7 @@ def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
 
 def _table(row: Mapping[str, Any]) -> Block:
     cells = [(name, _format_value(value)) for name, value in row.items() if value is not None]
-    return Table("", (Column("field"), Column("value")), cells)
+    return Table("", ("field", "value"), cells)
 
 
 def _format_value(value: object) -> str:
