@@ -3,7 +3,7 @@ out.
 
 The module has the types of questions and answers, and how both are contained in a `Request` and a
 `Response`, so a decision is journaled, limited, retried and priced like any other call. The
-requests to endpoints, and decisions by chat models, are in `decision_wires`.
+bodies of endpoints' requests, and decisions by chat models, are in `decision_wires`.
 
 The terms are those of OpenAI's Decisions API; System One calls a predicate a noul.
 """

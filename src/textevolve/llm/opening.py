@@ -64,44 +64,33 @@ async def open_model(
     """Open the model of a spec within its limits, or all members of a pool, each within its own.
     `limits`: the buckets of the limits per minute by provider, to which missing ones are added, so
     that all models of a provider share them; a member of a pool with limits of its own does not."""
-    endpoint, shared = resolve(spec, settings), {} if limits is None else limits
-    if not endpoint.members:
-        return await _open_limited(
-            endpoint, PoolMember(model=spec), settings, stack, listener, shared
+    shared = {} if limits is None else limits
+
+    async def open_limited(endpoint: Endpoint, member: PoolMember) -> Limited:
+        client, start, most = await _open_endpoint(endpoint, settings, stack)
+        if member.concurrency is not None:
+            start, most = min(start, member.concurrency), member.concurrency
+        buckets = make_buckets(member.requests_per_minute, member.tokens_per_minute)
+        if not buckets:
+            default_buckets = make_buckets(endpoint.requests_per_minute, endpoint.tokens_per_minute)
+            buckets = shared.setdefault(endpoint.provider, default_buckets)
+        return Limited(
+            client,
+            start,
+            most=max(start, most),
+            buckets=buckets,
+            whose=endpoint.provider,
+            listener=listener,
+            patience=settings.timeouts.deadline,
         )
-    members: list[Member] = []
-    for member_endpoint, pool_member in zip(
-        endpoint.members, settings.pools[endpoint.model].members, strict=True
-    ):
-        model = await _open_limited(member_endpoint, pool_member, settings, stack, listener, shared)
-        members.append(Member(model, pool_member.weight))
+
+    endpoint = resolve(spec, settings)
+    if not endpoint.members:
+        return await open_limited(endpoint, PoolMember(model=spec))
+    pool = settings.pools[endpoint.model].members
+    pairs = zip(endpoint.members, pool, strict=True)
+    members = [Member(await open_limited(end, member), member.weight) for end, member in pairs]
     return Pool(endpoint.spec, members, listener)
-
-
-async def _open_limited(
-    endpoint: Endpoint,
-    pool_member: PoolMember,
-    settings: Settings,
-    stack: AsyncExitStack,
-    listener: Listener,
-    shared: dict[str, tuple[RateBucket, ...]],
-) -> Limited:
-    client, start, most = await _open_endpoint(endpoint, settings, stack)
-    if pool_member.concurrency is not None:
-        start, most = min(start, pool_member.concurrency), pool_member.concurrency
-    buckets = make_buckets(pool_member.requests_per_minute, pool_member.tokens_per_minute)
-    if not buckets:
-        default_buckets = make_buckets(endpoint.requests_per_minute, endpoint.tokens_per_minute)
-        buckets = shared.setdefault(endpoint.provider, default_buckets)
-    return Limited(
-        client,
-        start,
-        most=max(start, most),
-        buckets=buckets,
-        whose=endpoint.provider,
-        listener=listener,
-        patience=settings.timeouts.deadline,
-    )
 
 
 async def _open_endpoint(
