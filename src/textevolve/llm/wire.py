@@ -171,15 +171,20 @@ class _Choice(BaseModel):
     logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
 
 
-class Completion(BaseModel):
-    """A chat completion with the fields that are read here. `error`: some endpoints report errors
+class _Reported(BaseModel):
+    """The fields that completions and their chunks share. `error`: some endpoints report errors
     here with the status 200."""
 
     model: KnownText = None
-    choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
     usage: Annotated[ReportedUsage | None, READABLE] = None
     timings: Annotated[ReportedTimings | None, READABLE] = None
     error: Any = None
+
+
+class Completion(_Reported):
+    """A chat completion with the fields that are read here."""
+
+    choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
 
 
 class _ChunkChoice(BaseModel):
@@ -199,14 +204,10 @@ def _first_choices(value: object) -> object:
     return [choice for choice in choices if not isinstance(choice, dict) or not choice.get("index")]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
-class CompletionChunk(BaseModel):
+class CompletionChunk(_Reported):
     """A chunk of a streamed completion. The last ones may have the usage and no choice."""
 
-    model: KnownText = None
     choices: Annotated[list[_ChunkChoice], BeforeValidator(_first_choices)] = []
-    usage: Annotated[ReportedUsage | None, READABLE] = None
-    timings: Annotated[ReportedTimings | None, READABLE] = None
-    error: Any = None
 
     @property
     def text(self) -> str:
@@ -250,8 +251,9 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     refused = clean("".join(delta.refusal or "" for delta in deltas))
     thoughts = clean("".join(map(_thoughts_of, deltas)))
     calls = join_tool_calls(call for delta in deltas for call in delta.tool_calls or ())
-    message = _Message(content=text, refusal=refused or None, reasoning=thoughts or None)
-    message.tool_calls = calls or None
+    message = _Message(
+        content=text, refusal=refused or None, reasoning=thoughts or None, tool_calls=calls or None
+    )
     choice = _Choice(
         message=message,
         finish_reason=next((part.finish_reason for part in choices if part.finish_reason), None),
