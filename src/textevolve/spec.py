@@ -121,7 +121,7 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
     if kind == "value_error":
         problem_text = str(context.get("error", problem["msg"]))
         return f"{place}: {problem_text}" if place else problem_text
-    message = re.sub(r"^\w+ should\b", "must", problem["msg"])
+    message = re.sub(r"^\w+ should\b", "must", problem["msg"].partition(", unable to")[0])
     return f"{place} {message}{value_note}" if place else f"{message}{value_note}"
 
 

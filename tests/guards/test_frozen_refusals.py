@@ -111,6 +111,7 @@ evaluate Why? Because. -m MODEL -o gone/x.csv
 evaluate Why? Because. -m openai/gpt-6-luna
 evaluate deep.jsonl -m MODEL
 evaluate wide.csv -m MODEL
+evaluate table.csv --judge look:length --map input=qestion
 compare -p sum.txt -d numbers.jsonl -m MODEL --label sum --metric exact -p sum.txt
 compare -p sum.txt -d numbers.jsonl -m MODEL --judge pairwise
 compare -p sum.txt -d numbers.jsonl -m MODEL --judge single --score-by probe

@@ -57,15 +57,18 @@ def read_rows(
         InputError: the file cannot be read, or a line is not a row; names file and line. Or no row
             has a column that is to be renamed.
     """
-    renaming = Renaming(renamed or {})
+    renaming, files = Renaming(renamed or {}), find_files(path, noun)
 
     def tell(columns: Sequence[str]) -> None:
+        renaming.note_columns(columns)
+        if len(files) == 1:
+            renaming.refuse_unused()
         header([renaming.new_name(column) for column in columns])
 
     def is_text_here(column: str) -> bool:
         return is_text(renaming.new_name(column))
 
-    for file, name in find_files(path, noun):
+    for file, name in files:
         opened(file)
         for where, row in _read_file(file, name, noun, is_text_here, tell):
             yield where, renaming(row)
@@ -140,13 +143,16 @@ class Renaming:
             return self._new[column]
         return f"{column} (as it was)" if column in self._new.values() else column
 
+    def note_columns(self, columns: Iterable[str]) -> None:
+        self._seen |= dict.fromkeys(map(str, columns))
+        for name in columns:
+            self._unused.pop(name, None)
+
     def __call__(self, row: Row) -> Row:
         if not self._new:
             return row
         if self._unused:
-            self._seen |= dict.fromkeys(map(str, row))
-            for name in row:
-                self._unused.pop(name, None)
+            self.note_columns(row)
         return {self.new_name(name): value for name, value in row.items()}
 
     def refuse_unused(self) -> None:
