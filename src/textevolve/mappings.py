@@ -1,4 +1,4 @@
-"""Choose entries of mappings: those that say something, or those with certain keys."""
+"""Choose entries of mappings: entries with a value, or entries with certain keys."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class CaseResult(Result):
 
     @property
     def failure(self) -> Failure | None:
-        """The failure of the first candidate without a score, those that a limit caused (`skipped`)
+        """The failure of the first candidate without a score, one that a limit caused (`skipped`)
         before others; None if all candidates have a score."""
         return select_failure(self.result)
 

@@ -438,7 +438,7 @@ UNREADABLE = (
 def _read_records(
     where: str, document: object, reading: Reading
 ) -> Iterator[tuple[str, Span | Log]]:
-    """Read each span and each log of a document; report those that cannot be used."""
+    """Read each span and each log of a document; report each that cannot be used."""
     numbers: Counter[str] = Counter()
     for form, record in _list_records(document, EXPORT, {}):
         noun = LOG if form == LOG else SPAN

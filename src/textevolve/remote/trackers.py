@@ -201,7 +201,7 @@ async def _send_to_phoenix(
 async def _send_to_mlflow(
     service: JsonService, run_id: str, groups: Mapping[str, Sequence[Annotation]]
 ) -> None:
-    """Send the assessments of a trace; those that are there already are updated."""
+    """Send the assessments of a trace; assessments that exist already are updated."""
     ((trace, annotations),) = groups.items()
     path = f"{V3}/traces/{part(trace)}"
     info = (await service.post(path, method="GET"))["trace"]["trace_info"]
