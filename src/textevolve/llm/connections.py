@@ -47,6 +47,19 @@ LONG_VALUE = 16
 """The fewest characters of a header's value in the settings that counts as a secret."""
 
 
+UNREACHABLE: tuple[tuple[type[Exception], str], ...] = (
+    (aiohttp.ConnectionTimeoutError, "no connection in {connect:g} s"),
+    (
+        TimeoutError,
+        "no complete answer within the timeouts (read {read:g} s, total {total:g} s)",
+    ),
+    (aiohttp.ClientConnectorError, "cannot connect: {details}"),
+    (aiohttp.ClientPayloadError, "the connection closed before the end of the answer"),
+    (Exception, "the connection failed: {details}"),
+)
+"""The reasons of connections that fail, by the error; the first that matches counts."""
+
+
 class Http:
     """The HTTP connections to one host. Only this class writes an endpoint's key into a header, and
     it removes keys from answers."""
@@ -218,28 +231,18 @@ class Http:
         return self._session
 
     def unreachable(self, error: Exception) -> ModelError:
-        details, limits = self.scrub(str(error)), self._timeouts
-        address = self._base.authority or ""
-        place = self.name if address in self.name else f"{self.name}: {address}"
+        details, address = self.scrub(str(error)), self._base.authority
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return AccessError(f"{place}: its certificate is not trusted: {details}")
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            reason = f"no connection in {limits.connect:g} s"
-        elif isinstance(error, TimeoutError):
-            times = f"(read {limits.read:g} s, total {limits.total:g} s)"
-            reason = f"no complete answer within the timeouts {times}"
-        elif isinstance(error, aiohttp.ClientConnectorError):
-            reason = (
-                f"cannot connect: {self.scrub(error.strerror or str(error))}; start the server or"
-                " correct its address"
-            )
-        elif isinstance(error, aiohttp.ClientPayloadError):
-            reason = "the connection closed before the end of the answer"
-        else:
-            reason = f"the connection failed: {details or type(error).__name__}"
-        unconnected = aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError
-        address = address if isinstance(error, unconnected) else ""
-        return UnavailableError(f"{place}: {reason}", address=address)
+            return AccessError(f"{self.name}: {address}: its certificate is not trusted: {details}")
+        details = details or type(error).__name__
+        texts = (text for kind, text in UNREACHABLE if isinstance(error, kind))
+        reason = next(texts).format(details=details, **self._timeouts.model_dump())
+        unconnected = isinstance(
+            error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError
+        )
+        return UnavailableError(
+            f"{self.name}: {address}: {reason}", address=address if unconnected else ""
+        )
 
     def without_key(self, raw: bytes) -> bytes:
         """Replace the key and secret headers in an answer's body, so that an endpoint that repeats

@@ -116,11 +116,11 @@ def detect_prompt(text: str) -> tuple[str, ...]:
         if any(message["role"] == "user" for message in parsed.messages):
             write = partial(render_chat, format, on_marker="keep")
             again = _render(write, parsed.messages, parsed.add_generation_prompt, format.bos)
-            same = again == text.removeprefix(format.bos)
+            differs = again != text.removeprefix(format.bos)
             length = sum(len(message["content"]) for message in parsed.messages)
-            readings.append((same, length, name))
-    best = max((same for same, _, _ in readings), default=False)
-    return tuple(name for same, _, name in sorted(readings) if same is best)
+            readings.append((differs, length, name))
+    readings.sort()
+    return tuple(name for differs, _, name in readings if differs == readings[0][0])
 
 
 def _render(
