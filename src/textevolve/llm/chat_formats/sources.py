@@ -108,16 +108,11 @@ def render_apart(request: bytes, limits: TemplateLimits) -> str:
         FAILED: f"fails: {text}",
         TOO_LONG: f"writes more than {limits.text:,} characters",
         NO_MEMORY: f"takes more than {limits.memory / MIB:,.0f} MiB of memory",
+        -PROCESSOR_TIME_IS_OVER: f"takes more than {limits.seconds:g} s of processor time",
+        -KILLED: f"has not ended after {limits.patience:g} s, or was killed from outside",
     }
-    raise InputError(f"the chat template {reasons.get(kind) or _explain_end(code, limits)}")
-
-
-def _explain_end(code: int, limits: TemplateLimits) -> str:
-    if code == -PROCESSOR_TIME_IS_OVER:
-        return f"takes more than {limits.seconds:g} s of processor time"
-    if code == -KILLED:
-        return f"has not ended after {limits.patience:g} s, or was killed from outside"
-    return f"makes Python itself fail (exit code {code})"
+    other = f"makes Python itself fail (exit code {code})"
+    raise InputError(f"the chat template {reasons.get(kind or code, other)}")
 
 
 def _get_running(limits: TemplateLimits) -> _Running:
