@@ -1,12 +1,13 @@
-"""Choose entries of mappings: entries with a value, or entries with certain keys."""
+"""Choose entries of mappings: entries with a value, or with certain keys. Convert their values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+W = TypeVar("W")
 
 
 def drop_none(values: Mapping[K, V | None]) -> dict[K, V]:
@@ -28,3 +29,8 @@ def pick(values: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
 def first_of(values: Mapping[K, V], keys: Iterable[K]) -> V | None:
     """Return the value of the first of these keys that the mapping has; None if it has none."""
     return next((values[key] for key in keys if key in values), None)
+
+
+def map_values(convert: Callable[[V], W], values: Mapping[K, V]) -> dict[K, W]:
+    """Return the mapping with each value converted."""
+    return {key: convert(value) for key, value in values.items()}

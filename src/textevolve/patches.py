@@ -16,6 +16,7 @@ from importlib import import_module, metadata
 from typing import Any, Literal, TypeAlias
 
 from textevolve.errors import InputError, NotFoundError, SettingsError, TakenError
+from textevolve.mappings import map_values
 
 PatchState: TypeAlias = Literal["applied", "not applied", "another version", "not installed"]
 """The state of a patch: applied or not, or not possible, since the package has another version or
@@ -65,7 +66,7 @@ def register_patch(patch: Patch) -> None:
 
 def list_patches() -> dict[str, PatchState]:
     """Return the state of each registered patch by its name."""
-    return {name: _state_of(patch) for name, patch in _patches.items()}
+    return map_values(_state_of, _patches)
 
 
 def apply_patch(name: str) -> None:

@@ -36,6 +36,7 @@ from textevolve.bench.verdicts import (
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
+from textevolve.mappings import map_values
 from textevolve.statistics.agreement import (
     alpha_of,
     area_under_curve,
@@ -286,7 +287,7 @@ def summarise(
     by_judge = {name: [v for v in verdicts if v.judge == name] for name in outcomes}
     groups = [item.group for item in items]
     labelled = [item for item in items if item.labelled]
-    blind = {name: mean_present(credits) for name, credits in blind_credits(labelled).items()}
+    blind = map_values(mean_present, blind_credits(labelled))
     first_place, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
     return AgreementSummary(
         items=len(items),

@@ -24,6 +24,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.mappings import map_values
 from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import read_chat, write_chat
@@ -449,7 +450,7 @@ def _describe_options(kind: object, criteria: Any, labels: Any) -> dict[str, str
         options = {
             str(label): options.get(str(label)) for label in cast("list[Any]", labels)
         } or options
-    return {name: _write(text) for name, text in options.items()}
+    return map_values(_write, options)
 
 
 def _write(value: Any) -> str:

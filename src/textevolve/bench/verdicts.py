@@ -40,6 +40,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.judged import has_log_odds, ranks_of
 from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
+from textevolve.mappings import map_values
 from textevolve.spans import span
 
 TextOrder = Literal["given", "reversed"]
@@ -274,8 +275,8 @@ def _outcome(
         present = tuple(score for score in verdict.scores if score is not None)
         if len(present) == len(item.candidates):
             by_order.setdefault(verdict.order, []).append(present)
-    means: dict[TextOrder, tuple[float, ...]] = {o: _mean(of) for o, of in by_order.items()}
-    winners: dict[TextOrder, int] = {o: winner_of(scores) for o, scores in means.items()}
+    means: dict[TextOrder, tuple[float, ...]] = map_values(_mean, by_order)
+    winners: dict[TextOrder, int] = map_values(winner_of, means)
     if means.keys() != orders:
         return ItemOutcome(judge, item.id, winners=winners)
     scores = _mean(list(means.values()))

@@ -21,6 +21,7 @@ from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.llm.batches.gathering import cancel_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
+from textevolve.mappings import map_values
 from textevolve.reach import add_files
 from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
@@ -297,7 +298,7 @@ def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
         "cached_tokens": totals.spent.cached_tokens,
         "saved_by_caching": totals.spent.saved,
         "tags": list(listed.tags),
-        "scores": {name: asdict(score) for name, score in listed.standing.scores.items()},
+        "scores": map_values(asdict, listed.standing.scores),
     }
 
 

@@ -42,7 +42,7 @@ from textevolve.llm.model import Request, Response
 from textevolve.llm.providers import find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
-from textevolve.mappings import pick
+from textevolve.mappings import map_values, pick
 from textevolve.settings import Settings
 from textevolve.system import kill_group
 from textevolve.user_code import OWN, UserCodeError, load_object, load_user_object
@@ -129,7 +129,7 @@ def _call_service(
         key=key,
         timeouts=settings.timeouts.model_copy(update={"read": seconds, "total": seconds}),
         largest_answer=settings.largest_answer,
-        headers=find_headers({n: SecretStr(value) for n, value in target.headers.items()}),
+        headers=find_headers(map_values(SecretStr, target.headers)),
     )
     stack.push_async_callback(service.aclose)
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from textevolve.evaluation import Failure, Result, Usage, empty_default
+from textevolve.mappings import map_values
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.judgement import (
     Label,
@@ -145,7 +146,7 @@ def score_of(judgement: MemoryJudgement) -> float | None:
 
 def clip_texts(judgement: MemoryJudgement) -> MemoryJudgement:
     """Return the judgement with long texts truncated and marked as such."""
-    texts = {name: _clip(text) for name, text in judgement.subject.texts.items()}
+    texts = map_values(_clip, judgement.subject.texts)
     return replace(judgement, subject=replace(judgement.subject, texts=texts))
 
 

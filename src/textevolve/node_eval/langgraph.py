@@ -15,6 +15,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from textevolve.errors import InputError, SettingsError
+from textevolve.mappings import map_values
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.run_records import NodeRun, OpenNode
@@ -162,9 +163,7 @@ class LangGraphHandler(BaseCallbackHandler):
         records: bool = True,
     ) -> None:
         self._monitor, self._records = monitor, records
-        self._instructions = {
-            name: read_instruction(given) for name, given in (instructions or {}).items()
-        }
+        self._instructions = map_values(read_instruction, instructions or {})
         self._runs = _runs_of.setdefault(monitor, _Runs())
         monitor.find_outer = self._runs.find_node
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.mappings import map_values
 from textevolve.node_eval.history import ID_NAMES, HistoryItem
 from textevolve.node_eval.instructions import Instruction
 from textevolve.node_eval.snapshots import (
@@ -104,7 +105,7 @@ def as_item(line: NodeLine) -> HistoryItem:
         instruction=line.instruction,
         input_state=take_snapshot(line.input, WHOLE),
         output_state=take_snapshot(line.output, WHOLE),
-        evaluation_results={name: _as_outcome(one) for name, one in line.results.items()},
+        evaluation_results=map_values(_as_outcome, line.results),
         node=line.node,
         path=line.path,
         seconds=line.seconds,
@@ -144,7 +145,7 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
         "error": item.error,
         "interrupted": item.interrupted,
         **({"attributes": item.attributes} if item.attributes else {}),
-        "results": {name: describe_result(r) for name, r in item.evaluation_results.items()},
+        "results": map_values(describe_result, item.evaluation_results),
     }
 
 
@@ -178,7 +179,7 @@ def _write_numbers(value: Any) -> Any:
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return f"(an integer of {value.bit_length():,} bits)"
     if isinstance(value, dict):
-        return {k: _write_numbers(v) for k, v in cast("dict[Any, Any]", value).items()}
+        return map_values(_write_numbers, cast("dict[Any, Any]", value))
     if isinstance(value, list | tuple):
         return [_write_numbers(part) for part in cast("Sequence[Any]", value)]
     return value

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, map_values
 from textevolve.node_eval import span_states
 from textevolve.node_eval.background import evaluating
 from textevolve.node_eval.documents import translate
@@ -37,7 +37,7 @@ class SpanJudge(SpanProcessor):
     def __init__(
         self, monitor: Monitor, instructions: Mapping[str, Instruction | str] | None = None
     ) -> None:
-        types = {name: read_instruction(one) for name, one in (instructions or {}).items()}
+        types = map_values(read_instruction, instructions or {})
         self._instructions = drop_empty(types)
         self._monitor = monitor
         self._open: dict[int, ReadableSpan] = {}

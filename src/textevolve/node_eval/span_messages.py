@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text
-from textevolve.mappings import drop_none, first_of
+from textevolve.mappings import drop_none, first_of, map_values
 from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
 CONTENTS = (
@@ -144,7 +144,7 @@ def _is_number(text: str) -> bool:
 def _as_lists(tree: Any) -> Any:
     if not (fields := as_object(tree)):
         return tree
-    made = {key: _as_lists(one) for key, one in fields.items()}
+    made = map_values(_as_lists, fields)
     if all(map(_is_number, made)):
         return [made[key] for key in sorted(made, key=int)]
     return made

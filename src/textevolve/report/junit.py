@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import IO, Literal
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from textevolve.mappings import map_values
+
 # What XML 1.0, section 2.2, does not allow, half surrogate pairs included.
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -61,8 +63,8 @@ def _element(tag: str, counted: Counter[str], **attributes: str) -> Element:
     totals = {"tests": counted.total(), "failures": counted["failure"], "errors": counted["error"]}
     if tag == "testsuite":  # Jenkins' schema has none for all suites together
         totals["skipped"] = counted["skipped"]
-    values = {name: legal(value) for name, value in attributes.items()}
-    return Element(tag, {**values, **{name: str(number) for name, number in totals.items()}})
+    values = map_values(legal, attributes)
+    return Element(tag, {**values, **map_values(str, totals)})
 
 
 def _opening(element: Element) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import write_text
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, map_values
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.content import Placed, Row, import_pyarrow, mend_halves
@@ -127,7 +127,7 @@ def read_tool_result(row: Row) -> Row:
 
 def _fill(template: str, variables: Mapping[str, Any]) -> str:
     """Return a template of promptfoo with its variables, such as `{{port}}`, filled in."""
-    known = {name: write_text(value) for name, value in variables.items()}
+    known = map_values(write_text, variables)
     return _VARIABLE.sub(lambda variable: known.get(variable[1], variable[0]), template)
 
 

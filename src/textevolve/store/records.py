@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.engine import Connection, Row
 
+from textevolve.mappings import map_values
 from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
     bytes_to_text,
@@ -274,7 +275,7 @@ def _sum_up(groups: Sequence[Any], revision: int) -> Standing:
     for group in groups:
         statuses[group.status] += group.number
         variants.setdefault(bytes_to_text(group.variant or b""), []).append(group)
-    return Standing(statuses, {name: _score(rows) for name, rows in variants.items()}, revision)
+    return Standing(statuses, map_values(_score, variants), revision)
 
 
 def _score(groups: Sequence[Row[Any]]) -> VariantScore:

@@ -27,7 +27,7 @@ from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, map_values
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -503,7 +503,7 @@ def plan_rows(
     variants = variants_of(spec)
     baseline = baseline_of(spec, variants)
     for case in cases:
-        values = {name: column_text(value) for name, value in row_values(case).items()}
+        values = map_values(column_text, row_values(case))
         blank = Output(
             0,
             case.id,
@@ -603,7 +603,7 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
             passed.
     """
     together = together_of(spec)
-    judges = {n: bench.whole_judge_of(text) for n, text in with_models(spec).items()}
+    judges = map_values(bench.whole_judge_of, with_models(spec))
     return Scorers(
         metrics={name: bench.metric_of(name) for name in spec.metric},
         alone={name: judge for name, judge in judges.items() if name not in together},

@@ -38,6 +38,7 @@ from textevolve.llm.targets import Target
 from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
+from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.shapes import LabelMetric
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
@@ -519,7 +520,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         visible_row: Mapping[str, Any] = {**row, IMAGES: image_names} if IMAGES in row else row
         columns_shown = {name: visible_row.get(name) for name in prompt_columns}
         if not spec.targets:  # which take values of JSON
-            columns_shown = {name: column_text(value) for name, value in columns_shown.items()}
+            columns_shown = map_values(column_text, columns_shown)
         values = json.dumps(columns_shown, ensure_ascii=False, default=str)
         outputs = tuple(column_text(row.get(column)) for column in spec.outputs)
         id = name_row(row, number, counts)

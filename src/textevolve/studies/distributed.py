@@ -27,6 +27,7 @@ from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.journal import Journal, JournalEntry
 from textevolve.llm.model import Response
 from textevolve.llm.wrappers import Budget, Claim, Salted
+from textevolve.mappings import map_values
 from textevolve.settings import Settings, StoreAddress
 from textevolve.store.repository import open_store
 from textevolve.studies.kinds import find_study
@@ -279,7 +280,7 @@ def share_limits(settings: Settings, workers: int) -> Settings:
         limits = {name: value for name in names if (value := getattr(endpoint, name)) is not None}
         return endpoint.model_copy(update={name: value / workers for name, value in limits.items()})
 
-    providers = {name: part(endpoint) for name, endpoint in settings.providers.items()}
+    providers = map_values(part, settings.providers)
     pools = {
         name: pool.model_copy(update={"members": tuple(map(part, pool.members))})
         for name, pool in settings.pools.items()

@@ -26,6 +26,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model, text_hash
 from textevolve.llm.refusals import one_line
 from textevolve.llm.usage_meter import UsageMeter
+from textevolve.mappings import map_values
 from textevolve.memory.creation import prompts_version as creation_prompts
 from textevolve.memory.index import MemoryStore
 from textevolve.memory_eval.dataset import Malformed, User
@@ -334,7 +335,7 @@ _RECORDS: Mapping[str, type[EvaluationRecord]] = {
 }
 """The types of records by their names in stores, which do not change if a class is renamed."""
 _NAMES = {kind: name for name, kind in _RECORDS.items()}
-_CODECS: Mapping[str, TypeAdapter[Any]] = {n: TypeAdapter(kind) for n, kind in _RECORDS.items()}
+_CODECS: Mapping[str, TypeAdapter[Any]] = map_values(TypeAdapter, _RECORDS)
 
 
 def encode(record: EvaluationRecord) -> bytes:

@@ -29,7 +29,7 @@ from textevolve.loops.optimization import (
     StepImprover,
     optimize_text,
 )
-from textevolve.mappings import first_of
+from textevolve.mappings import first_of, map_values
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -240,7 +240,7 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
     chain = open_chain_named(spec.model, bench.objects)
     for step in spec.step_judge:
         chain.template_of(step)
-    judges = {step: bench.whole_judge_of(judge) for step, judge in step_judges(spec).items()}
+    judges = map_values(bench.whole_judge_of, step_judges(spec))
     improve = StepImprover(judges, spec, listener, case)
     return ChainWriter(chain, bench, improve if judges else None)
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_object
+from textevolve.mappings import map_values
 from textevolve.rows import read_text
 from textevolve.spec import option_properties
 from textevolve.studies.kinds import find_study, kinds
@@ -70,7 +71,7 @@ def schema_of(kind: str) -> dict[str, Any]:
     schema = find_study(kind).spec.model_json_schema()
     kind_schema = {KIND: {"const": kind, "description": "The kind of study."}}
     fields = cast("dict[str, Any]", schema["properties"])
-    schema["properties"] = {**kind_schema, **{n: _describe(f) for n, f in fields.items()}}
+    schema["properties"] = {**kind_schema, **map_values(_describe, fields)}
     schema["required"] = [KIND, *schema.get("required", [])]
     return schema
 

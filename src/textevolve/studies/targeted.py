@@ -21,7 +21,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import ReportedUsage, usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
-from textevolve.mappings import drop_empty, first_of
+from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.report import wording
 from textevolve.rows.columns import join_passages
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
@@ -65,7 +65,7 @@ def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
 def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:
     """Write the request to a target for a row. The target's headers and version are part of the
     call's journal key."""
-    texts = {name: column_text(value) for name, value in row.items()}
+    texts = map_values(column_text, row)
     body = dict(row) if target.body is None else _fill_body(target.body, row, texts)
     about = {"version": version, "headers": dict(target.headers)}
     identity = drop_empty(about)

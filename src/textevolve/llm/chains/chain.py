@@ -46,6 +46,7 @@ from textevolve.llm.chains.steps import (
     run_steps,
 )
 from textevolve.llm.model import Request, Response, text_hash
+from textevolve.mappings import map_values
 from textevolve.spec import explain, suggest
 
 Values: TypeAlias = Mapping[str, Any]
@@ -252,8 +253,8 @@ class Chain:
         return {
             "name": self.name,
             "model": self.model,
-            "inputs": {name: describe_type(kind) for name, kind in self.inputs.items()},
-            "outputs": {name: describe_type(kind) for name, kind in self.outputs.items()},
+            "inputs": map_values(describe_type, self.inputs),
+            "outputs": map_values(describe_type, self.outputs),
             "steps": [step.describe() for step in self.steps],
         }
 

@@ -21,7 +21,7 @@ from pydantic import (
 
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Answer, Decision, Question, choice, predicate, score
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, map_values
 from textevolve.server.decisions.deciders import RequestSpending, spending, state_text
 from textevolve.server.decisions.serving import failure_error
 from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_model, respond
@@ -97,7 +97,7 @@ class ChoiceQuestion(BaseModel):
     ]
 
     def read(self, name: str) -> Question:
-        options = {option: _text(text) for option, text in self.criteria.items()}
+        options = map_values(_text, self.criteria)
         return choice(name, _text(self.instructions) or "Which of these applies?", options)
 
     def write(self, answer: Answer) -> dict[str, Any]:
