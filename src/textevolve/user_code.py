@@ -62,7 +62,11 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
     """
     function = load_object(name, folder)
     if not callable(function) or inspect.iscoroutinefunction(function):
-        raise InputError(f"{name}: is not a plain function; async functions are not possible here")
+        raise InputError(
+            f"{name}: there is no such function"
+            if function is None
+            else f"{name}: is not a plain function; async functions are not possible here"
+        )
     return function
 
 

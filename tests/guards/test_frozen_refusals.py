@@ -28,6 +28,7 @@ FILES = {
     "sum.txt": "What is {n} and {n} more?",
     "judged.jsonl": '{"id": 1, "judged": 1}\n',
     "beyond.jsonl": '{"id": 1, "judged": 2}\n',
+    "own.py": "",
     "trace.jsonl": '{"episode": "a", "node": "n", "input": "?", "output": "!"}\n',
 }
 TABLE = """
@@ -54,6 +55,8 @@ evaluate rows.jsonl -o out.exe
 compare -d table.csv --metric exact --label answer
 compare -p prompt.txt -d table.csv --metric nothing --label answer
 compare -p none.txt -d table.csv --metric exact --label answer
+compare -p prompt.txt -d table.csv --metric own.py:score --label answer
+memory-eval rows.jsonl --system own.py:Notes
 compare --outputs nothing -d table.csv --metric exact --label answer
 calibrate prompt.txt --data table.csv --label nothing --metric exact
 calibrate prompt.txt --data table.csv --label answer --metric exact --budget none

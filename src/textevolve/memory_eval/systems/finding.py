@@ -69,7 +69,11 @@ def _make(spec: str) -> object:
         if not inspect.isclass(target) and hasattr(target, "add"):
             return target
         if not callable(target) or inspect.iscoroutinefunction(target):
-            raise InputError(f"system '{spec}': is neither a memory system nor a plain function")
+            raise InputError(
+                f"system '{spec}': there is no such class or function"
+                if target is None
+                else f"system '{spec}': is neither a memory system nor a plain function"
+            )
         return target()
     except TextEvolveError:
         raise
