@@ -19,9 +19,8 @@ from textevolve.engine.local import stream
 from textevolve.errors import (
     AnswerError,
     BudgetError,
-    FatalModelError,
+    CallError,
     InputError,
-    ModelError,
     TooLongError,
 )
 from textevolve.evaluation import Usage
@@ -250,9 +249,7 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
         if len(chunk) < 2 * SMALLEST_CHUNK:
             return _lost(chunk, level, error)
         return await _shorten_halves(task, chunk, size, level)
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError) as error:
+    except (CallError, BudgetError) as error:
         return _lost(chunk, level, error)
     if answer.fits(size):
         return _Part(answer.text, Dropped())
@@ -272,7 +269,7 @@ async def _shorten_halves(task: _Task, chunk: str, size: int, level: int) -> _Pa
     return _join([await _shorten(task, half, most, level) for half, most in pairs])
 
 
-def _lost(chunk: str, level: int, error: ModelError | BudgetError) -> _Part:
+def _lost(chunk: str, level: int, error: CallError | BudgetError) -> _Part:
     failed = FailedChunk(level, len(chunk), str(error), isinstance(error, BudgetError))
     return _Part("", Dropped((failed,)))
 
@@ -289,9 +286,7 @@ async def _ask_again(task: _Task, request: Request, answer: _Answer, size: int) 
     )
     try:
         return await _read(task, replace(request, messages=messages))
-    except FatalModelError:
-        raise
-    except (ModelError, BudgetError):
+    except (CallError, BudgetError):
         return answer
 
 
