@@ -53,26 +53,27 @@ class Relay:
 
     async def _break(self) -> None:
         self._server.close()
+        for _ in range(2):  # what was accepted just before is taken in the next turns of the loop
+            await asyncio.sleep(0)
         for task in self._passing:
             task.cancel()
         await asyncio.gather(*self._passing, return_exceptions=True)
+        await asyncio.sleep(0)  # aborted connections are lost in the next turn
 
     def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._pass(reader, writer))
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
+        # A task that is cancelled before it begins closes nothing itself.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with suppress(OSError):  # the server behind it is away too
             to_read, to_write = await asyncio.open_unix_connection(self._target)
             try:
                 await asyncio.gather(_pump(reader, to_write), _pump(to_read, writer))
             finally:
                 to_write.transport.abort()
-        except OSError:
-            pass  # the server behind it is away too
-        finally:
-            writer.transport.abort()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

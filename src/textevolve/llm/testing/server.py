@@ -119,6 +119,8 @@ class ScriptedServer:
 
     async def __aexit__(self, *_raised: object) -> None:
         self._server.close()
+        for _ in range(2):  # what was accepted just before has its connection two turns later
+            await asyncio.sleep(0)
         for connection in self.connections:
             connection.transport.abort()
         await self._server.wait_closed()
