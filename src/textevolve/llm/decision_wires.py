@@ -375,7 +375,11 @@ async def emulate(model: Model, request: Request) -> Response:
             shares.setdefault(name, []).append(read_labels(first_token(response), showing.labels))
         except AnswerError as error:
             failed[name] = str(error)
-    answers = {name: _average(rows) for name, rows in shares.items() if name not in failed}
+    answers = {  # the normalised geometric mean of the distributions
+        name: softmax([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])
+        for name, rows in shares.items()
+        if name not in failed
+    }
     return Response(
         text=dump_answers(answers, failed, emulated=True),
         finish_reason="stop",
@@ -428,9 +432,3 @@ def _chat(request: Request, showing: Showing) -> Request:
         sample=request.sample,
         top_logprobs=TOP_LOGPROBS,
     )
-
-
-def _average(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Return the normalised geometric mean of several distributions, each a row of
-    log-probabilities by option."""
-    return softmax([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])

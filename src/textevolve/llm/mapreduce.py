@@ -309,18 +309,14 @@ def _ask(task: _Task, chunk: str, size: int) -> Request:
     rules = _prompt("compress").render(instruction=task.instruction, nonce=task.nonce)
     material = fenced("text", chunk, task.nonce)
     end = _prompt("compress_now").render(words=_words(size))
+    bytes_a_character = len(chunk.encode("utf-8", "replace")) / len(chunk)
     return Request(
         messages=(Message("user", (rules, material, end)),),
         temperature=0.0,
-        max_tokens=_most_tokens(size, len(chunk.encode("utf-8", "replace")) / len(chunk)),
+        # Twice the target length, so that answers that are too long are recognised.
+        max_tokens=32 + int(2 * size * bytes_a_character / CHARACTERS_A_TOKEN),
         seed=task.seed,
     )
-
-
-def _most_tokens(size: int, bytes_a_character: float) -> int:
-    """Return the token limit of an answer: twice its target length, so that answers that are too
-    long are recognised."""
-    return 32 + int(2 * size * bytes_a_character / CHARACTERS_A_TOKEN)
 
 
 def _words(size: int) -> int:

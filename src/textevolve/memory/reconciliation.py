@@ -421,9 +421,9 @@ async def _settle(
             return add(reason or "it is new information", "model")
         if point.trust < near_note.trust:
             return add("its speaker is less trusted than the memory that it would change", "rule")
-        if relation == "replaces" and _is_older(point, near_note):
-            return add("it was true before the known memory", "rule", near_note.since)
-        replaces = relation == "replaces"
+        replaces, since, known = relation == "replaces", point.since, near_note.since
+        if replaces and since is not None and known is not None and since < known:
+            return add("it was true before the known memory", "rule", known)
         text = await combine_notes(ground.model, new, near_note.note, replaces=replaces)
     except (AnswerError, RejectedError) as error:
         explanation = f"added unchanged, since the model made no usable decision: {error}"
@@ -452,7 +452,3 @@ async def _put_in_place(
     if replaced.draft is not None:
         replaced.draft.into = draft
     return draft
-
-
-def _is_older(point: DialoguePoint, note: NearNote) -> bool:
-    return point.since is not None and note.since is not None and point.since < note.since

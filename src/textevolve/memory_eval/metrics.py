@@ -280,7 +280,12 @@ def compute_metrics(
         overall=pairs[None],
         by_type=_on_side("type", pairs),
         by_question_type=_on_side("question_type", pairs),
-        coverage={task: _coverage(tables[0], task) for task in TASKS},
+        coverage={
+            task: Coverage(
+                *(round(float(_at(tables[0], f"{task}_{end}").sum())) for end in OUTCOMES)
+            )
+            for task in TASKS
+        },
         minutes=Minutes(**{name: round(spent / 60, 9) for name, spent in tally.seconds.items()}),
     )
 
@@ -291,10 +296,6 @@ def _on_side(side: Side, parts: Mapping[Any, T]) -> dict[str, T]:
         for part, estimate in parts.items()
         if part is not None and part[0] == side
     }
-
-
-def _coverage(table: Array, task: Task) -> Coverage:
-    return Coverage(*(round(float(_at(table, f"{task}_{end}").sum())) for end in OUTCOMES))
 
 
 def ratios(sums: Array, kind: MetricKind) -> dict[str, tuple[Array, Array]]:

@@ -81,7 +81,8 @@ class ThresholdEvaluator(NodeEvaluator):
             value = cast("dict[Any, Any]", item.output_state).get(self.key, value)
         metadata = {"key": self.key, "threshold": self.threshold, "value": value}
         if not is_number(value):
-            said = f"{self.key} is not a number but {_show(value)}: failed"
+            shown = f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
+            said = f"{self.key} is not a number but {shown}: failed"
             return EvaluationResult(0.0, False, f"{said} (threshold {self.threshold})", metadata)
         passed = bool(value >= self.threshold)
         outcome = "passed" if passed else "failed"
@@ -99,10 +100,6 @@ def is_number(value: object) -> bool:
     if type(value) is float:
         return value == value
     return type(value) is not bool and isinstance(value, Real) and not math.isnan(value)
-
-
-def _show(value: object) -> str:
-    return f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
 
 
 def check_evaluator(evaluator: Any) -> None:
