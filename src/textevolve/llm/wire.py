@@ -52,7 +52,7 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         "seed": request.seed,
         "logprobs": True if request.top_logprobs else None,
         "top_logprobs": request.top_logprobs or None,
-        "tools": request.tools and read_text(request.tools),
+        "tools": request.tools and parse_cached(request.tools),
         "tool_choice": request.tools and tool_choice(request.tool_choice),
     }
     return drop_none(fields)
@@ -68,12 +68,12 @@ def tool_choice(choice: str | None) -> Any:
 def json_schema_format(schema: str | None) -> dict[str, Any] | None:
     if schema is None:
         return None
-    answer_format = {"name": "answer", "schema": read_text(schema), "strict": True}
+    answer_format = {"name": "answer", "schema": parse_cached(schema), "strict": True}
     return {"type": "json_schema", "json_schema": answer_format}
 
 
 @lru_cache(maxsize=320)
-def read_text(text: str) -> Any:
+def parse_cached(text: str) -> Any:
     """Parse a schema or functions from JSON."""
     return json.loads(text)
 
