@@ -360,17 +360,14 @@ async def open_models(
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
     async with AsyncExitStack() as stack:
 
-        async def open_directly(spec: str) -> Model:
-            from textevolve.llm.opening import open_model
+        async def open_one(spec: str, ledger: BatchLedger | None = None) -> Model:
+            from textevolve.llm import opening
 
-            model = await open_model(spec, settings, stack, listener, limits_of)
+            if ledger is not None:
+                means = BatchMeans(settings, ledger, journal, stack, listener, deadline)
+                return await opening.open_gatherer(spec, means)
+            model = await opening.open_model(spec, settings, stack, listener, limits_of)
             return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
-
-        async def open_batches(ledger: BatchLedger, spec: str) -> Model:
-            from textevolve.llm.opening import open_gatherer
-
-            means = BatchMeans(settings, ledger, journal, stack, listener, deadline)
-            return await open_gatherer(spec, means)
 
         def bound(model: Model, price_of: Callable[[Endpoint], Price | None]) -> Model:
             if not budget.limits:
@@ -380,9 +377,9 @@ async def open_models(
 
         def model_of(spec: str) -> Model:
             if spec not in models:
-                model = bound(_Opening(spec, settings, open_directly), find_price)
+                model = bound(_Opening(spec, settings, open_one), find_price)
                 if batches is not None and takes_batches(resolve(spec, settings, asks=False)):
-                    gatherer = _Opening(spec, settings, partial(open_batches, batches))
+                    gatherer = _Opening(spec, settings, partial(open_one, ledger=batches))
                     model = BatchedModel(model, bound(gatherer, batch_price))
                 models[spec] = _journaled(model, halt, journal, listener)
             return models[spec]

@@ -150,7 +150,7 @@ def check_outcome(outcome: object, limits: SnapshotLimits) -> NodeOutcome:
             return Failure("failed", f"not usable: {WRONG_PARTS}")
         return EvaluationResult(result.score, passed, str(feedback), metadata)
     except Exception as error:  # noqa: BLE001  what it returned may be of any kind
-        return Failure("failed", f"not usable: reading it {describe_error(error)}")
+        return Failure("failed", f"not usable: reading it {describe_exception(error)}")
 
 
 WRONG_PARTS = "'passed' must be true or false, the feedback a text, the metadata a mapping"
@@ -170,10 +170,10 @@ def as_failure(error: BaseException) -> Failure:
     fault."""
     if isinstance(error, TextEvolveError):
         return failure_of(error)
-    return Failure("failed", describe_error(error))
+    return Failure("failed", describe_exception(error))
 
 
-def describe_error(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Describe an exception on one line, even if its own text raises."""
     try:
         said = " ".join(str(error).split())[:ERROR_KEPT]

@@ -31,7 +31,7 @@ from textevolve.node_eval.evaluators import (
     ERROR_KEPT,
     NodeEvaluator,
     check_evaluator,
-    describe_error,
+    describe_exception,
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem
@@ -243,7 +243,7 @@ class Monitor:
     ) -> HistoryItem:
         """Record that a node raised an exception."""
         seconds = perf_counter() - node.began
-        return self._close(node, seconds, None, tokens, describe_error(error))
+        return self._close(node, seconds, None, tokens, describe_exception(error))
 
     def interrupt(self, node: OpenNode, reason: Any, *, tokens: int | None = None) -> HistoryItem:
         """Record that a node was cancelled, or waits for input from outside, after which it may run
@@ -284,7 +284,7 @@ class Monitor:
             elif plan:
                 self._background.put(job, plan)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
-            log.warning("node '%s' is not judged: %s", item.node, describe_error(fault))
+            log.warning("node '%s' is not judged: %s", item.node, describe_exception(fault))
         return job
 
     def _plan(self, instruction: Instruction | None) -> Plan:

@@ -17,7 +17,7 @@ from textevolve.mappings import drop_empty, map_values
 from textevolve.node_eval import span_states
 from textevolve.node_eval.background import evaluating
 from textevolve.node_eval.documents import translate
-from textevolve.node_eval.evaluators import describe_error
+from textevolve.node_eval.evaluators import describe_exception
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.instructions import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
@@ -51,7 +51,7 @@ class SpanJudge(SpanProcessor):
         try:
             self._record(span)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
-            log.warning("span '%s' is not judged: %s", span.name, describe_error(fault))
+            log.warning("span '%s' is not judged: %s", span.name, describe_exception(fault))
 
     def _record(self, span: ReadableSpan) -> None:
         context = span.get_span_context()

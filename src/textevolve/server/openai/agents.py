@@ -22,7 +22,7 @@ from textevolve.server.openai.requests import (
     ClientMessage,
     NamedChoice,
     ServedRequest,
-    read_texts,
+    pair_texts,
 )
 from textevolve.server.openai.streams import AnswerEnd, AnswerPieces, NoteTokens
 from textevolve.server.state import ServerState
@@ -80,7 +80,7 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
     Raises:
         ApiError: the body has no message to answer, or its metadata is invalid.
     """
-    messages = read_texts(body.messages, tools=True)
+    messages = pair_texts(body.messages, tools=True)
     instructions = [text for message, text in messages if message.role in ("system", "developer")]
     asking = max(
         (n for n, (message, _) in enumerate(messages) if message.role == "user"), default=-1

@@ -19,7 +19,7 @@ from textevolve.server.decisions.deciders import (
 )
 from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.errors import bad_request
-from textevolve.server.openai.requests import ServedRequest, read_texts
+from textevolve.server.openai.requests import ServedRequest, pair_texts
 from textevolve.server.openai.streams import AnswerEnd, NoteTokens
 
 CANDIDATES = "candidates"
@@ -34,7 +34,7 @@ def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
         ApiError: the request has no case. InputError: a text is blank.
     """
     turns = [
-        {"role": message.role, "content": text} for message, text in read_texts(request.messages)
+        {"role": message.role, "content": text} for message, text in pair_texts(request.messages)
     ]
     rubric, end = (request.metadata or {}).get("rubric", ""), turns[-1]
     last = parse_text(end["content"], CONTAINERS) if end["role"] == "user" else None

@@ -152,7 +152,7 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
     return request
 
 
-def read_texts(
+def pair_texts(
     messages: Sequence[ClientMessage], *, tools: bool = False
 ) -> list[tuple[ClientMessage, str]]:
     """Return each message with its text. `tools`: messages may be the results of tools.

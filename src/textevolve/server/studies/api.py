@@ -35,7 +35,7 @@ from textevolve.server.identity import (
 )
 from textevolve.server.options import is_here
 from textevolve.server.state import Server, ServerState
-from textevolve.server.studies.feed import watch
+from textevolve.server.studies.feed import stream_events
 from textevolve.server.studies.reading import (
     MEDIA,
     ReportFormat,
@@ -257,7 +257,7 @@ async def _watch(
 ) -> AsyncGenerator[bytes]:
     with server.limits.stream_place(caller):
         yield b"retry: 1000\n\n"
-        async with aclosing(watch(server.runner, run_id, after)) as events:
+        async with aclosing(stream_events(server.runner, run_id, after)) as events:
             async for part in events:
                 yield part
 

@@ -40,7 +40,7 @@ open."""
 log = logging.getLogger("textevolve.server")
 
 
-async def watch(runner: Runner, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
+async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
     """Yield the events of a run after a revision, until the run or the server ends or the store
     cannot be read: new records, and the status and the progress when they have changed. The final
     status comes after all records."""
