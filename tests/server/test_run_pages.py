@@ -68,9 +68,11 @@ def test_rows_are_filtered_and_sorted(store, get):
 def test_a_run_that_works_tells_of_new_records(store, get):
     run = begin_run(store, name="at work", cases=3, judge="probe")
     with store.lease(run):
+        assert "parquet" not in get(f"/runs/{run}")[1].text  # there is nothing to export
         keep(store, run, "evaluate", judge(0, 0.9))
         page = get(f"/runs/{run}")[1]
         assert "1 of 3" in page.text
+        assert "parquet" in page.text
         asked = next(v for n, v in page.attributes if n == "hx-get" and v and "/standing" in v)
         assert "hx-trigger" not in get(asked)[2]
         keep(store, run, "evaluate", judge(1, None))
