@@ -67,6 +67,7 @@ def test_a_wrong_variable_is_named(home, monkeypatch):
     ("text", "reason"),
     [
         ("model =", "textevolve.toml: not valid TOML"),
+        ("modle = 'x'", "textevolve.toml: modle: there is no such setting; did you mean 'model'"),
         ("[timeouts]\nread = -1", "textevolve.toml: timeouts.read: .*greater than 0"),
     ],
 )

@@ -30,6 +30,7 @@ from pydantic import (
 
 from textevolve.errors import SettingsError
 from textevolve.mappings import drop_none
+from textevolve.spec import suggest
 
 LARGEST_ANSWER = 16
 """The default limit on the body of one answer, in MiB after decompression. It is enough for 5,000
@@ -372,7 +373,11 @@ def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings
         problem = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in problem["loc"])
         source = sources.get(name.partition(".")[0], "settings")
-        message = problem["msg"].removeprefix("Value error, ")
+        message = problem["msg"].removeprefix("Value error, ").partition(", unable to")[0]
+        if problem["type"] == "extra_forbidden":
+            message = "there is no such setting" + (
+                "" if "." in name else suggest(name, tuple(Settings.model_fields))
+            )
         raise SettingsError(f"{source}: {name}: {message}") from error
 
 

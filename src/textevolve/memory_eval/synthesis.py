@@ -162,7 +162,11 @@ class _Life:
             self.rounds.append((("user", question), ("assistant", answer)))
         rng.shuffle(self.rounds)
         turns = [turn for each in self.rounds for turn in each]
-        times = [_stamp(self.start + timedelta(seconds=40 * n)) for n in range(len(turns))]
+        moments = [self.start + timedelta(seconds=40 * n) for n in range(len(turns))]
+        times = [  # as the benchmark writes them, in any locale: Dec 15, 2025, 06:11:23
+            f"{_MONTHS[time.month - 1]} {time.day:02}, {time.year}, {time:%H:%M:%S}"
+            for time in moments
+        ]
         self.start += timedelta(days=rng.randint(1, 9))
         return Session(
             index=index,
@@ -243,8 +247,3 @@ class _Life:
             difficulty,
             type,
         )
-
-
-def _stamp(time: datetime) -> str:
-    """Format a time as the benchmark does, in any locale: Dec 15, 2025, 06:11:23."""
-    return f"{_MONTHS[time.month - 1]} {time.day:02}, {time.year}, {time:%H:%M:%S}"

@@ -67,7 +67,10 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     Raises:
         InputError: the runs share no case of a variant that both scored.
     """
-    runs = [_average(rows) for rows in (before_rows, after_rows)]
+    runs = [
+        {v: means for v, figures in aggregate(rows).items() if (means := figures.case_means())}
+        for rows in (before_rows, after_rows)
+    ]
     several = any(len(variants) > 1 for variants in runs)
     before, after = (
         {
@@ -88,10 +91,6 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
     scores = dict(zip(shared, compare_pairs(pairs), strict=True))
     return RunComparison(scores, shared, len(before.keys() ^ after.keys()))
-
-
-def _average(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
-    return {v: means for v, figures in aggregate(rows).items() if (means := figures.case_means())}
 
 
 def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Report:

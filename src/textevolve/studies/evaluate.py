@@ -420,7 +420,8 @@ def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
         return report_evaluations(evaluations, {})
     profile = _profile_of(spec)
     facts = {
-        "Profile": f"{profile.name}: at most {profile.rounds} rounds, {profile.protocol}",
+        "Profile": f"{profile.name}: at most {wording.count(profile.rounds, 'round')},"
+        f" {profile.protocol}",
         "Models of agents": ", ".join(
             f"{agent.name}: {agent.model}" for agent in profile.agents if agent.model
         ),
