@@ -135,3 +135,12 @@ def test_tables_of_promptfoo(tmp_path, header, cells):
     assert first == ASKED
     without_output = {"input": "When is high water at Brest??", "output": ""}
     assert more in ([], [{"input": "Brest?", "output": "Late."}], [without_output])
+
+
+def test_columns_of_rows_of_promptfoo_are_renamed(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_text("port,[a] {{port}}?\nBrest,Late.\n")
+    rows = read_rows(str(path), "case", lambda _: True, {"question": "input"})
+    assert [row for _, row in rows] == [{"question": "Brest?", "output": "Late."}]
+    with pytest.raises(InputError, match="no row has a column 'port'"):
+        list(read_rows(str(path), "case", lambda _: True, {"question": "port"}))

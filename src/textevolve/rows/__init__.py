@@ -26,7 +26,13 @@ from textevolve.rows.content import (
     take_object,
 )
 from textevolve.rows.hub import PREFIX, fetch_files
-from textevolve.rows.results import read_cells, read_log, read_results, read_tool_result
+from textevolve.rows.results import (
+    has_outputs,
+    read_cells,
+    read_log,
+    read_results,
+    read_tool_result,
+)
 from textevolve.rows.tables import Header, read_csv, read_parquet
 
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
@@ -60,9 +66,10 @@ def read_rows(
     renaming, files = Renaming(renamed or {}), find_files(path, noun)
 
     def tell(columns: Sequence[str]) -> None:
-        renaming.note_columns(columns)
-        if len(files) == 1:
-            renaming.refuse_unused()
+        if not has_outputs(columns):  # the rows of promptfoo's table have other columns
+            renaming.note_columns(columns)
+            if len(files) == 1:
+                renaming.refuse_unused()
         header([renaming.new_name(column) for column in columns])
 
     def is_text_here(column: str) -> bool:
