@@ -38,3 +38,7 @@ def test_openais_own_client_reads_its_decisions() -> None:
     assert [answer.name for answer in found.answers] == ["late", "damage"]
     assert [level.label for level in found.answers[1].probabilities] == ["none", "some"]
     assert found.usage.total_tokens > 0
+
+
+def test_a_server_is_printed_before_it_runs() -> None:
+    assert "ScriptedServer" in repr(ScriptedServer())

@@ -53,7 +53,7 @@ DIMENSION = 32
 FILLING = b" " * 65_536
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ScriptedServer:
     """A scripted server, which serves within `async with` (on this event loop) or `with` (in a
     thread of its own).
