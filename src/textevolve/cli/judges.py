@@ -33,6 +33,7 @@ JUDGES = {
     "instruction-likelihood": "how well the instruction can be guessed from a text",
     "embedding@MODEL": "similarity of the embeddings of text and reference",
     "metric:NAME": "a metric without a model, such as metric:rouge-l",
+    "metric:FILE.py:FUNCTION": "your own function of output, reference and row",
     "look:length": "the number of words, a baseline for other judges",
     "rules:FILE.yaml": "length, patterns, JSON schema, ...; no model",
     "hybrid:FILE.yaml:JUDGE": "rules first, then a judge",
