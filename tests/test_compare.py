@@ -13,7 +13,7 @@ from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
 from textevolve.studies.compare import report, summarise
-from textevolve.studies.compare_cells import Output
+from textevolve.studies.compare_cells import Output, take_rows
 from textevolve.studies.compare_spec import CompareSpec
 
 CAREFUL = "exactly"
@@ -77,6 +77,13 @@ def test_the_better_prompt_is_found_shown_and_written(cli, files, model):
     assert "Compared with short" in page
     assert "What is 39 and 39 more?" in page
     assert "| variant |" in (files / "m.md").read_text()
+
+
+def test_rows_without_a_value_of_a_prompt_are_counted(caplog):
+    prompt = {"name": "p", "text": "{q} {hint}"}
+    rows = [{"q": "a", "hint": "b"}, {"q": "c"}, {"q": "d", "hint": None}]
+    assert len(list(take_rows(CompareSpec(prompts=[prompt], models=["http://127.0.0.1:9/v1#m"]), rows, {}))) == 3
+    assert "no value for {hint} in 2 of 3 rows, first in row 2" in caplog.text
 
 
 def test_an_empty_prompt_fails_its_own_column_alone(cli, few, server, model):

@@ -56,7 +56,7 @@ from textevolve.rows.images import folder_of, read_images
 from textevolve.spans import current_span, span
 from textevolve.studies.case_rows import name_row
 from textevolve.studies.chained import chain_response, chains_among, open_chain_named
-from textevolve.studies.compare_spec import CompareSpec, judges_of
+from textevolve.studies.compare_spec import CompareSpec, NamedPrompt, judges_of
 from textevolve.studies.conversations import (
     TURN_COLUMNS,
     ConversationTurn,
@@ -506,6 +506,8 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
     columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
     _check_needs(spec, columns)
     prompt_columns = _check_columns(spec, columns, talks=check_conversations(spec, placed))
+    for prompt in spec.prompts:
+        _warn_of_gaps(prompt, prompt_columns, placed)
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
         logging.getLogger("textevolve").warning(
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
@@ -527,6 +529,20 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         reference = None if label is None else column_text(label)
         context = None if spec.context is None else column_text(row.get(spec.context)) or None
         yield Case(values, outputs, id, reference=reference, context=context, images=images)
+
+
+def _warn_of_gaps(prompt: NamedPrompt, columns: Collection[str], placed: Sequence[Placed]) -> None:
+    for name in prompt.placeholders(columns):
+        gaps = [where for where, row in placed if row.get(name) is None]
+        if gaps and name != IMAGES:
+            logging.getLogger("textevolve").warning(
+                "prompt %s: no value for {%s} in %d of %d rows, first in %s; there it is empty",
+                prompt.name,
+                name,
+                len(gaps),
+                len(placed),
+                gaps[0],
+            )
 
 
 def row_values(case: Case) -> dict[str, Any]:
