@@ -82,7 +82,8 @@ def test_the_better_prompt_is_found_shown_and_written(cli, files, model):
 def test_rows_without_a_value_of_a_prompt_are_counted(caplog):
     prompt = {"name": "p", "text": "{q} {hint}"}
     rows = [{"q": "a", "hint": "b"}, {"q": "c"}, {"q": "d", "hint": None}]
-    assert len(list(take_rows(CompareSpec(prompts=[prompt], models=["http://127.0.0.1:9/v1#m"]), rows, {}))) == 3
+    spec = CompareSpec(prompts=[prompt], models=["http://127.0.0.1:9/v1#m"])
+    assert len(list(take_rows(spec, rows, {}))) == 3
     assert "no value for {hint} in 2 of 3 rows, first in row 2" in caplog.text
 
 
