@@ -86,6 +86,8 @@ def test_limits_leave_a_run_that_the_same_command_goes_on_with(there, cases, hom
     assert len((home / "found.jsonl").read_text().splitlines()) == 4
     refused = there(*same, "--dry-run")
     assert (refused.code, "--server none" in refused.err) == (2, True)
+    refused = there("evaluate", cases, "-m", "nope/x")
+    assert refused.err.startswith("error: nope/x: the server has no such model")
 
 
 def test_programs(url, model, home):

@@ -162,7 +162,7 @@ class Connection:
             )
         kinds = {404: NotFoundError, 409: ConflictError, 400: InputError, 422: InputError}
         kind = kinds.get(status, StoreError)
-        is_ours = b'"detail"' in raw  # as in all refusals of this package's servers
+        is_ours = b'"code":"' in raw  # as in all refusals of this package's servers
         where = "" if is_ours and kind in (InputError, NotFoundError) else f"{self.address}: "
         return kind(where + message)
 
