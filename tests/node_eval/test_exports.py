@@ -91,6 +91,15 @@ def test_a_form_without_spans_is_refused_with_the_command_for_one(tmp_path, reco
         read(path)
 
 
+def test_an_error_in_a_table_that_is_json_stays_json(tmp_path):
+    path = tmp_path / "spans.tsv"
+    heads = ("context.trace_id", "context.span_id", "span_kind", "start_time", "status_code")
+    error = '{"error": {"code": null}}'
+    path.write_text("\t".join((*heads, "status_message\n1", "2", "LLM", "3", "ERROR", error)))
+    ((node,),) = [episode.history.items for episode in read(path)]
+    assert node.error == error
+
+
 async def judge_nodes(path, judge):
     """What a judge is asked about each node, and what came out."""
     evaluator = JudgeEvaluator("judge", judge)

@@ -194,7 +194,7 @@ def _read_exported(raw: object) -> Span:
             (str(event.get("name") or ""), _flatten(as_fields(event.get("attributes"))))
             for event in listed
         ),
-        str(_find_part(record, "message") or "") if failed else None,
+        write_text(_find_part(record, "message") or "") if failed else None,
     )
 
 
