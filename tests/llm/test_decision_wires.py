@@ -100,6 +100,7 @@ def test_a_question_left_out_is_missing_and_never_half():
         ({"type": "noul"}, "no probability"),
         ({"type": "box", "box": {}}, "type 'box'"),
         ({"type": "refusal", "refusal": "I would rather not"}, "rather not"),
+        ({"type": "refusal", "refusal": None, "message": "I would rather not"}, "rather not"),
         (0.5, "no object"),
     ],
 )

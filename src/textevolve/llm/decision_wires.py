@@ -82,7 +82,9 @@ class _OneAnswer(BaseModel):
     """An endpoint's answer to one question. `yes`: the probability of a predicate."""
 
     type: Any = None
-    reason: Annotated[KnownText, either("refusal", "reason", "message")] = None
+    refusal: KnownText = None
+    reason: KnownText = None
+    message: KnownText = None
     yes: Annotated[Any, either("noul", "probability")] = None
     probabilities: Annotated[
         dict[str, Any] | list[Annotated[_Share | None, READABLE]] | None, READABLE
@@ -195,7 +197,8 @@ def _read_answer(question: Question, answer: Any) -> _Row:
         raise _UnansweredError(f"the answer is no object: {answer!r:.80}") from None
     kind, yes, shares = fields.type, fields.yes, fields.probabilities
     if kind == "refusal":
-        more = f": {fields.reason!r:.200}" if fields.reason else ""
+        reason = fields.refusal or fields.reason or fields.message
+        more = f": {reason!r:.200}" if reason else ""
         raise _UnansweredError(f"the model refuses to answer this question{more}")
     if ("predicate" if kind == "noul" else kind) != question.kind:
         raise _UnansweredError(
