@@ -66,6 +66,14 @@ async def test_steps_see_what_earlier_ones_made(run):
     assert recorder.trace.steps[1].usage.calls == 2
 
 
+async def test_a_function_declared_to_return_a_base_type_may_return_one_with_fields(run):
+    def judge(text) -> BaseModel:
+        return Verdict(ok=True, reason=f"it is {text}")
+
+    found = await run(Chain("c", call("verdict", judge), ask("a", "{verdict.reason}")), text="tea")
+    assert found["a"] == "IT IS TEA"
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [

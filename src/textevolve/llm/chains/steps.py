@@ -216,7 +216,8 @@ def check_names(
         for name in step.needs:
             root, *path = name.split(".")
             kind = produced.get(root, inputs.get(root))
-            fields = () if kind is str else getattr(kind, "model_fields", None)
+            # A type without fields, as BaseModel itself, is a base of those with fields.
+            fields = () if kind is str else getattr(kind, "model_fields", None) or None
             if path and fields is not None and path[0] not in fields:
                 raise InputError(
                     f"step '{step.name}': '{root}' has no field"
