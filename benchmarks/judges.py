@@ -35,7 +35,7 @@ from pathlib import Path
 from textevolve.api.client import AsyncClient
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.fit_summary import fit_signals
-from textevolve.bench.fitting import cross_validate, gather_signals, pose_problem
+from textevolve.bench.fitting import cross_validate, gather_signals
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.evaluation import Usage
@@ -148,7 +148,7 @@ def show_fit(names: Sequence[str], items: Sequence[Item], verdicts: Sequence[Ver
     """The agreement of a fit, out of fold, for each set and for both."""
     data = gather_signals(items, verdicts, tuple(names))
     fit = fit_signals(data)
-    credits = data.credits(cross_validate(pose_problem(data), 0).utilities)
+    credits = data.credits(cross_validate(data, 0).utilities)
     print(f"\nfit of {', '.join(names)}: {fit.items} items, {data.left_out} left out")
     for part in dict.fromkeys(item.subset for item in data.items):
         ours = [c for c, item in zip(credits, data.items, strict=True) if item.subset == part]

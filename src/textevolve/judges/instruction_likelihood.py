@@ -74,11 +74,11 @@ class InstructionLikelihood(ModelJudge):
         return context.judgement(await context.each(range(len(case.candidates)), read))
 
 
-def cut_instruction(text: str) -> str:
-    """Return the first `WORDS` words of a text; if they have more than `LONGEST` characters, only
-    their beginning and end."""
+def cut_instruction(text: str, words: int = WORDS) -> str:
+    """Return the first `words` words of a text, or all for 0; if they have more than `LONGEST`
+    characters, only their beginning and end."""
     text = text.strip()
-    for last in islice(re.finditer(r"\S+", text), WORDS - 1, WORDS):
+    for last in islice(re.finditer(r"\S+", text), words - 1, words) if words else ():
         text = text[: last.end()]
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
@@ -95,6 +95,15 @@ async def _surprise(
             gives no log-probabilities.
     """
     rules = image_rules(context.case) if images else ()
+    request = request_instruction(response, target, context.options.seed, images, rules)
+    return read_surprise(await context.model(request), target)
+
+
+def request_instruction(
+    response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
+) -> Request:
+    """Return the request that asks for the instruction of a response, and forces `target` as the
+    answer. `images`: those of the response; `rules`: how to treat them."""
     text = prompt("backward").render(response=response)
     schema = {
         "type": "object",
@@ -102,16 +111,15 @@ async def _surprise(
         "required": ["instruction"],
         "additionalProperties": False,
     }
-    request = Request(
+    return Request(
         messages=(Message("user", (*rules, text), images),),
         schema=json.dumps(schema),
         forced=target,
         temperature=0.0,
         max_tokens=len(json.dumps(target)) + 64,
-        seed=context.options.seed,
+        seed=seed,
         top_logprobs=1,
     )
-    return read_surprise(await context.model(request), target)
 
 
 def read_surprise(response: Response, target: str) -> float:
