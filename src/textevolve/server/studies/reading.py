@@ -54,7 +54,8 @@ class VisibleRun:
 
 
 def find_seen(store: Store, caller: Caller, run_ref: str) -> VisibleRun:
-    """Find a run by its id, its name, the start of its id, or `last`, the newest run with cases.
+    """Find a run by its id, its name, the start of its id, or `last`, the
+    run with cases that was performed last.
 
     Raises:
         NotFoundError: the caller sees no such run. StoreAwayError: the store cannot be read.
