@@ -85,6 +85,8 @@ class ApiError(Exception):
 
 def as_api_error(error: Exception) -> ApiError:
     """Convert an exception into the error for the client, with the status of its cause."""
+    if isinstance(error, RequestValidationError):  # its text has the whole body
+        return _describe_invalid(error)
     message = public_message(error)
     if isinstance(error, ApiError):
         return error
@@ -101,8 +103,6 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(status, code, message)
     if isinstance(error, RecursionError):
         return bad_request("the JSON is nested too deeply")
-    if isinstance(error, RequestValidationError):
-        return _describe_invalid(error)
     return ApiError(500, "internal_error", "the server failed; its log says why")
 
 
