@@ -136,10 +136,12 @@ def test_each_judge_and_metric_is_a_column_and_one_decides(cli, few, model):
 def test_a_finished_run_is_resumed_as_it_is_stored(cli, few):
     count = "open('calls', 'a') as file:\n        file.write('x')\n    return 1.0\n"
     (few / "own.py").write_text(f"def score(text):\n    with {count}")
-    ended = cli("compare", "-d", "rows.csv", "--outputs", "sum", "--metric", "own.py:score")
+    outputs = ("--outputs", "sum", "--outputs", "n")
+    ended = cli("compare", "-d", "rows.csv", *outputs, "--metric", "own.py:score")
     resumed = cli("runs", "resume")
     assert (ended.code, resumed.code, resumed.out) == (0, 0, ended.out)
-    assert (few / "calls").read_text() == "xxx"
+    assert (few / "calls").read_text() == "xxxxxx"
+    assert "6 of 6 done" in resumed.err
 
 
 def test_a_difference_of_scores_stays_within_their_scale():

@@ -19,6 +19,7 @@ from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
+from textevolve.events import RecordsExpected
 from textevolve.llm.batches.gathering import cancel_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.mappings import map_values
@@ -124,7 +125,8 @@ RESUMED = ("output", "concurrency", "batch", "on", *LIMIT_OPTIONS, "as_json", "s
 """The options that the command for resuming a run takes, among those of all runs."""
 
 
-async def _reread(store: Store, run: RunRecord, _: object) -> AsyncGenerator[Any]:
+async def _reread(store: Store, run: RunRecord, launch: driver.Launch) -> AsyncGenerator[Any]:
+    launch.listener(RecordsExpected(store.count_records(run.id)["scored"]))
     for record in read_records(store, run)():
         yield record
 
