@@ -590,9 +590,9 @@ def keep_whole(judge: Evaluator) -> Evaluator:
 
 
 def describe_limit(result: DebateResult) -> str:
-    """Return the reason of the first turn that a limit forbade in a debate that was cut short, or a
-    general sentence if no turn has such a reason."""
-    skipped = select_skipped(turn.failure for turn in result.turns)
+    """Return the reason why a limit forbade a debate, or else its first turn that was forbidden; a
+    general sentence if neither has a reason."""
+    skipped = result.failure or select_skipped(turn.failure for turn in result.turns)
     return skipped.reason if skipped else "a limit was reached within the debate"
 
 

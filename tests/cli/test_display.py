@@ -128,6 +128,8 @@ def test_missing_figures_are_dashes() -> None:
     assert "s_norm" not in text
     named = "Critic in round 1, Supporter in round 1, Neutral Observer in round 1"
     assert f"{named}: the budget is spent" in " ".join(text.split())
+    text = play(a_result(turns=(), convergence=(), stopped="budget", failure=failure), a_console())
+    assert "0 rounds, then it was cut short: the budget is spent" in " ".join(text.split())
 
 
 def test_a_wait_for_a_rate_limit_is_said_until_it_is_over() -> None:

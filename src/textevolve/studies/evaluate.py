@@ -370,7 +370,7 @@ def find_row(judged: Judged) -> Row:
     if isinstance(judged, DebateResult):
         best = judged.best
         if judged.stopped == "budget":
-            failure = judged.failure or Failure("skipped", describe_limit(judged))
+            failure = Failure("skipped", describe_limit(judged))
     if failure is not None:
         return Row(*place, status=failure.kind, reason=failure.reason)
     results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
