@@ -94,6 +94,14 @@ async def test_what_helps_is_found_and_accepted(selection):
     assert result.stopped == "max_iterations"
 
 
+async def test_a_code_block_around_a_template_is_left_out_even_if_its_end_is_indented():
+    script = Scripted(rewrite=lambda template, lines: "\n".join(["```", template, *lines, "  ```"]))
+    result = await search(script)
+    assert result.accepted
+    assert result.template.startswith(SEED)
+    assert "```" not in result.template
+
+
 async def test_where_nothing_helps_the_original_is_kept():
     result = await search(Scripted(instructions=[IDLE, "Use capitals."]))
     assert not result.accepted

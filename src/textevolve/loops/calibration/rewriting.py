@@ -458,7 +458,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     lines = [line for line in lines if not any(echo in line for echo in echoes)]
     text = "\n".join(lines).strip()
     lines = text.splitlines()
-    wrapped = len(lines) > 2 and text.startswith("```") and lines[-1] == "```"
+    wrapped = len(lines) > 2 and text.startswith("```") and lines[-1].strip() == "```"
     if wrapped and not parent.lstrip().startswith("```"):
         text = "\n".join(lines[1:-1]).strip()
     return text
