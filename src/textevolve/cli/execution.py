@@ -6,16 +6,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator, Iterable
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 from textevolve.agents.resources import split_name
 from textevolve.engine.collector import CALM
 from textevolve.llm.catalogue import require_packages
 from textevolve.settings import Settings, read_settings
 from textevolve.store import Store
-
-if TYPE_CHECKING:
-    pass
 
 
 def calm_collector() -> None:
