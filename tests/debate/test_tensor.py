@@ -189,7 +189,14 @@ def test_a_missing_turn_is_no_zero():
     assert t.spread(values, np.ones(1)) == pytest.approx([0, 0])
 
 
+def test_a_quorum_is_all_agents_or_two_of_a_majority():
+    least = [min(n for n in range(k + 1) if t.is_quorum(n, k)) for k in range(1, 7)]
+    assert least == [1, 2, 2, 3, 3, 4]
+    assert not t.is_quorum(0, 0)
+
+
 def test_a_tie_names_all_that_tie():
+    assert t.top_candidates(np.array([7.0, 7.0 - t.TIE, 7.0 - 3 * t.TIE])) == (0, 1)
     assert t.top_candidates(np.array([3.0, 7.0, 7.0])) == (1, 2)
     assert t.top_candidates(np.array([3.0])) == (0,)
     assert t.top_candidates(np.array([np.nan])) == ()
@@ -282,6 +289,7 @@ def test_a_labelled_tensor_is_read_by_names_and_numbers():
     copied = np.array(labelled)
     copied[:] = -1.0
     assert labelled.values[0, 0, 0, 1] == 1.0
+    assert labelled.shape == np.array(labelled, copy=True).shape == (2, 2, 2, 2)
     assert t.softmax(np.array([0.0, 1.0])) == pytest.approx(
         [1 / (1 + math.e), math.e / (1 + math.e)]
     )

@@ -418,11 +418,11 @@ async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]
     """Return the outputs; this judge's grade is added to each that exists. If only one exists, its
     grade is a failure, since there is nothing to compare it with."""
     present = [output for output in outputs if output.failure is None]
-    results, used = (_ALONE,), Usage()
+    results, used = [_ALONE] * len(present), Usage()
     if len(present) > 1:
         texts = tuple(output.text for output in present)
         results, used = await _judge(judge, present[0], texts)
-    grades = dict(zip((output.variant for output in present), map(_grade, results), strict=False))
+    grades = dict(zip((output.variant for output in present), map(_grade, results), strict=True))
     judged: list[Output] = []
     for output in outputs:
         if grade := grades.get(output.variant):
