@@ -373,7 +373,8 @@ def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings
         problem = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in problem["loc"])
         source = sources.get(name.partition(".")[0], "settings")
-        message = problem["msg"].removeprefix("Value error, ").partition(", unable to")[0]
+        message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+        message = message.partition(", unable to")[0]
         if problem["type"] == "extra_forbidden":
             message = "there is no such setting" + (
                 "" if "." in name else suggest(name, tuple(Settings.model_fields))
