@@ -129,7 +129,9 @@ def test_the_unit_score_does_not_depend_on_the_scale_of_the_weights(case, factor
     values, weights = case
     one = t.unit_scores(t.normalise(values, weights), weights)
     other = t.unit_scores(t.normalise(values, weights * factor), weights * factor)
+    mean = np.average(values, axis=-1, weights=weights).mean(axis=(0, 1))
     assert one == pytest.approx(other)
+    assert one == pytest.approx(mean / 10)
 
 
 @given(arrays(np.float64, st.integers(1, 6), elements=SCORES), st.floats(0.001, 100))
@@ -177,6 +179,7 @@ def test_agents_that_agree_on_far_apart_candidates_converge_only_in_the_agents_m
 
 def test_zero_scores_agree_and_a_round_without_answers_does_not():
     assert t.disagreement(np.zeros((3, 2, 2)), np.ones(2)) == 0
+    assert t.disagreement(np.array([[[5.0]], [[5.0 + 1e-8]]]), np.ones(1)) == 0
     assert t.disagreement(np.full((3, 2, 2), np.nan), np.ones(2)) == math.inf
 
 
@@ -279,17 +282,19 @@ def test_a_temperature_near_zero_gives_all_to_the_highest_without_a_warning():
 
 
 def test_a_labelled_tensor_is_read_by_names_and_numbers():
-    values = np.arange(16.0).reshape(2, 2, 2, 2)
+    values = np.arange(24.0).reshape(3, 2, 2, 2)
     labelled = t.LabelledTensor(values, ("Ann", "Bob"), ("a", "b"), ("clear", "true"))
     assert labelled.at(round=1, agent="Bob", candidate=0, component="true") == 13.0
     assert labelled.at(agent=-2).tolist() == values[:, 0].tolist()
-    for picks in ({"agent": 2}, {"agent": -3}, {"candidate": "c"}, {"round": 2}):
+    for picks in ({"agent": 2}, {"agent": -3}, {"candidate": "c"}, {"round": 3}):
         with pytest.raises(InputError, match="there are: "):
             labelled.at(**picks)
     copied = np.array(labelled)
     copied[:] = -1.0
     assert labelled.values[0, 0, 0, 1] == 1.0
-    assert labelled.shape == np.array(labelled, copy=True).shape == (2, 2, 2, 2)
+    assert labelled.shape == (3, *labelled.at(round=2).shape) == (3, 2, 2, 2)
+    assert np.shares_memory(labelled.__array__(copy=False), values)
+    assert not np.shares_memory(np.asarray(labelled), values)
     assert t.softmax(np.array([0.0, 1.0])) == pytest.approx(
         [1 / (1 + math.e), math.e / (1 + math.e)]
     )
