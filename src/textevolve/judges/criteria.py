@@ -48,8 +48,8 @@ def read_levels(line: str) -> Criterion:
     levels = tuple(level.strip() for level in match[2].split("|"))
     if not all(levels) or len(set(levels)) < len(levels):
         raise InputError(
-            f"the rubric's line '{line:.80}': write the levels as different texts, the lowest"
-            " first, as in [confused | clear in parts | clear]"
+            f"the rubric's line '{line:.80}': write the levels as different, non-empty texts,"
+            " the lowest first, as in [confused | clear in parts | clear]"
         )
     return Criterion(match[1], levels)
 

@@ -185,8 +185,8 @@ def _rules(context: JudgeContext, *, images: bool = True) -> Message:
 
 
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
-    """Ask for the statements of a text, one per line, without duplicates. A text of one sentence is
-    its own statement, since small models list none for it. If no list can be parsed, the sentences
+    """Ask for a list of the statements of a text, without duplicates. A text of one sentence is its
+    own statement, since small models list none for it. If no list can be parsed, the sentences
     are the statements.
 
     Raises:

@@ -295,8 +295,8 @@ class OptimizationPlan(Stopping):
     mode: OptimizationMode = option(
         "auto",
         "How later attempts are made: revise (improve the last one), best-of-n (write each"
-        " independently), or auto (revise if the first revision raises the score, else"
-        " best-of-n).",
+        " independently), or auto (revise if the first revision raises the score by"
+        " --min-improvement or more, else best-of-n).",
         group="Stopping",
         metavar="NAME",
     )

@@ -324,7 +324,9 @@ async def _choose_by_score(
     best = [place for place, r in enumerate(scored) if r.score >= highest - TIE]
     if len(best) > 1:
         tied = " and ".join(str(labels[place]) for place in best)
-        raise AnswerError(f"tied: {verdict_kind} {tied} share the highest score, {highest:.3g}")
+        raise AnswerError(
+            f"tied: the {verdict_kind} labels {tied} share the highest score, {highest:.3g}"
+        )
     return labels[best[0]], scored[best[0]].feedback
 
 

@@ -71,8 +71,8 @@ class ResourceTable:
 
 @dataclass(frozen=True, slots=True)
 class NameRange:
-    """A range of a list that is sorted by name: the names after `after`, at most `limit`; None: no
-    limit."""
+    """A range of a list that is sorted by name: the names after `after`, at most `limit` of them; a
+    limit of None: all."""
 
     after: str = ""
     limit: int | None = None

@@ -294,7 +294,10 @@ class CompareSpec(MappedSpec):
         le=1,
     )
     side_by_side: bool = option(
-        False, "Have judges compare all outputs of a row with each other.", group="Advanced"
+        False,
+        "Have debates and judges that compare, such as pairwise, judge all outputs of a row"
+        " together; other judges still judge each output alone.",
+        group="Advanced",
     )
     model: str | None = option(
         None,

@@ -74,7 +74,8 @@ class Gates(Frozen):
     min_agreement: float | None = option(
         None,
         "The least agreement of each judge with people in --measured-on, from 0 to 1: the lower"
-        " end of its 95 % interval. A judge below it makes no calls.",
+        " end of its 95 % interval. If a judge is below it, or was not measured, the run fails"
+        " before any call.",
         group=GROUP,
         ge=0,
         le=1,

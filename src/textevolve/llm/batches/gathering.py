@@ -1,10 +1,10 @@
 """A model that collects its calls and sends them as batch jobs.
 
 A call returns when its answer has arrived in the results of a job. Calls that depend on it are sent
-afterwards, so a study advances in waves, with one job for each. A job is stored before it is
-submitted, so that it is never lost, can be found again at the endpoint, and is polled until it
-ends. The first call resumes the open jobs of earlier processes. A job is closed once all of its
-answers are in the journal.
+afterwards, so a study advances in waves of one job, or of several if one would be too large. A job
+is stored before it is submitted, so that it is never lost, can be found again at the endpoint, and
+is polled until it ends. The first call resumes the open jobs of earlier processes. A job is closed
+once its successful answers are in the journal, or if the endpoint never took it.
 """
 
 from __future__ import annotations
