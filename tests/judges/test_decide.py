@@ -246,7 +246,7 @@ def test_levels_stand_in_brackets_at_the_end_of_a_line():
         assert read_levels(plain).text == plain
         assert read_levels(plain).levels == ()
     for wrong in ("Clear? [a | a]", "Clear? [ | b]", "Clear? [|]"):
-        with pytest.raises(InputError, match="levels as different texts"):
+        with pytest.raises(InputError, match="levels as different, non-empty texts"):
             read_levels(wrong)
     with pytest.raises(InputError, match="a criterion twice"):
         ask_criteria(read_criteria("Clear? [a | b]\nClear? [c | d]"))

@@ -61,7 +61,7 @@ async def test_the_verdict_is_what_is_scored_highest(task):
 @pytest.mark.parametrize(
     ("scores", "reason"),
     [
-        ({"Correct": 0.7, "Other": 0.7}, "tied: update Correct and Other"),
+        ({"Correct": 0.7, "Other": 0.7}, "tied: the update labels Correct and Other"),
         (
             {"Correct": 0.7, "Other": Failure("failed", "no answer")},
             "1 of 4 verdicts have no score: no answer",
