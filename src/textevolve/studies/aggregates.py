@@ -221,7 +221,8 @@ def draw_aggregates(
         for (variant, figures), mean in zip(by_variant.items(), means, strict=True)
     ]
     values = [mean.value or 0.0 for mean in means]
-    best = {n for n, value in enumerate(values) if value == max(values) > min(values)}
+    highest, lowest = max(values), min(values)
+    best = {n for n, value in enumerate(values) if value == highest > lowest}
     drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
     verdict = " The judge's own verdict decides whether a record passed." * (
         judged and least is None

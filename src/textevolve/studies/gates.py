@@ -108,7 +108,7 @@ class Gates(Frozen):
 
     @property
     def any(self) -> bool:
-        """Whether there is a gate; the score from which a record passes is none by itself."""
+        """Return whether a gate is set. `pass_threshold` alone is no gate, since it cannot fail."""
         return any(value is not None for name, value in self if name != "pass_threshold")
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
@@ -74,13 +74,15 @@ async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
     """Try every template in the beam on a few rows; return the outcomes by the template's
     number."""
     plan, training, round = search.plan, search.material.training, search.rounds
-    drawn = {
-        parent: draw_rows(len(training), plan.minibatch, plan.seed, "explore", round, parent)
+    pairs = [
+        (parent, training[row])
         for parent in search.beam
-    }
-    pairs = [(parent, training[row]) for parent, rows in drawn.items() for row in rows]
-    outcomes = iter(await search.try_nodes(pairs))
-    return {parent: [next(outcomes) for _ in rows] for parent, rows in drawn.items()}
+        for row in draw_rows(len(training), plan.minibatch, plan.seed, "explore", round, parent)
+    ]
+    seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in search.beam}
+    for (parent, _), outcome in zip(pairs, await search.try_nodes(pairs), strict=True):
+        seen[parent].append(outcome)
+    return seen
 
 
 async def expand(
@@ -330,7 +332,8 @@ def _weigh(
     gaps = (None if a is None or b is None else a - b for a, b in zip(ours, theirs, strict=True))
     sums: list[list[float]] = []
     for block in blocks[:number]:
-        groups = groupby(zip(block, gaps, strict=False), lambda pair: hash_group(pair[0]))
+        pairs = zip(block, islice(gaps, len(block)), strict=True)
+        groups = groupby(pairs, lambda pair: hash_group(pair[0]))
         present = ([gap for _, gap in members if gap is not None] for _, members in groups)
         sums.append([sum(group_gaps) for group_gaps in present if group_gaps])
     levels = [FIRST_LOOK, ALPHA][-len(blocks) :]
