@@ -125,13 +125,15 @@ def mutate(node: ast.AST) -> ast.AST | None:
     return node
 
 
-def is_killed(mutant: Mutant, tests: Sequence[str]) -> bool:
+def is_killed(mutant: Mutant, tests: Sequence[str], marks: str = "not slow and not alone") -> bool:
+    """Tell whether a test fails on a copy of the package with this change. `marks`: which tests
+    run, as pytest's `-m` has it."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "textevolve"
         shutil.copytree(ROOT / "src" / "textevolve", source)
         (source / mutant.module).write_text(mutant.source, encoding="utf-8")
         paths = [str(ROOT / "tests" / test) for test in tests]
-        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+        options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marks]
         options += ["-o", f"faulthandler_timeout={STUCK}"]
         try:
             ended = subprocess.run(
