@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
 from http.client import HTTPConnection
@@ -27,6 +28,9 @@ from textevolve import Settings
 from textevolve.cli import main
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.store import Store
+
+# Asserts in the laws' own modules show their values, as those in tests do.
+pytest.register_assert_rewrite("laws")
 
 # For the tests of our own plugin; pytest wants it named here.
 pytest_plugins = "pytester"
@@ -286,7 +290,7 @@ def cli(home, monkeypatch, capsys):
         capsys.readouterr()
         code = 0
         try:
-            main()
+            copy_context().run(main)  # a command may set what it likes for its own process
         except SystemExit as end:
             code = end.code or 0
         return Outcome(code, *capsys.readouterr())

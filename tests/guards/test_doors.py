@@ -14,6 +14,7 @@ TESTS = Path(__file__).parents[1]
 DOORS = ("textevolve", "textevolve.cli", "textevolve.testing", "textevolve.llm.testing")
 ENTRY = {"textevolve.cli": {"main"}}
 """What stands for `__all__`: the function of the command `textevolve`."""
+WATCHING = "documented in `docs/node-eval.md`; nothing else watches code"
 BEHIND = {
     "conftest.py": {"textevolve.store.Store": "what other tests find stored; no guard takes it"},
     "guards/surfaces.py": {
@@ -21,6 +22,37 @@ BEHIND = {
         "textevolve.settings.ENVIRONMENT": "which variable stands for which setting",
         "textevolve.server.errors.as_api_error": "the status of errors that no request can cause",
     },
+    "laws/test_meter.py": {
+        "textevolve.server.limits.FLUSH_SECONDS": "what is spent is written at the server's end, so"
+        " that no cell meets the server in between",
+    },
+    "laws/test_transparency.py": {"textevolve.node_eval.Monitor": WATCHING},
+    "laws/transparency_world.py": dict.fromkeys(
+        (
+            "textevolve.node_eval.GENERATE",
+            "textevolve.node_eval.Monitor",
+            "textevolve.node_eval.NodeEvaluator",
+            "textevolve.node_eval.SnapshotLimits",
+            "textevolve.node_eval.arbiteros.ArbiterOSAlpha",
+        ),
+        WATCHING,
+    ),
+    "laws/transparency_clients.py": dict.fromkeys(
+        (
+            "textevolve.node_eval.GENERATE",
+            "textevolve.node_eval.JudgeEvaluator",
+            "textevolve.node_eval.Monitor",
+        ),
+        WATCHING,
+    ),
+    "laws/transparency_scripts.py": dict.fromkeys(
+        (
+            "textevolve.node_eval.ConsistencyEvaluator",
+            "textevolve.node_eval.GENERATE",
+            "textevolve.node_eval.Monitor",
+        ),
+        WATCHING,
+    ),
     "postgres_server.py": {
         "textevolve.settings.StoreAddress": "the type of an address, which tests of the store use",
         "textevolve.settings.StoreLocation": "the type of an address, which tests of the store use",

@@ -146,7 +146,7 @@ REMEMBERED = (
 )
 
 
-def _memory_users() -> str:
+def write_memory_users() -> str:
     """Return one user of the recorded data set of dialogues, with a first session alone."""
     text = json.loads(HALUMEM.read_text(encoding="utf-8"))["files"]["data.jsonl"]
     user = json.loads(text.splitlines()[0])
@@ -196,7 +196,7 @@ RECIPES: Mapping[str, Recipe] = {
     "nodes": Recipe({"trace": "trace.jsonl", "judge": "probe"}, {"trace.jsonl": TRACE}),
     "memory-eval": Recipe(
         {"data": "data.jsonl", "system": "echo.py:Echo"},
-        {"data.jsonl": _memory_users(), "echo.py": ECHO},
+        {"data.jsonl": write_memory_users(), "echo.py": ECHO},
     ),
     "optimize": Recipe({"task": "Say what moves the sea.", "judge": "probe"}),
     "innovate": Recipe(
@@ -228,7 +228,8 @@ WITHOUT_FILE = {
 def answer(body: Mapping[str, Any], number: int) -> Answer | str | None:
     """Answer as the recordings do; what their script cannot read, as the scripted server does
     without a script."""
-    if body.get("grammar"):
+    has_parts = any(isinstance(message["content"], list) for message in body["messages"])
+    if body.get("grammar") or has_parts:
         return None
     reply = recorded_answer(body, number)
     unreadable = isinstance(reply, Answer) and reply.status == 400
@@ -306,7 +307,7 @@ class World:
         assert ended.code == 0, ended.err
 
     def _model_option(self, command: Sequence[str]) -> tuple[str, ...]:
-        if command[:2] == ("memories", "create"):
+        if tuple(command[:2]) == ("memories", "create"):
             return ("-m", self.model)
         return ()
 
