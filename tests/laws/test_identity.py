@@ -287,6 +287,37 @@ def ask_application(desk: Desk, recipe: Recipe, folder: Any) -> str:
     return row["text"]
 
 
+PROVIDER = """\
+[providers.house]
+base_url = "{url}"
+keyless = true
+"""
+ENDPOINT_CELLS = {
+    f"{kind} / endpoint / another address of a provider": kind
+    for kind in ("compare", "evaluate", "optimize", "summarize", "agreement", "chain")
+}
+
+
+@parametrize(LAW, "kind", ENDPOINT_CELLS, quick=1)
+def test_another_address_is_asked(desk, kind):
+    recipe = START[kind]
+    desk.lay(recipe)
+    study = {"kind": kind, **desk.place(recipe).spec, "model": "house/scripted"}
+    (desk.home / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    desk.server.script = desk.script
+
+    with ScriptedServer(desk.script) as second:
+        for server in (desk.server, second):
+            settings = PROVIDER.format(url=server.url)
+            (desk.home / "textevolve.toml").write_text(settings, encoding="utf-8")
+            ended = desk.cli("run", "file", "study.yaml", "-o", "out.json")
+            assert ended.code == 0, ended.err
+
+        assert second.calls == desk.server.calls, (
+            "the first address's answers stand for the second's"
+        )
+
+
 ADD = ("memories", "add", "chats", "Ann sails on Sundays.")
 BETWEEN: Mapping[str, tuple[str, Recipe, tuple[str, ...]]] = {
     "evolve-persona / between / persona": (
@@ -594,6 +625,7 @@ def test_known_failures_are_whole():
         UNREAD_CELLS,
         FUNCTION_CELLS,
         TARGET_CELLS,
+        ENDPOINT_CELLS,
         BETWEEN,
         GATE_CELLS,
         COMPARED_CELLS,

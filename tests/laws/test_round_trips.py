@@ -64,6 +64,7 @@ from laws.round_trips_exports import (
 )
 from laws.round_trips_values import VALUES, read_figures
 from laws.round_trips_world import (
+    FILES,
     FORMATS,
     GROUPS,
     KEYS,
@@ -104,6 +105,40 @@ def test_texts_are_read_as_written(request, cell):
         assert len(seen) > len(KEYS) / 2
         texts = {key: text for key, text in texts.items() if key in seen}
     assert {key: seen.get(key) for key in texts} == texts
+
+
+LONG = "word " * 210_000 + "end"
+HARD_TEXTS = {"a megabyte": LONG, "NUL": "one\0two", "half a pair": "one\ud83dtwo"}
+HARD = {
+    f"evaluate, output / {format} / {name}": (format, name)
+    for format in ("JSON lines of Windows", "CSV", "TSV")
+    for name in HARD_TEXTS
+    # A table is written in UTF-8, which has no half of a pair.
+    if name != "half a pair" or format.startswith("JSON")
+}
+
+
+@parametrize(LAW, "cell", HARD, quick=0)
+def test_a_hard_text_stays_or_fails(world, cell):
+    format, name = cell
+    text = HARD_TEXTS[name]
+    reader = READERS["evaluate, output"]
+    ending, write = FORMATS[format]
+    for file, content in FILES.items():
+        (world.home / file).write_text(content, encoding="utf-8")
+    (world.home / f"hard{ending}").write_bytes(write([reader.row("k00", text)]))
+
+    command = [f"hard{ending}" if word == "FILE" else word for word in reader.command]
+    ended = world.cli(*command)
+
+    if name == "NUL":
+        # The row fails with a reason that says where; it has no score.
+        assert ended.code == 3
+        assert "has a NUL character at position 3" in ended.err
+    else:
+        assert ended.code == 0, ended.err
+        # What no store can hold is mended as everywhere: half a pair becomes U+FFFD.
+        assert reader.read(world) == {"k00": text.replace("\ud83d", "\ufffd")}
 
 
 FIGURES = {
@@ -370,7 +405,7 @@ def test_each_kind_has_an_export(cli):
 
 def test_known_failures_are_cells():
     matrices = (
-        *(TEXTS, FIGURES, SCALES, ALIKE, TABLES_OF_VALUES, TEXT_OF_STUDY, READ_BY_COMPARE),
+        *(TEXTS, HARD, FIGURES, SCALES, ALIKE, TABLES_OF_VALUES, TEXT_OF_STUDY, READ_BY_COMPARE),
         *(READ_AGAIN, RATED, LABELS, MEMORIES, THINGS, PLACEHOLDERS),
         ("calibrate / best.txt / read by compare",),
     )
