@@ -42,8 +42,8 @@ from textevolve.evaluation import Usage
 from textevolve.report.data import plain
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
-from textevolve.studies.agreement import AgreementSpec
-from textevolve.studies.labelled_items import Orders, as_case
+from textevolve.studies.labels.agreement import AgreementSpec
+from textevolve.studies.labels.base import Orders, as_case
 from textevolve.wiring import Limits
 
 JUDGES = (

@@ -23,11 +23,11 @@ from textevolve.cli import display
 from textevolve.engine import sync
 from textevolve.events import CallFinished, Event, StepFinished, StepStarted
 from textevolve.report.terminal import print_report
+from textevolve.runs import driver
+from textevolve.runs.report import make_report
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
 from textevolve.studies.evaluate import STUDY
-from textevolve.studies.reporting import make_report
 
 TARGET = Path(__file__).with_name("terminal.svg")
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"

@@ -5,10 +5,10 @@
     python tools/break_laws.py --workers 1   one after the other
 
 The faults of a law stand in `law_faults/LAW.yaml`, each with a sentence that says what it does, the
-file below `src/textevolve`, a text that occurs in it once, and the text in its place. Some take back
-a mend, so that it stays watched. A fault is caught where a cell of `tests/laws/test_LAW.py` fails
-that passes without it. A fault whose text is gone is reported too: the code was rebuilt, and the
-fault has to be written anew.
+file below `src/textevolve`, a text that occurs in it once, and the text in its place. Some take
+back a mend, so that it stays watched. A fault is caught where a cell of `tests/laws/test_LAW.py`
+fails that passes without it. A fault whose text is gone is reported too: the code was rebuilt, and
+the fault has to be written anew.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ TARGETS: Mapping[str, Target] = {
         ["test_statistics.py", "test_compare_statistics.py"],
     ),
     "parsing": Target(["llm/structured.py"], ["llm/test_structured.py"]),
-    "gates": Target(["studies/gates.py", "studies/baseline.py"], ["studies/test_gates.py"]),
+    "gates": Target(["runs/gates.py", "runs/gates.py"], ["studies/test_gates.py"]),
     "journal": Target(
         ["store/journal.py", "store/writer.py"],
         ["store/test_disk_journal.py", "store/test_store_failures.py"],

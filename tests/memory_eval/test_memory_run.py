@@ -19,10 +19,10 @@ from textevolve.memory_eval.evaluation import MemoryEvaluation, Scope, SessionTi
 from textevolve.memory_eval.judgement import MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.memory_eval.system import Capabilities
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
 from textevolve.studies.memory_eval import STUDY, MemoryEvaluationSpec, decode, encode, find_row
 from textevolve.user_code import name_object
 from textevolve.wiring import Limits

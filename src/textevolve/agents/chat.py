@@ -2,7 +2,7 @@
 new memories from it.
 
 The module has no terminal, HTTP or database code: these parts are passed in, and progress is
-reported as events. `studies/chats.py` assembles a chat.
+reported as events. `desk/chats.py` assembles a chat.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import InputError, NotFoundError
 from textevolve.memory.memory_spec import MemorySpec, digest_of, digests_of, take_time
 from textevolve.memory.recall import Recalled, recall_memories
@@ -21,8 +22,7 @@ from textevolve.memory.record import (
     MemoryRecord,
     Vector,
 )
-from textevolve.studies.memory_desk import MemoryDesk
-from textevolve.studies.memory_work import stream_memories
+from textevolve.studies.memories.base import stream_memories
 
 AT_ONCE = 128
 """The number of memories that are embedded and stored together when many are added."""

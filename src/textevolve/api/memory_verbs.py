@@ -12,11 +12,10 @@ from textevolve.api.opener import AnyJudge, Opener, split_rows
 if TYPE_CHECKING:
     from textevolve.evaluation import Results
     from textevolve.memory_eval.evaluation import MemoryEvaluation
-    from textevolve.studies.create_memories import Creation
-    from textevolve.studies.dialogue_rows import DialogueLike
-    from textevolve.studies.evolve_persona import EvolvedPersona
-    from textevolve.studies.integrate_memories import Integration
-    from textevolve.studies.read_corpus import DocumentReading
+    from textevolve.studies.memories.create import Creation, DialogueLike
+    from textevolve.studies.memories.evolve_persona import EvolvedPersona
+    from textevolve.studies.memories.integrate import Integration
+    from textevolve.studies.memories.read_corpus import DocumentReading
 
 
 class MemoryVerbs(Opener):

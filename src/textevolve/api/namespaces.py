@@ -26,10 +26,10 @@ from textevolve.agents.resources import (
 )
 from textevolve.api.memories import AsyncMemories
 from textevolve.api.resources import AsyncCollections, AsyncResources
+from textevolve.desk.memories import MemoryDesk
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.memory.record import MemoryRecord
 from textevolve.store import kinds
-from textevolve.studies.memory_desk import MemoryDesk
 
 
 class AsyncNamespace:

@@ -19,6 +19,8 @@ from textevolve.agents.chat import AgentChat
 from textevolve.api.chat import OpenChat as OpenChat
 from textevolve.api.namespaces import AsyncNamespace, Namespace
 from textevolve.api.options import ClientOptions
+from textevolve.desk.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
+from textevolve.desk.memories import MemoryDesk
 from textevolve.engine import sync
 from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
@@ -32,12 +34,10 @@ from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.metrics import Metric, Pick
 from textevolve.mappings import drop_none
+from textevolve.runs.stored import StandingKind, open_standing_run
 from textevolve.settings import today
 from textevolve.store import kinds
 from textevolve.store.repository import Store
-from textevolve.studies.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
-from textevolve.studies.memory_desk import MemoryDesk
-from textevolve.studies.standing import StandingKind, open_standing_run
 from textevolve.wiring import Setting, Workbench, choose_model, take_limits
 
 

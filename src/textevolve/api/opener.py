@@ -12,7 +12,7 @@ from textevolve.api.options import ClientOptions
 from textevolve.api.results import attach_run
 from textevolve.evaluation import Evaluator
 from textevolve.mappings import drop_none
-from textevolve.studies.kinds import find_study
+from textevolve.runs.study import find_study
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from textevolve.api.opened import OpenChain, OpenJudge
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.metrics import Metric, Pick
+    from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
-    from textevolve.studies.study import StudySpec
 
 AnyJudge: TypeAlias = str | Evaluator | JudgeOptions
 """A judge: its name such as "probe+rules", any evaluator, or an object such as

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from textevolve.agents.resources import CollectionSpec, SpecVersion
+from textevolve.desk.exchange import export_lines, import_content, read_content
+from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import InputError
 from textevolve.memory.record import Collection
 from textevolve.report.files import open_target
@@ -18,8 +20,6 @@ from textevolve.spec import Frozen, suggest
 from textevolve.store import kinds
 from textevolve.store.kinds import Kind
 from textevolve.store.resource_rows import NameRange
-from textevolve.studies.exchange import export_lines, import_content, read_content
-from textevolve.studies.memory_desk import MemoryDesk
 
 S = TypeVar("S", bound=Frozen)
 R = TypeVar("R")

@@ -17,8 +17,8 @@ from textevolve.evaluation import (
     Usage,
     select_failure,
 )
+from textevolve.runs.study import find_study
 from textevolve.showing import TableRows
-from textevolve.studies.kinds import find_study
 
 if TYPE_CHECKING:
     from textevolve.debate.result import DebateResult
@@ -107,7 +107,7 @@ def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:
-    from textevolve.studies.reporting import make_data
+    from textevolve.runs.report import make_data
 
     study = find_study(run.spec["kind"])
     # Of the records as the store has them, so that the figures are those of `runs show --json`.

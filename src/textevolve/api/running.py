@@ -10,11 +10,10 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from textevolve.engine.collector import rare_collections
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
+from textevolve.runs.study import StudySpec, find_study
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
-from textevolve.studies.kinds import find_study
-from textevolve.studies.study import StudySpec
 from textevolve.wiring import take_limits
 
 if TYPE_CHECKING:

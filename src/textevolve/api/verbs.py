@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from textevolve.metrics.shapes import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
+    from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
+    from textevolve.studies.chain import ChainRuns
     from textevolve.studies.compare import Comparison
-    from textevolve.studies.fit import FittedSignals
     from textevolve.studies.guide import GuidedAnswer
     from textevolve.studies.innovate import Innovated
+    from textevolve.studies.labels.fit import FittedSignals
     from textevolve.studies.profile import GeneratedProfile
-    from textevolve.studies.run_chain import ChainRuns
-    from textevolve.studies.study import StudySpec
     from textevolve.studies.summarize import Summary
 
 

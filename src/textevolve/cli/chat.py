@@ -2,7 +2,7 @@
 line.
 
 Ctrl-C ends the current answer; a second Ctrl-C, or one at the prompt, ends the chat.
-`agents/chat.py` and `studies/chats.py` hold the chat itself.
+`agents/chat.py` and `desk/chats.py` hold the chat itself.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from textevolve.cli.execution import fetch_weights
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command, telling_warnings
+from textevolve.desk.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_run, plan_chat
 from textevolve.engine import sync
 from textevolve.errors import ConflictError, InputError, TextEvolveError
 from textevolve.events import CallHeld, CallRetried, Event
@@ -31,7 +32,6 @@ from textevolve.memory.recall import Memory
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import read_settings
 from textevolve.spec import option
-from textevolve.studies.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_run, plan_chat
 from textevolve.wiring import Limits
 
 HELP = """/memories    memories recalled for the last message, with scores

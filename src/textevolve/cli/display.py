@@ -33,9 +33,9 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report
 from textevolve.report.terminal_tables import safe
+from textevolve.runs.study import AnyStudy, no_note
 from textevolve.store.runs import RunRecord
 from textevolve.studies.judged_report import LiveDebate
-from textevolve.studies.study import AnyStudy, no_note
 
 Describe: TypeAlias = Callable[[Event], str | Report | None]
 """A function that describes an event: a step that starts as a status, one that has ended as a line,

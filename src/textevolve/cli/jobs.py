@@ -24,10 +24,10 @@ from textevolve.jobs.job_report import report_job, report_jobs, show_time
 from textevolve.jobs.job_spec import JobSpec, write_job_study
 from textevolve.jobs.scheduler import AT_ONCE, LEASE_SECONDS, JobDesk, perform_claim, work_on_jobs
 from textevolve.jobs.schedules import check_schedule, next_due
+from textevolve.runs.study import read_study_file
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobRunStatus
 from textevolve.store.repository import open_store
-from textevolve.studies.study_file import read_study_file
 
 JobName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of the job, or NAMESPACE/NAME.")

@@ -16,6 +16,13 @@ from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import ending_of, print_json, print_lines, print_list
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
+from textevolve.desk.labelling import (
+    LabellingSpec,
+    make_task,
+    read_row_items,
+    report_task,
+    run_cases,
+)
 from textevolve.errors import InputError
 from textevolve.labelling.agreement import agree, item_rows
 from textevolve.labelling.tasks import StoredTask
@@ -25,13 +32,6 @@ from textevolve.report.files import check_target, open_target
 from textevolve.spec import option
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import open_store
-from textevolve.studies.labelling import (
-    LabellingSpec,
-    make_task,
-    read_row_items,
-    report_task,
-    run_cases,
-)
 
 TaskName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of the task, or NAMESPACE/NAME.")

@@ -23,6 +23,15 @@ from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import read_given, takes
+from textevolve.desk.memories import (
+    draw_graph,
+    draw_memories,
+    draw_memory,
+    draw_mentions,
+    draw_recalled,
+    read_memory_rows,
+    recalled_data,
+)
 from textevolve.errors import NotFoundError
 from textevolve.memory.memory_spec import MemorySpec, memory_data
 from textevolve.memory.recall_settings import RecallSettings
@@ -32,15 +41,6 @@ from textevolve.report.blocks import Report
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
 from textevolve.settings import read_settings
-from textevolve.studies.memory_files import (
-    draw_graph,
-    draw_memories,
-    draw_memory,
-    draw_mentions,
-    draw_recalled,
-    read_memory_rows,
-    recalled_data,
-)
 
 CollectionName = Annotated[
     str, typer.Argument(metavar="COLLECTION", help="The name of the collection, or NAMESPACE/NAME.")

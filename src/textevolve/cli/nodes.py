@@ -10,8 +10,7 @@ from textevolve.cli import PARTLY, say
 from textevolve.cli.drawing import show_report
 from textevolve.events import StepFinished
 from textevolve.node_eval.episodes import Reading
-from textevolve.studies.node_records import encode
-from textevolve.studies.node_report import report, summarise
+from textevolve.studies.node_report import encode, report, summarise
 from textevolve.studies.nodes import READ, NodesSpec, note, recorded
 
 

@@ -23,11 +23,11 @@ from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import print_json, print_list
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.desk.exchange import describe, draw_list, draw_one
 from textevolve.errors import InputError
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
-from textevolve.studies.resource_report import describe, draw_list, draw_one
 
 SOURCE = "command line"
 UNNAMED = ("list", "import")

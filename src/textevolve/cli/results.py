@@ -10,13 +10,12 @@ from textevolve.cli import say
 from textevolve.errors import InputError
 from textevolve.report.files import check_target, open_target
 from textevolve.report.junit import write_junit
+from textevolve.runs.gates import UNGATED, Gated, junit_suites
+from textevolve.runs.report import ROWS, WHOLE, check_format, json_line, write_output
+from textevolve.runs.stored import Records, read_spec, read_stored
+from textevolve.runs.study import AnyStudy
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.gates import UNGATED, Gated
-from textevolve.studies.junit_cases import junit_suites
-from textevolve.studies.reporting import ROWS, WHOLE, check_format, json_line, write_output
-from textevolve.studies.stored import Records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy
 
 T = TypeVar("T")
 

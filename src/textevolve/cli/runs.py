@@ -27,6 +27,10 @@ from textevolve.reach import add_files
 from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
+from textevolve.runs import driver
+from textevolve.runs.report import ListedRun, compare_stored, list_studies, make_data, make_report
+from textevolve.runs.stored import STANDING, read_records, read_spec, read_stored
+from textevolve.runs.study import AnyStudy, Row, find_study
 from textevolve.server.studies.uploads import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
@@ -34,14 +38,6 @@ from textevolve.store import served
 from textevolve.store.records import RecordFilter
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
-from textevolve.studies import driver
-from textevolve.studies.comparison import compare_stored
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.run_list import ListedRun, list_studies
-from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy, Row
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 

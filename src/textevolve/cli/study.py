@@ -33,15 +33,13 @@ from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
 from textevolve.report.wording import money
+from textevolve.runs import driver
+from textevolve.runs.estimate import forecast
+from textevolve.runs.gates import Gates
+from textevolve.runs.study import AnyStudy, StudySpec, find_study, read_study_file
 from textevolve.settings import read_settings
 from textevolve.spec import files_read
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.gates import Gates
-from textevolve.studies.kinds import find_study
-from textevolve.studies.rehearsal import forecast
-from textevolve.studies.study import AnyStudy, StudySpec
-from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
 
 

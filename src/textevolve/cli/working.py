@@ -21,16 +21,14 @@ from textevolve.engine import sync
 from textevolve.errors import ClusterError, FatalModelError, TextEvolveError
 from textevolve.remote.trackers import send_scores
 from textevolve.report import wording
+from textevolve.runs import driver
+from textevolve.runs.gates import UNGATED, Gated, check_judges, check_run, find_baseline
+from textevolve.runs.report import make_data, make_report
+from textevolve.runs.stored import StoredSpec, read_records, read_spec, read_stored
+from textevolve.runs.study import AnyStudy, Row, find_study
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies import driver
-from textevolve.studies.baseline import check_judges, check_run, find_baseline
-from textevolve.studies.gates import UNGATED, Gated
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.stored import StoredSpec, read_records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy, Row
 
 if TYPE_CHECKING:
     from textevolve.cli.study import RunOptions

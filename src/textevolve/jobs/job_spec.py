@@ -14,13 +14,12 @@ from textevolve.agents.resources import ResourceName
 from textevolve.errors import InputError
 from textevolve.rows import names_rows
 from textevolve.rows.hub import PREFIX
+from textevolve.runs.driver import Launch
+from textevolve.runs.gates import Gates
+from textevolve.runs.study import KIND, AnyStudy, StudySpec
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, option, option_properties
 from textevolve.store.jobs import StoredJob
-from textevolve.studies.driver import Launch
-from textevolve.studies.gates import Gates
-from textevolve.studies.study import AnyStudy, StudySpec
-from textevolve.studies.study_file import KIND
 from textevolve.wiring import Limits
 
 LIMITS = "Limits of each run"

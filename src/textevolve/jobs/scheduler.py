@@ -19,19 +19,16 @@ from textevolve.errors import BusyError, StoreError, TextEvolveError, describe_e
 from textevolve.jobs.job_spec import read_job
 from textevolve.jobs.schedules import next_due
 from textevolve.report import wording
+from textevolve.runs import driver
+from textevolve.runs.gates import Gated, check_judges, check_run, find_baseline
+from textevolve.runs.stored import read_stored
+from textevolve.runs.study import Row, find_study, read_study
 from textevolve.settings import Settings
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
-from textevolve.studies.baseline import check_judges, check_run, find_baseline
-from textevolve.studies.gates import Gated
-from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import read_stored
-from textevolve.studies.study import Row
-from textevolve.studies.study_file import read_study
 
 log = logging.getLogger("textevolve.jobs")
 

@@ -1,7 +1,7 @@
 """The fields of a memory that a person writes: on the command line, in a program, or as a row of a
 file.
 
-`MemorySpec` defines and checks the fields. `studies/memory_files.py` reads files, and `store`
+`MemorySpec` defines and checks the fields. `desk/memories.py` reads files, and `store`
 stores memories.
 """
 

@@ -34,14 +34,13 @@ from textevolve.remote.wire import (
 )
 from textevolve.rows import STANDARD_INPUT
 from textevolve.rows.hub import PREFIX
+from textevolve.runs.driver import Launch
+from textevolve.runs.stored import VERSION, RecordKeeper
+from textevolve.runs.study import AnyStudy, Row, StudySpec, find_study
 from textevolve.settings import Settings
 from textevolve.spec import files_read
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord, RunStatus, RunTotals
-from textevolve.studies.driver import Launch
-from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import VERSION, RecordKeeper
-from textevolve.studies.study import AnyStudy, Row, StudySpec
 
 STATUSES: dict[str, RunStatus] = {
     "finished": "finished",

@@ -28,13 +28,13 @@ from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
 from textevolve.remote.connection import part
 from textevolve.report import wording
+from textevolve.runs.report import make_data, write_output
+from textevolve.runs.stored import read_records, read_spec, read_stored
+from textevolve.runs.study import find_study
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.kinds import find_study
-from textevolve.studies.node_records import JudgedNode
-from textevolve.studies.reporting import make_data, write_output
-from textevolve.studies.stored import read_records, read_spec, read_stored
+from textevolve.studies.node_report import JudgedNode
 
 PHOENIX, MLFLOW = "phoenix", "mlflow"
 # The variables with keys, as each tool's own client reads them.

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import textevolve
+from textevolve.desk.chats import Chats
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import resources_api
 from textevolve.server.decisions import wires as decisions_api
@@ -35,7 +36,6 @@ from textevolve.server.studies.runner import Runner, keep_running
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
-from textevolve.studies.chats import Chats
 
 
 def create_app(

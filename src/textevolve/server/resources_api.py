@@ -16,6 +16,8 @@ from pydantic import Field
 from textevolve.api.memories import AsyncMemories
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.api.resources import AsyncResources
+from textevolve.desk.exchange import describe, describe_versions
+from textevolve.desk.memories import read_memory, recalled_data
 from textevolve.errors import InputError
 from textevolve.memory.memory_spec import MemorySpec, Time, memory_data
 from textevolve.memory.recall_settings import RecallSettings
@@ -26,8 +28,6 @@ from textevolve.server.namespaces import check_models, desk_of, open_namespace_o
 from textevolve.server.state import Server
 from textevolve.spec import Frozen, option
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
-from textevolve.studies.memory_files import read_memory, recalled_data
-from textevolve.studies.resource_report import describe, describe_versions
 
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]

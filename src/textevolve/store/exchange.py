@@ -1,4 +1,4 @@
-"""Store exported resources of another store, all in one transaction. `studies/exchange.py` reads
+"""Store exported resources of another store, all in one transaction. `desk/exchange.py` reads
 and writes the files."""
 
 from __future__ import annotations

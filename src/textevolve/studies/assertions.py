@@ -31,8 +31,8 @@ from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
-from textevolve.studies.aggregates import Aggregates, describe_mean
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder
+from textevolve.runs.aggregates import Aggregates, describe_mean
+from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder
 from textevolve.wiring import Workbench
 
 

@@ -56,13 +56,9 @@ from textevolve.report.blocks import (
     Tree,
 )
 from textevolve.rows import Placed, place_rows, read_rows
-from textevolve.spans import loop_span
-from textevolve.spec import option
-from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import chains_among, reject_rehearsal
-from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
-from textevolve.studies.rehearsal import UsableEdits
-from textevolve.studies.study import (
+from textevolve.runs.chains import chains_among, reject_rehearsal
+from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.study import (
     Asks,
     Row,
     Study,
@@ -71,6 +67,10 @@ from textevolve.studies.study import (
     note_step,
     row_status,
 )
+from textevolve.spans import loop_span
+from textevolve.spec import option
+from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
+from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 

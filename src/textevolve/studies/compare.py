@@ -42,11 +42,12 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.report.html import html_fragment
+from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates
+from textevolve.runs.chains import chains_among, open_chain_named
+from textevolve.runs.study import Asks, Row, Study, json_decoder, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.statistics.comparisons import PairedDifference
-from textevolve.studies.aggregates import Aggregates, describe_variants, draw_aggregates
-from textevolve.studies.chained import chains_among, open_chain_named
 from textevolve.studies.compare_cells import (
     Output,
     Planned,
@@ -72,8 +73,7 @@ from textevolve.studies.compare_spec import (
 )
 from textevolve.studies.conversations import user_of
 from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
-from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
-from textevolve.studies.targeted import column_text, describe_targets
+from textevolve.studies.rows import column_text, describe_targets
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 

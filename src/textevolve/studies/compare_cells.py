@@ -53,9 +53,8 @@ from textevolve.rows.chats import (
 )
 from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.rows.images import folder_of, read_images
+from textevolve.runs.chains import chain_response, chains_among, open_chain_named
 from textevolve.spans import current_span, span
-from textevolve.studies.case_rows import name_row
-from textevolve.studies.chained import chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, NamedPrompt, judges_of
 from textevolve.studies.conversations import (
     TURN_COLUMNS,
@@ -66,7 +65,7 @@ from textevolve.studies.conversations import (
     join_trajectories,
     turn_row,
 )
-from textevolve.studies.targeted import ask_target, check_body, column_text, write_request
+from textevolve.studies.rows import ask_target, check_body, column_text, name_row, write_request
 from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench

@@ -22,9 +22,9 @@ from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
+from textevolve.runs.chains import chains_among
 from textevolve.spec import Frozen, Several, explain, option
-from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import chains_among
+from textevolve.studies.rows import MappedSpec
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
 

@@ -17,9 +17,9 @@ from textevolve.evaluation import Failure, check_text, empty_default
 from textevolve.llm.model import Message
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
-from textevolve.studies.chained import chains_among
+from textevolve.runs.chains import chains_among
+from textevolve.runs.study import Row
 from textevolve.studies.compare_spec import CompareSpec
-from textevolve.studies.study import Row
 from textevolve.trajectory import Trajectory
 
 TURNS = "turns"

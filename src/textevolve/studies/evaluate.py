@@ -63,11 +63,11 @@ from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
 from textevolve.rows.columns import Columns
+from textevolve.runs.aggregates import Aggregates, describe_scores
+from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spans import span
-from textevolve.studies.aggregates import Aggregates, describe_scores
-from textevolve.studies.case_rows import PARAMETERS
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, explicit_parameters
 from textevolve.studies.judged_report import (
     Judged,
@@ -81,8 +81,7 @@ from textevolve.studies.judged_report import (
     winners_of,
     write_line,
 )
-from textevolve.studies.study import Asks, Row, Study, write_json
-from textevolve.studies.targeted import answer_case, check_body, describe_targets
+from textevolve.studies.rows import PARAMETERS, answer_case, check_body, describe_targets
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000

@@ -20,7 +20,7 @@ from textevolve.judges.shipped_rubrics import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.mappings import drop_none
 from textevolve.spec import Frozen, Several, option
-from textevolve.studies.case_rows import MappedSpec
+from textevolve.studies.rows import MappedSpec
 from textevolve.texts.numbers import read_number, reject_odd_number
 
 GROUP = "Debate"

@@ -28,10 +28,7 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import open_step, prompts_version, within_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
-from textevolve.spans import loop_span
-from textevolve.spec import Frozen, option
-from textevolve.studies.evaluate_spec import AgentNames
-from textevolve.studies.study import (
+from textevolve.runs.study import (
     Asks,
     Row,
     Study,
@@ -42,6 +39,9 @@ from textevolve.studies.study import (
     row_status,
     write_json,
 )
+from textevolve.spans import loop_span
+from textevolve.spec import Frozen, option
+from textevolve.studies.evaluate_spec import AgentNames
 from textevolve.wiring import Workbench
 
 Ending = Literal["done", "budget", "failed"]

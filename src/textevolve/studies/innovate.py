@@ -36,6 +36,17 @@ from textevolve.report.blocks import (
     Table,
     Texts,
 )
+from textevolve.runs.aggregates import finite
+from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.study import (
+    Asks,
+    Row,
+    Study,
+    StudySpec,
+    json_decoder,
+    note_attempt,
+    row_status,
+)
 from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.statistics.intervals import (
@@ -45,17 +56,6 @@ from textevolve.statistics.intervals import (
     bootstrap_interval,
     mean_interval,
     ratio,
-)
-from textevolve.studies.cells import finite
-from textevolve.studies.rehearsal import UsableEdits
-from textevolve.studies.study import (
-    Asks,
-    Row,
-    Study,
-    StudySpec,
-    json_decoder,
-    note_attempt,
-    row_status,
 )
 from textevolve.wiring import Workbench
 

@@ -46,11 +46,8 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.rows.columns import find_roles, is_text_column
-from textevolve.spans import span
-from textevolve.spec import option
-from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, reject_rehearsal
-from textevolve.studies.study import (
+from textevolve.runs.chains import ChainWriter, chains_among, open_chain_named, reject_rehearsal
+from textevolve.runs.study import (
     Asks,
     RecordStatus,
     Row,
@@ -59,6 +56,9 @@ from textevolve.studies.study import (
     note_attempt,
     write_json,
 )
+from textevolve.spans import span
+from textevolve.spec import option
+from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN, load_function, load_user_object
 from textevolve.wiring import Workbench
 

@@ -31,9 +31,7 @@ from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import open_step, prompts_version
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
-from textevolve.spans import loop_span
-from textevolve.spec import Frozen, option
-from textevolve.studies.study import (
+from textevolve.runs.study import (
     Asks,
     Row,
     Study,
@@ -43,6 +41,8 @@ from textevolve.studies.study import (
     note_step,
     row_of,
 )
+from textevolve.spans import loop_span
+from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 from textevolve.wiring import Workbench
 

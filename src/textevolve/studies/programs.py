@@ -50,7 +50,7 @@ from textevolve.loops.placeholders import placeholders_of
 from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.shapes import takes_row
-from textevolve.studies.chained import chain_response
+from textevolve.runs.chains import chain_response
 from textevolve.user_code import (
     OWN,
     call_function,

@@ -26,8 +26,8 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.content import name_of
+from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, last_record, row_of
 from textevolve.spec import Several, option
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, last_record, row_of
 from textevolve.wiring import Workbench
 
 KEY = "summary"

@@ -29,6 +29,7 @@ from textevolve.evaluators import (
     judge_models,
     parse_evaluator,
 )
+from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
@@ -40,7 +41,6 @@ from textevolve.studies.assertions import (
     judge_case,
     write_demand,
 )
-from textevolve.studies.stored import StoredSpec, keep_record
 from textevolve.user_code import OWN, UserCodeError
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from textevolve.report import wording
+from textevolve.runs.stored import read_records
 from textevolve.store.repository import open_store
 from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, describe_counts
-from textevolve.studies.stored import read_records
 from textevolve.testing.session import JudgingSession
 
 SHOWN = 5

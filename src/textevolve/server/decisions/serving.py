@@ -25,6 +25,7 @@ from textevolve.evaluators import (
 )
 from textevolve.llm.journal import JournalEntry
 from textevolve.llm.model import Model, Response
+from textevolve.runs.stored import open_standing_run
 from textevolve.server.decisions.deciders import (
     Decider,
     DecidingJudge,
@@ -35,7 +36,6 @@ from textevolve.server.decisions.deciders import (
 from textevolve.server.errors import ApiError, as_api_error
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
-from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 log = logging.getLogger("textevolve.server")

@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 from textevolve.agents.chat import AgentChat, ChatAnswer
 from textevolve.agents.session import SessionMessage
+from textevolve.desk.chats import ChatOptions, ChatRequest, MemoryUse
 from textevolve.errors import InputError
 from textevolve.llm.model import Message
 from textevolve.llm.streaming import AnswerPiece
@@ -27,7 +28,6 @@ from textevolve.server.openai.requests import (
 from textevolve.server.openai.streams import AnswerEnd, AnswerPieces, NoteTokens
 from textevolve.server.state import ServerState
 from textevolve.store import kinds
-from textevolve.studies.chats import ChatOptions, ChatRequest, MemoryUse
 
 SESSION, MEMORY, RECALL = "session", "memory", "memory."
 """The names of fields in the metadata of a request and of an answer: the session's id, how memories

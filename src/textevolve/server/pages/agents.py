@@ -11,11 +11,11 @@ from fastapi import APIRouter, Request, Response
 
 from textevolve.agents.resources import agent_collections, split_name
 from textevolve.agents.session import SessionMessage
+from textevolve.desk.exchange import describe, draw_difference, draw_one
 from textevolve.server.identity import MayRead, MayRun, check_namespace
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.state import Server
 from textevolve.store import kinds
-from textevolve.studies.resource_report import describe, draw_difference, draw_one
 
 T = TypeVar("T")
 SPACES = 20

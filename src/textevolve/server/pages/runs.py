@@ -30,6 +30,27 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Report, Section
 from textevolve.report.html import draw_blocks
 from textevolve.report.matrices import draw_cell_difference
+from textevolve.runs.report import (
+    compare_stored,
+    describe_run,
+    draw_results,
+    find_history,
+    list_studies,
+    make_report,
+    read_figures,
+    read_history,
+    state_verdict,
+)
+from textevolve.runs.stored import (
+    STANDING,
+    name_entries,
+    read_records,
+    read_spec,
+    read_stored,
+    show_alone,
+    show_rows,
+)
+from textevolve.runs.study import AnyStudy, find_study
 from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import Server, ServerState
@@ -40,15 +61,6 @@ from textevolve.store.records import By, RecordFilter, RecordOrder, Standing, St
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import RunSearch
-from textevolve.studies.comparison import compare_stored
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import describe_run, make_report
-from textevolve.studies.results import draw_results, read_figures, state_verdict
-from textevolve.studies.run_list import find_history, list_studies, read_history
-from textevolve.studies.run_rows import name_entries, show_alone, show_rows
-from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy
 
 ROWS = 50
 """The number of rows on one page."""

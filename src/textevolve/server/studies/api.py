@@ -24,6 +24,9 @@ from textevolve.remote.wire import (
     RunPage,
     RunPart,
 )
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
+from textevolve.runs.study import find_study, kinds, read_study, schema_of
 from textevolve.server.errors import ApiError, bad_request, example_body, respond
 from textevolve.server.identity import (
     THIS_MACHINE,
@@ -50,10 +53,6 @@ from textevolve.server.studies.reading import (
 )
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
-from textevolve.studies.kinds import find_study, kinds
-from textevolve.studies.study_file import read_study, schema_of
 
 RUN = "run"
 """The field of a request with the options of running the study."""

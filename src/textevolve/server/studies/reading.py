@@ -13,6 +13,9 @@ from pydantic import TypeAdapter
 
 from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError
 from textevolve.remote.wire import RunDetail, StudyStatus, WireLimits
+from textevolve.runs.report import check_format, write_output
+from textevolve.runs.stored import STANDING, read_records, read_stored
+from textevolve.runs.study import find_study
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller
 from textevolve.server.state import ServerState
@@ -21,10 +24,6 @@ from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Place, RecordFilter
 from textevolve.store.served import ServedRun
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import check_format, write_output
-from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_records, read_stored
 
 ReportFormat: TypeAlias = Literal["html", "md", "json", "jsonl", "csv", "parquet"]
 MEDIA: Mapping[ReportFormat, str] = {

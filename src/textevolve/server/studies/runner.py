@@ -22,6 +22,8 @@ from textevolve.llm.catalogue import PROVIDER, SUFFIX
 from textevolve.llm.providers import known_providers
 from textevolve.reach import Reach, confine
 from textevolve.remote.wire import StudyStatus, WireLimits
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import THIS_MACHINE, Identities
 from textevolve.server.limits import UsageLimits
@@ -31,8 +33,6 @@ from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import RecordFilter
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
 from textevolve.wiring import Limits
 
 
