@@ -34,8 +34,7 @@ from pathlib import Path
 
 from textevolve.api.client import AsyncClient
 from textevolve.bench.agreement import AgreementSummary, summarise
-from textevolve.bench.fit_summary import fit_signals
-from textevolve.bench.fitting import cross_validate, gather_signals
+from textevolve.bench.fitting import cross_validate, fit_signals, gather_signals
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.evaluation import Usage

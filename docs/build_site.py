@@ -20,7 +20,7 @@ from pydantic import BaseModel
 import textevolve
 from textevolve import Settings, cli
 from textevolve.cli.app import app
-from textevolve.judges.shipped_rubrics import load_rubric, shipped_rubrics
+from textevolve.judges.rubric import load_rubric, shipped_rubrics
 from textevolve.metrics import label_metrics
 from textevolve.runs.study import schema_of_all
 from textevolve.settings import ENVIRONMENT

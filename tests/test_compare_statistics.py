@@ -12,9 +12,8 @@ from scipy import stats
 from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.runs.aggregates import Aggregates
 from textevolve.runs.study import Row
-from textevolve.statistics.clusters import cluster_mean, cluster_share
 from textevolve.statistics.comparisons import compare_pairs, permutation_p
-from textevolve.statistics.intervals import t_quantile
+from textevolve.statistics.intervals import cluster_mean, cluster_share, t_quantile
 
 SIMULATIONS = 500
 

@@ -44,7 +44,7 @@ class Target(NamedTuple):
 TARGETS: Mapping[str, Target] = {
     "tensor": Target(["debate/tensor.py"], ["debate/test_tensor.py", "debate/test_early_stop.py"]),
     "statistics": Target(
-        ["statistics/intervals.py", "statistics/comparisons.py", "statistics/clusters.py"],
+        ["statistics/intervals.py", "statistics/comparisons.py", "statistics/intervals.py"],
         ["test_statistics.py", "test_compare_statistics.py"],
     ),
     "parsing": Target(["llm/structured.py"], ["llm/test_structured.py"]),

@@ -54,19 +54,19 @@ from textevolve.evaluation import Case, Evaluation, Evaluator, empty_default, se
 from textevolve.events import Listener, silence
 from textevolve.judges.cascade import CASCADE, Cascade, read_cascade
 from textevolve.judges.context import Options
-from textevolve.judges.criteria import ask_criteria, read_criteria
-from textevolve.judges.decide import Decide, DecideChoice, choose_between
-from textevolve.judges.embedding import EmbeddingSimilarity
-from textevolve.judges.fitted import FittedJudge
-from textevolve.judges.fitted_file import is_fitted, load_fitted
+from textevolve.judges.decide import Decide, DecideChoice, Pairwise, choose_between
+from textevolve.judges.fitted import FittedJudge, is_fitted, load_fitted
 from textevolve.judges.instruction_likelihood import InstructionLikelihood
-from textevolve.judges.looks import LOOK, LookJudge
-from textevolve.judges.metric import MetricJudge
-from textevolve.judges.pairwise import Pairwise
-from textevolve.judges.probe import Checklist, Probe
-from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name, load_rubric
+from textevolve.judges.measures import LOOK, EmbeddingSimilarity, LookJudge, MetricJudge
+from textevolve.judges.probe import TRAJECTORY, Checklist, Probe, TrajectoryJudge
+from textevolve.judges.rubric import (
+    ask_criteria,
+    expand_rubric,
+    is_rubric_name,
+    load_rubric,
+    read_criteria,
+)
 from textevolve.judges.statements import CHECKS, StatementJudge
-from textevolve.judges.trajectory import TRAJECTORY, TrajectoryJudge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules

@@ -22,10 +22,9 @@ from textevolve.errors import InputError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
 from textevolve.memory.cue import Cue, Memory, Recall
-from textevolve.memory.index import Embed
 from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, Vector
+from textevolve.memory.record import Collection, Embed, Vector
 from textevolve.settings import Settings
 from textevolve.spec import Frozen
 from textevolve.store import kinds

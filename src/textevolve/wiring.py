@@ -34,10 +34,9 @@ from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.chains.scope import ChainContext
 from textevolve.llm.decision_wires import let_decide
 from textevolve.llm.discovery import discover_model
-from textevolve.llm.journal import Journal
 from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
-from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.model import Journal, Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import check_request_fits
@@ -45,7 +44,7 @@ from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
 from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
 from textevolve.memory.cue import Recall, nothing
-from textevolve.memory.index import Embed
+from textevolve.memory.record import Embed
 from textevolve.memory_snapshots import (
     PinnedAgent,
     embed_with,
@@ -54,7 +53,7 @@ from textevolve.memory_snapshots import (
     with_stored_agents,
 )
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.shapes import LabelMetric, check_metric
+from textevolve.metrics.plain import LabelMetric, check_metric
 from textevolve.settings import Price, Settings
 from textevolve.spans import NO_SPAN, Span
 from textevolve.tracing.opening import open_tracing

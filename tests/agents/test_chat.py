@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from textevolve.agents.chat import ChatAnswer, HistoryShortened, count_omitted
 from textevolve.desk.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
 from textevolve.errors import ModelError
-from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Fault
+from textevolve.llm.wire import AnswerPiece
 from textevolve.memory.recall import Recalled
 from textevolve.wiring import Limits
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from textevolve.bench.two_judges import CreditedVerdict, TwiceJudged, weigh_escalation
+from textevolve.bench.ablation import CreditedVerdict, TwiceJudged, weigh_escalation
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.studies.labels.escalation import EscalationSpec, explain_selection

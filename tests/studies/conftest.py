@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import prompts_version
+from textevolve.debate.modes import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage

@@ -17,18 +17,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, create_model
 
-from textevolve.llm.fence import sanitize
 from textevolve.llm.model import Model
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.token_count import count_tokens
-from textevolve.memory.record import MemoryRecord
-from textevolve.memory.shown import (
+from textevolve.llm.prompts import Template, count_tokens, load_template, sanitize
+from textevolve.memory.integration import (
     CitingAnswer,
     ask_about,
     citations,
     count_fitting,
     find_citation_fault,
 )
+from textevolve.memory.record import MemoryRecord
 from textevolve.spec import Frozen, option
 
 LONGEST_SENTENCE = 300

@@ -10,10 +10,9 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template
 from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import Template, load_template
 from textevolve.rows.chats import Chat, write_chat
 
 LONGEST_MESSAGE = 800

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from textevolve.api.objects import Objects
 from textevolve.api.opener import AnyJudge, Opener, split_rows
+from textevolve.api.results import Objects
 
 if TYPE_CHECKING:
     from textevolve.evaluation import Results

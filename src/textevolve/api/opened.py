@@ -25,10 +25,17 @@ from textevolve.engine import sync
 from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.evaluators import check_absolute, describe_judge, judge_models
-from textevolve.judges.fitted_file import check_name as check_name
-from textevolve.llm.chains.chain import Chain, Values, call_by, perform_chain, run_within
+from textevolve.judges.fitted import check_name as check_name
+from textevolve.llm.chains.chain import (
+    Chain,
+    Values,
+    as_chain,
+    call_by,
+    load_chain,
+    perform_chain,
+    run_within,
+)
 from textevolve.llm.chains.chain import PromptSet as PromptSet  # asks by `call_by` here
-from textevolve.llm.chains.chain_file import as_chain, load_chain
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import as_evaluator

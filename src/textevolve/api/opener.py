@@ -7,9 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from textevolve.api.objects import JudgeOptions, Objects
 from textevolve.api.options import ClientOptions
-from textevolve.api.results import attach_run
+from textevolve.api.results import JudgeOptions, Objects, attach_run
 from textevolve.evaluation import Evaluator
 from textevolve.mappings import drop_none
 from textevolve.runs.study import find_study

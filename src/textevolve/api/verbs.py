@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pydantic import BaseModel
 
 from textevolve.api.memory_verbs import MemoryVerbs
-from textevolve.api.objects import JudgeOptions, Objects
 from textevolve.api.opener import (
     AnyJudge,
     AskedModel,
@@ -23,7 +22,7 @@ from textevolve.api.opener import (
     specify,
     split_rows,
 )
-from textevolve.api.results import CaseResult, attach_run
+from textevolve.api.results import CaseResult, JudgeOptions, Objects, attach_run
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
 from textevolve.mappings import drop_none
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from textevolve.loops.attempt import Generator
     from textevolve.loops.calibration.plan import CalibrationResult
     from textevolve.loops.optimization import Optimization
-    from textevolve.metrics.shapes import LabelMetric
+    from textevolve.metrics.plain import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
     from textevolve.runs.study import StudySpec

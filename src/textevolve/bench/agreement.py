@@ -16,18 +16,18 @@ from itertools import combinations
 
 import numpy as np
 
-from textevolve.bench.credit import (
+from textevolve.bench.escalation import mean_figure
+from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
+from textevolve.bench.items import (
     ALWAYS_FAIL,
     ALWAYS_PASS,
     BLIND,
     TIED,
+    Item,
     blind_credits,
     share_winners,
     winner_of,
 )
-from textevolve.bench.escalation import mean_figure
-from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
-from textevolve.bench.items import Item
 from textevolve.bench.verdicts import (
     ItemOutcome,
     Verdict,

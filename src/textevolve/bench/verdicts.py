@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, get_args
 
-from textevolve.bench.credit import label_credit, top_credit, winner_of
-from textevolve.bench.items import Item
+from textevolve.bench.items import Item, label_credit, top_credit, winner_of
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -39,7 +38,7 @@ from textevolve.evaluation import (
     empty_default,
 )
 from textevolve.judges.judged import has_log_odds, ranks_of
-from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
+from textevolve.llm.model import DistinctCalls, NotedCall, note_calls
 from textevolve.mappings import map_values
 from textevolve.spans import span
 

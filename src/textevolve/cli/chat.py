@@ -27,7 +27,7 @@ from textevolve.desk.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_
 from textevolve.engine import sync
 from textevolve.errors import ConflictError, InputError, TextEvolveError
 from textevolve.events import CallHeld, CallRetried, Event
-from textevolve.llm.streaming import AnswerPiece
+from textevolve.llm.wire import AnswerPiece
 from textevolve.memory.recall import Memory
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import read_settings

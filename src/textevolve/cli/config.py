@@ -27,8 +27,8 @@ from textevolve.settings import (
 )
 from textevolve.store import keys as stored_keys
 from textevolve.store import upkeep
-from textevolve.store.copying import copy_store
 from textevolve.store.keys import KeySpec, StoredKey
+from textevolve.store.upkeep import copy_store
 
 
 def show(

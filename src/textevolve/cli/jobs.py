@@ -12,18 +12,16 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import FAILED, GATED, PARTLY, options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import print_json, print_list
+from textevolve.cli.results import print_json, print_list, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.engine import sync
 from textevolve.errors import ConflictError
 from textevolve.jobs.job_report import report_job, report_jobs, show_time
-from textevolve.jobs.job_spec import JobSpec, write_job_study
+from textevolve.jobs.job_spec import JobSpec, check_schedule, next_due, write_job_study
 from textevolve.jobs.scheduler import AT_ONCE, LEASE_SECONDS, JobDesk, perform_claim, work_on_jobs
-from textevolve.jobs.schedules import check_schedule, next_due
 from textevolve.runs.study import read_study_file
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobRunStatus

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import ending_of, print_json, print_lines, print_list
+from textevolve.cli.results import ending_of, print_json, print_lines, print_list, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.desk.labelling import (
@@ -24,8 +23,7 @@ from textevolve.desk.labelling import (
     run_cases,
 )
 from textevolve.errors import InputError
-from textevolve.labelling.agreement import agree, item_rows
-from textevolve.labelling.tasks import StoredTask
+from textevolve.labelling.tasks import StoredTask, agree, item_rows
 from textevolve.report import wording
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target

@@ -17,11 +17,10 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Memories, Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
-from textevolve.cli.results import print_json
+from textevolve.cli.results import print_json, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.desk.memories import (
     draw_graph,
@@ -33,9 +32,8 @@ from textevolve.desk.memories import (
     recalled_data,
 )
 from textevolve.errors import NotFoundError
-from textevolve.memory.memory_spec import MemorySpec, memory_data
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import MemoryRecord
+from textevolve.memory.record import MemoryRecord, MemorySpec, memory_data
 from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.data import choose_writer

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from textevolve.cli import PARTLY, say
-from textevolve.cli.drawing import show_report
+from textevolve.cli.results import show_report
 from textevolve.events import StepFinished
-from textevolve.node_eval.episodes import Reading
+from textevolve.node_eval.judging import Reading
 from textevolve.studies.node_report import encode, report, summarise
 from textevolve.studies.nodes import READ, NodesSpec, note, recorded
 

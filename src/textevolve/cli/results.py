@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from textevolve.cli import say
+from rich.console import Console
+
+from textevolve.cli import process, say
 from textevolve.errors import InputError
-from textevolve.report.files import check_target, open_target
-from textevolve.report.junit import write_junit
+from textevolve.report.blocks import Report
+from textevolve.report.files import check_target, open_target, write_junit
+from textevolve.report.terminal import print_report
 from textevolve.runs.gates import UNGATED, Gated, junit_suites
 from textevolve.runs.report import ROWS, WHOLE, check_format, json_line, write_output
 from textevolve.runs.stored import Records, read_spec, read_stored
 from textevolve.runs.study import AnyStudy
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
+
+# The console in which commands draw.
+
+
+class _Console(Console):
+    """A console that does not raise SystemExit on a closed pipe, as Rich does, which would end the
+    event loop of another thread."""
+
+    def on_broken_pipe(self) -> None:
+        process.lose_reader(sys.stderr if self.stderr else sys.stdout)
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def show_report(report: Report) -> None:
+    print_report(report, open_console())
+
 
 T = TypeVar("T")
 

@@ -12,8 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
-from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
+from textevolve.cli.results import (
+    check_outputs,
+    print_json,
+    print_list,
+    show_report,
+    write_line,
+    write_outputs,
+)
 from textevolve.cli.spec_options import keyword
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
 from textevolve.cli.working import execute
@@ -31,7 +37,7 @@ from textevolve.runs import driver
 from textevolve.runs.report import ListedRun, compare_stored, list_studies, make_data, make_report
 from textevolve.runs.stored import STANDING, read_records, read_spec, read_stored
 from textevolve.runs.study import AnyStudy, Row, find_study
-from textevolve.server.studies.uploads import files_folder
+from textevolve.server.studies.runner import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
 from textevolve.store import served

@@ -31,8 +31,7 @@ def _serve(**values: Any) -> None:
     key = find_client_key(options)
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("a server needs more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import create_app, require_keys
-    from textevolve.server.listening import bind, listen, url_of
+    from textevolve.server.app import bind, create_app, listen, require_keys, url_of
 
     settings = read_settings(store=options.store)
     with closing(Store(settings.memory_location)) as resources:
@@ -96,8 +95,7 @@ def view(
     """
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import create_app
-    from textevolve.server.listening import bind, listen, url_of
+    from textevolve.server.app import bind, create_app, listen, url_of
 
     settings = read_settings(store=store)
     path = "/runs"

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from textevolve.agents.chat import ChatSession, as_openai
 from textevolve.agents.resources import split_name
-from textevolve.agents.session import ChatSession, as_openai
 from textevolve.cli import options
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes

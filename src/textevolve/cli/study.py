@@ -18,10 +18,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.results import (
     check_outputs,
     reject_overwriting,
+    show_report,
 )
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.cli.working import execute

@@ -37,10 +37,18 @@ from textevolve.debate.result import DecidedBy, Points, Turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.events import StepStarted
-from textevolve.llm.case_images import image_rules, images_of, user_message
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS, probability, read_log_odds
-from textevolve.llm.decisions import Answer, Question, decide, predicate, score
+from textevolve.llm.decisions import (
+    TOP_LOGPROBS,
+    Answer,
+    Question,
+    decide,
+    predicate,
+    probability,
+    read_log_odds,
+    score,
+)
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs
+from textevolve.llm.prompts import image_rules, images_of, user_message
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import find_object
 from textevolve.texts.numbers import take_decimal

@@ -25,8 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from textevolve.debate.candidate_order import CandidateOrder
-from textevolve.debate.modes import Aggregation, ConvergenceMode
+from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import is_there

@@ -26,8 +26,8 @@ from functools import partial
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.candidate_order import draw_labels
 from textevolve.debate.context import DebateContext, prompt, read_rules
+from textevolve.debate.modes import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import (
     DebateResult,
@@ -43,8 +43,8 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import CapabilityError, InputError
 from textevolve.evaluation import Case, Failure, Usage, check_case, select_skipped, settings_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
+from textevolve.llm.prompts import draw_nonce, fence, sanitize
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day

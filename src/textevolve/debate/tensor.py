@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
-from textevolve.statistics.resampling import Array
+from textevolve.statistics.intervals import Array
 
 TOP_SCORE = 10.0
 """The highest score."""

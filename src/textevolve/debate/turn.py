@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import DebateContext, Speech, prompt
 from textevolve.debate.deciding import (
     answer_type,
@@ -24,6 +23,7 @@ from textevolve.debate.deciding import (
     read_verbalized,
     read_weighted,
 )
+from textevolve.debate.modes import place_candidates
 from textevolve.debate.result import ScoreMatrix, Turn
 from textevolve.errors import (
     AnswerError,
@@ -36,11 +36,10 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS
-from textevolve.llm.fence import fence, quote, sanitize
-from textevolve.llm.model import Message, Request
+from textevolve.llm.decisions import TOP_LOGPROBS
+from textevolve.llm.model import Message, Request, UsageMeter
+from textevolve.llm.prompts import fence, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.cue import Cue, Memory, nothing
 from textevolve.spans import span
 

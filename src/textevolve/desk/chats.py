@@ -18,9 +18,16 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
-from textevolve.agents.chat import AgentChat, ChatParts, Learner, Persona
+from textevolve.agents.chat import (
+    AgentChat,
+    ChatParts,
+    FinishedTurn,
+    Learner,
+    Persona,
+    SessionKeeper,
+    SessionMessage,
+)
 from textevolve.agents.resources import StoredAgent, split_name
-from textevolve.agents.session import FinishedTurn, SessionKeeper, SessionMessage
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress

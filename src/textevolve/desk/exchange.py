@@ -20,16 +20,15 @@ from textevolve.agents.resources import AgentSpec, SpecVersion
 from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
-from textevolve.memory.memory_spec import write_time
-from textevolve.memory.record import MemoryRecord
+from textevolve.memory.record import MemoryRecord, write_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Diff, Report, Table, Texts
 from textevolve.rows import parse_row, read_lines
 from textevolve.spec import Frozen, explain
-from textevolve.store import exchange, kinds
-from textevolve.store.exchange import Exported
+from textevolve.store import kinds, upkeep
 from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS, Kind
 from textevolve.store.memory_rows import chunks
+from textevolve.store.upkeep import Exported
 
 T = TypeVar("T")
 FORMAT = "textevolve export"  # the name of the format in the header of an exported file
@@ -138,12 +137,12 @@ async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: s
             prefix = f"{each.stored.namespace}/"
             each.spec = AgentSpec(**_bring_home(each.spec.model_dump(), prefix))
     space = desk.namespace if namespace is None else namespace.spec.name
-    await asyncio.to_thread(desk.resources.read, exchange.require_free_names, space, resources)
+    await asyncio.to_thread(desk.resources.read, upkeep.require_free_names, space, resources)
     for each in resources:
         for batch in chunks(each.memories):
             vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
             each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
-    await asyncio.to_thread(desk.resources.write, exchange.store_all, space, resources)
+    await asyncio.to_thread(desk.resources.write, upkeep.store_all, space, resources)
 
 
 def _bring_home(value: Any, prefix: str) -> Any:

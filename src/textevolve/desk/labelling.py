@@ -18,17 +18,19 @@ from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.judges.judged import JudgedCase
-from textevolve.labelling.agreement import PeopleAgreement, agree, labels_by_item
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
     LabelItem,
     LabelQuestion,
+    PeopleAgreement,
     PersonLabel,
     StoredTask,
     TaskKind,
     TaskSpec,
+    agree,
     describe_answer,
+    labels_by_item,
 )
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts

@@ -19,19 +19,25 @@ from textevolve.errors import InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
-from textevolve.memory.memory_spec import MemorySpec, memory_data, write_time
 from textevolve.memory.recall import Recalled
-from textevolve.memory.record import Collection, Entity, MemoryRecord, Vector
+from textevolve.memory.record import (
+    Collection,
+    Entity,
+    MemoryRecord,
+    MemorySpec,
+    Vector,
+    memory_data,
+    write_time,
+)
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.rows import STANDARD_INPUT, Placed, Row, read_rows
 from textevolve.rows.columns import CHATS
 from textevolve.runs.stored import open_standing_run
 from textevolve.settings import Settings, StoreLocation, today
-from textevolve.store.erasure import erase_texts
 from textevolve.store.memories import StoredMemories
 from textevolve.store.repository import Store
-from textevolve.store.upkeep import scrub_store
+from textevolve.store.upkeep import erase_texts, scrub_store
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
 EMBEDDED_AT_ONCE = 32  # the number of texts that are embedded concurrently

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 import yaml
 
-from textevolve.jobs.job_spec import read_job
-from textevolve.jobs.schedules import describe_schedule
+from textevolve.jobs.job_spec import describe_schedule, read_job
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.store.jobs import StoredJob, StoredJobRun

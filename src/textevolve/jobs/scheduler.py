@@ -16,8 +16,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from textevolve.errors import BusyError, StoreError, TextEvolveError, describe_error, public_message
-from textevolve.jobs.job_spec import read_job
-from textevolve.jobs.schedules import next_due
+from textevolve.jobs.job_spec import next_due, read_job
 from textevolve.report import wording
 from textevolve.runs import driver
 from textevolve.runs.gates import Gated, check_judges, check_run, find_baseline

@@ -35,7 +35,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.context import Judgement, Options
 from textevolve.judges.judged import has_log_odds
-from textevolve.llm.choice_logprobs import log_odds, probability, softmax
+from textevolve.llm.decisions import log_odds, probability, softmax
 
 
 def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None:

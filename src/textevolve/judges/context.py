@@ -29,22 +29,30 @@ from textevolve.evaluation import (
     settings_of,
     share_scored,
 )
-from textevolve.llm.case_images import (
+from textevolve.llm.decision_wires import wire_of
+from textevolve.llm.decisions import (
+    TOP_LOGPROBS,
+    Answer,
+    Question,
+    decide,
+    predicate,
+    read_log_odds,
+)
+from textevolve.llm.model import Message, Model, Request, UsageMeter, text_hash
+from textevolve.llm.prompts import (
+    Template,
+    draw_nonce,
     fence_with,
     image_rules,
     images_of,
+    load_template,
     name_images,
+    quote,
     quote_with,
+    sanitize,
     user_message,
 )
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
-from textevolve.llm.decision_wires import wire_of
-from textevolve.llm.decisions import Answer, Question, decide, predicate
-from textevolve.llm.fence import draw_nonce, quote, sanitize
-from textevolve.llm.model import Message, Model, Request, text_hash
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.structured import describe_missing_text
 from textevolve.spec import Frozen
 
 P = TypeVar("P")

@@ -22,11 +22,10 @@ from itertools import islice
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import EvaluationResult
 from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, prompt
-from textevolve.llm.case_images import image_rules, images_of, name_images
-from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.fence import fence
+from textevolve.llm.decisions import probability
 from textevolve.llm.model import Message, Request, Response
-from textevolve.llm.reasoning import describe_missing_text
+from textevolve.llm.prompts import fence, image_rules, images_of, name_images
+from textevolve.llm.structured import describe_missing_text
 
 WORDS = 20
 """The number of words of the instruction that are forced. When measured, 20 words gave the same

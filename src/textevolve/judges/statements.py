@@ -34,9 +34,9 @@ from textevolve.judges.context import (
     prompt,
     require_field,
 )
-from textevolve.llm.case_images import image_rules
-from textevolve.llm.choice_logprobs import probability
+from textevolve.llm.decisions import probability
 from textevolve.llm.model import Message, Request
+from textevolve.llm.prompts import image_rules
 from textevolve.llm.structured import ask_structured
 from textevolve.texts.prose import split_sentences
 

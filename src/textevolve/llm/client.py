@@ -30,14 +30,13 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import ANSWERED_BY
-from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_wires import WIRES, DecisionAnswer, decision_body, read_answers
 from textevolve.llm.decisions import Wire, load_questions
-from textevolve.llm.limiting import note_headers
+from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import ReportedUsage, find_price, usage_of
-from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
+from textevolve.llm.prompts import count_tokens, prompt_tokens
 from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
@@ -51,20 +50,20 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
-from textevolve.llm.streaming import EventStream, telling
-from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import (
     CHATS,
     STREAMED,
     UNREADABLE,
     Completion,
     Embeddings,
+    EventStream,
     ModelList,
     as_response,
     as_vector,
     chat_body,
     encode,
     read_completion,
+    telling,
 )
 from textevolve.llm.wrappers import ProgressWatch
 from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts

@@ -34,20 +34,23 @@ from textevolve.errors import (
     SettingsError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS, first_token, read_labels, softmax
 from textevolve.llm.decisions import (
     SUM_TOLERANCE,
+    TOP_LOGPROBS,
     Question,
     Wire,
     dump_answers,
+    first_token,
     load_questions,
+    read_labels,
+    softmax,
 )
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import READABLE, KnownText, ReportedUsage, either
+from textevolve.llm.prompts import Template, load_template
 from textevolve.llm.providers import Endpoint, resolve
-from textevolve.llm.template import Template, load_template
 from textevolve.settings import Settings
-from textevolve.texts.splitting import excerpt
+from textevolve.texts.prose import excerpt
 
 CHARACTERS_PER_TOKEN = 3
 """The characters that are assumed for a token when a state is shortened to fit. English texts have

@@ -24,14 +24,17 @@ from textevolve.errors import (
     TooLongError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
-from textevolve.llm.usage_meter import UsageMeter
-from textevolve.texts.prose import split_words
-from textevolve.texts.splitting import cut_at_seam, split_text
+from textevolve.llm.model import Message, Model, Request, UsageMeter
+from textevolve.llm.prompts import (
+    CHARACTERS_A_TOKEN,
+    Template,
+    count_tokens,
+    draw_nonce,
+    fenced,
+    load_template,
+)
+from textevolve.llm.structured import describe_missing_text
+from textevolve.texts.prose import cut_at_seam, split_text, split_words
 
 KEEP_INSTRUCTION = (
     "Keep what somebody who has to work with it needs: who and what it is about, names, numbers,"

@@ -23,9 +23,9 @@ from textevolve.llm.batches.gathering import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of, require_packages
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.connections import Relay
+from textevolve.llm.embeddings import IN_FLIGHT, MiniLM
 from textevolve.llm.limiting import Limited, Member, Pool, RateBucket, make_buckets
 from textevolve.llm.local import serve
-from textevolve.llm.minilm import IN_FLIGHT, MiniLM
 from textevolve.llm.providers import Endpoint, Key, resolve
 from textevolve.llm.refusals import embeds_only
 from textevolve.settings import PoolMember, Settings

@@ -35,7 +35,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage
 from textevolve.events import Listener
 from textevolve.json_texts import as_object, parse_text
-from textevolve.llm.chains.callables import Callee, take_callee
+from textevolve.llm.chains.steps import Callee, take_callee
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response

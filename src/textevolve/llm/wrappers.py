@@ -29,12 +29,17 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
-from textevolve.llm.case_images import prompt_tokens
-from textevolve.llm.journal import Journal, JournalEntry
-from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.llm.model import (
+    Journal,
+    JournalEntry,
+    Model,
+    Request,
+    Response,
+    note_call,
+    request_key,
+)
 from textevolve.llm.prices import cost_of
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN
-from textevolve.llm.usage_meter import note_call
+from textevolve.llm.prompts import CHARACTERS_A_TOKEN, prompt_tokens
 from textevolve.settings import Price, Retries
 from textevolve.spans import NO_SPAN, current_span, span
 

@@ -31,7 +31,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepStarted
-from textevolve.llm.choice_logprobs import probability
+from textevolve.llm.decisions import probability
 from textevolve.llm.model import text_hash
 from textevolve.spans import Span, step_span
 from textevolve.user_code import UserCodeError, call_function, is_async

@@ -30,12 +30,9 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fenced, number_lines, sanitize
-from textevolve.llm.model import Model, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import Model, UsageMeter, text_request
+from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lines, sanitize
+from textevolve.llm.structured import ask_structured, describe_missing_text
 from textevolve.loops.attempt import (
     Attempt,
     StopReason,

@@ -42,11 +42,9 @@ from textevolve.evaluation import (
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.fence import draw_nonce, fenced, number_lines
-from textevolve.llm.model import Model, request_key, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import Model, UsageMeter, request_key, text_request
+from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template, number_lines
+from textevolve.llm.structured import describe_missing_text
 from textevolve.loops.attempt import (
     TIME_IS_UP,
     Attempt,

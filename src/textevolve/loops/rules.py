@@ -29,10 +29,10 @@ from textevolve.evaluation import (
     choose_candidates,
     reject_candidate_images,
 )
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens
 from textevolve.loops.attempt import instructions_of
 from textevolve.rows import read_text
-from textevolve.rows.content import parse_json
+from textevolve.rows.tables import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.prose import split_words

@@ -14,10 +14,16 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import draw_nonce, fenced, sanitize
 from textevolve.llm.model import Model, text_hash, text_request
-from textevolve.llm.template import Template
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
+from textevolve.llm.prompts import (
+    CHARACTERS_A_TOKEN,
+    Template,
+    count_tokens,
+    draw_nonce,
+    fenced,
+    sanitize,
+)
+from textevolve.memory.integration import memory_prompt
 from textevolve.memory.record import (
     Add,
     Change,
@@ -28,9 +34,8 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.memory.shown import memory_prompt
 from textevolve.spec import Frozen, option
-from textevolve.texts.splitting import split_text
+from textevolve.texts.prose import split_text
 
 DocumentFormat: TypeAlias = Literal["text", "markdown"]
 

@@ -19,10 +19,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import TooLongError
 from textevolve.evaluation import mend_text
-from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.prompts import Template, draw_nonce, fence, load_template, sanitize
 from textevolve.llm.structured import UnusableAnswer, ask_structured
-from textevolve.llm.template import Template, load_template
 from textevolve.memory.record import DialogueTurn
 from textevolve.memory.sameness import (
     lacks,
@@ -34,8 +33,8 @@ from textevolve.memory.sameness import (
 )
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
-from textevolve.texts.dates import dates_in, parse_time, write_date
-from textevolve.texts.splitting import split_text
+from textevolve.texts.numbers import dates_in, parse_time, write_date
+from textevolve.texts.prose import split_text
 
 
 class CreationSettings(Frozen):

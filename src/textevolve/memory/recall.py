@@ -17,11 +17,17 @@ from typing import TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
+from textevolve.llm.prompts import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.cue import Cue, Memory
-from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, MemoryRecord, Origin
+from textevolve.memory.record import (
+    Collection,
+    Embed,
+    MemoryQuery,
+    MemoryRecord,
+    MemoryStore,
+    Origin,
+)
 from textevolve.memory.sameness import is_label, words_of
 from textevolve.spans import span
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from textevolve.evaluation import Failure, Result, Usage, empty_default
 from textevolve.mappings import map_values
 from textevolve.memory_eval.dataset import Malformed
-from textevolve.memory_eval.judgement import (
+from textevolve.memory_eval.judging import (
     Label,
     MemoryJudgement,
     MemoryVerdict,

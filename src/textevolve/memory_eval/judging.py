@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import yaml
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
@@ -28,20 +28,97 @@ from textevolve.evaluation import (
     mend_text,
     select_failure,
 )
-from textevolve.llm.fence import draw_nonce, fence, number_lines, sanitize
-from textevolve.llm.model import Message, Model, Request, Response, text_hash, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory_eval.judgement import (
-    TASKS,
-    Label,
-    MemoryJudgement,
-    MemoryVerdict,
-    Subject,
-    Task,
+from textevolve.llm.model import (
+    Message,
+    Model,
+    Request,
+    Response,
+    UsageMeter,
+    text_hash,
+    text_request,
 )
+from textevolve.llm.prompts import (
+    Template,
+    draw_nonce,
+    fence,
+    load_template,
+    number_lines,
+    sanitize,
+)
+from textevolve.llm.structured import ask_structured, describe_missing_text
+
+# The data types of subjects (units to judge) and judgements, without prompts, models or
+# arithmetic.
+
+Task = Literal["integrity", "accuracy", "update", "question"]
+"""The question of a judgement: whether an expected memory was extracted (integrity), whether an
+extracted memory is true (accuracy), whether an update was applied, or whether an answer is right
+(question)."""
+TASKS: tuple[Task, ...] = ("integrity", "accuracy", "update", "question")
+
+Label: TypeAlias = int | str
+"""The verdict: 0, 1 or 2 for integrity and accuracy, one of the classes for update and question."""
+
+LABELS: Mapping[Task, tuple[Label, ...]] = {
+    "integrity": (0, 1, 2),
+    "accuracy": (0, 1, 2),
+    "update": ("Correct", "Hallucination", "Omission", "Other"),
+    "question": ("Correct", "Hallucination", "Omission"),
+}
+"""The possible labels of each task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One unit to judge, with all texts that the judge sees, by name:
+
+    integrity: `expected`, `memories`. accuracy: `dialogue`, `gold`, `memory`. update: `expected`,
+    `original`, `memories`. question: `question`, `reference`, `evidence`, `answer`.
+
+    `user`: the id in the data set. `session`: its index. `item`: the number within session and
+    task. `type`, `source`, `importance`: of the expected memory; empty for accuracy and question.
+    `question_type`, `difficulty`: of a question in the data set; empty if missing. `by_rule`: the
+    label, if no judge is needed, for example because no memory was extracted from the session;
+    otherwise None. `failure`: the system's failure, which leaves no outcome to judge.
+    """
+
+    task: Task
+    user: str
+    session: int
+    item: int
+    texts: Mapping[str, str]
+    type: str = ""
+    source: str = ""
+    importance: float = 0.0
+    question_type: str = ""
+    difficulty: str = ""
+    by_rule: Label | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryVerdict:
+    """The verdict of a judge on a subject. `included`: only for accuracy, whether all content of
+    the memory is in the expected memories; otherwise None."""
+
+    label: Label
+    reason: str
+    included: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryJudgement:
+    """A subject with its verdict or the failure that prevented it; a failure never counts as a
+    label."""
+
+    subject: Subject
+    outcome: MemoryVerdict | Failure
+    usage: Usage = Usage()
+
+    @property
+    def verdict(self) -> MemoryVerdict | None:
+        return self.outcome if isinstance(self.outcome, MemoryVerdict) else None
+
 
 MAX_TOKENS = 800
 """The maximum number of tokens of a judge's answer."""

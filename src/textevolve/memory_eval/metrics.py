@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from textevolve.evaluation import Failure, empty_default
-from textevolve.memory_eval.judgement import (
+from textevolve.memory_eval.judging import (
     LABELS,
     TASKS,
     MemoryJudgement,
@@ -28,8 +28,7 @@ from textevolve.memory_eval.judgement import (
     Subject,
     Task,
 )
-from textevolve.statistics.intervals import DRAWS, resampling_interval
-from textevolve.statistics.resampling import Array, draw_weights
+from textevolve.statistics.intervals import DRAWS, Array, draw_weights, resampling_interval
 
 T = TypeVar("T")
 

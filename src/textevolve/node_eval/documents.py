@@ -27,9 +27,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text, write_text
-from textevolve.node_eval.episodes import Reading
-from textevolve.node_eval.span_messages import as_fields, unwrap_result
-from textevolve.node_eval.span_states import Event, Span
+from textevolve.node_eval.judging import Reading
+from textevolve.node_eval.span_states import Event, Span, as_fields, unwrap_result
 
 Lines = Iterable[tuple[str, str]]
 """The lines of a file, each with its place for error messages."""

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.mappings import map_values
-from textevolve.node_eval.instructions import Instruction, read_instruction
+from textevolve.node_eval.history import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.run_records import NodeRun, OpenNode
 

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from textevolve.errors import InputError
 from textevolve.mappings import pick
 from textevolve.node_eval.documents import Documents, read_traces
-from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
-from textevolve.node_eval.history import ID_NAMES, History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import ID_NAMES, History, HistoryItem, Instruction
+from textevolve.node_eval.judging import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
     Span,

@@ -26,7 +26,7 @@ from textevolve.evaluation import SPAN_IDS, EvaluationResult
 from textevolve.judges.judged import JudgedCase
 from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
-from textevolve.remote.connection import part
+from textevolve.remote.runs import part
 from textevolve.report import wording
 from textevolve.runs.report import make_data, write_output
 from textevolve.runs.stored import read_records, read_spec, read_stored

@@ -20,8 +20,7 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.rows.content import import_pyarrow
-from textevolve.rows.tables import defuse
+from textevolve.rows.tables import defuse, import_pyarrow
 
 FlatRow = Mapping[str, Any]  # a row before it is flattened: values that JSON can express, by column
 Scalar = str | int | float | bool | None

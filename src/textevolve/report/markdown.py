@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
-from textevolve.report import blocks, cells, matrices, wording
+from textevolve.report import blocks, cells, wording
 from textevolve.report.blocks import Block, PlainBlock, Report, Section, walk
-from textevolve.report.differences import find_differences
+from textevolve.report.cells import find_differences
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
@@ -118,7 +118,7 @@ def _draw(block: PlainBlock | blocks.Matrix) -> Iterator[str]:
         case blocks.Note():
             yield f"{_escape_lines(block.text)}\n"
         case blocks.Matrix():
-            yield from _draw_table(matrices.as_table(block, MATRIX_ROWS, outputs=True))
+            yield from _draw_table(cells.as_table(block, MATRIX_ROWS, outputs=True))
 
 
 def _draw_table(table: blocks.Table) -> Iterator[str]:

@@ -15,25 +15,25 @@ from typing import IO, Any, cast
 
 from textevolve.errors import InputError
 from textevolve.reach import is_file, is_folder, is_there, matching_files
-from textevolve.rows.content import (
+from textevolve.rows.images import PREFIX, fetch_files
+from textevolve.rows.tables import (
     STANDARD_INPUT,
+    Header,
     Placed,
     Row,
+    has_outputs,
     mend_halves,
     name_of,
     open_text,
     parse_json,
-    take_object,
-)
-from textevolve.rows.hub import PREFIX, fetch_files
-from textevolve.rows.results import (
-    has_outputs,
     read_cells,
+    read_csv,
     read_log,
+    read_parquet,
     read_results,
     read_tool_result,
+    take_object,
 )
-from textevolve.rows.tables import Header, read_csv, read_parquet
 
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
 

@@ -34,8 +34,8 @@ from textevolve.rows.columns import (
     join_passages,
     list_names,
 )
-from textevolve.rows.content import name_of
 from textevolve.rows.images import folder_of, list_images, read_images
+from textevolve.rows.tables import name_of
 from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 
 _GAP = "\n\n"

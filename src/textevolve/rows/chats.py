@@ -3,7 +3,7 @@ turns (messages with their speakers).
 
 In the text a turn starts at the beginning of a line with its speaker, and all its further lines are
 indented, so that no text within a turn can pass for another turn. The fence around the whole text
-(`llm/fence.py`) prevents it from passing for a part of the prompt.
+(`llm/prompts.py`) prevents it from passing for a part of the prompt.
 """
 
 from __future__ import annotations

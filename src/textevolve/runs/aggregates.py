@@ -17,9 +17,14 @@ from textevolve.json_texts import as_array
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.runs.study import RecordStatus, Row
-from textevolve.statistics.clusters import clip_interval, cluster_mean, cluster_share
 from textevolve.statistics.comparisons import PairedDifference
-from textevolve.statistics.intervals import Interval, Statistic
+from textevolve.statistics.intervals import (
+    Interval,
+    Statistic,
+    clip_interval,
+    cluster_mean,
+    cluster_share,
+)
 
 
 def finite(value: float) -> float | None:

@@ -19,8 +19,7 @@ from textevolve.errors import (
     StoreError,
     TextEvolveError,
 )
-from textevolve.llm.chains.chain import Chain, Values, perform_chain
-from textevolve.llm.chains.chain_file import as_chain, load_chain
+from textevolve.llm.chains.chain import Chain, Values, as_chain, load_chain, perform_chain
 from textevolve.llm.chains.scope import ImproveStep, TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.user_code import OWN, load_user_object, names_chain

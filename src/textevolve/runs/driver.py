@@ -38,7 +38,7 @@ from textevolve.evaluators import (
     judges_in,
 )
 from textevolve.events import CallFinished, Event, Listener, silence
-from textevolve.labelling.agreement import item_rows
+from textevolve.labelling.tasks import item_rows
 from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices

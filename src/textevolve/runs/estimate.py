@@ -16,12 +16,11 @@ from typing import Any, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.batches.ledger import batch_price, takes_batches
-from textevolve.llm.case_images import image_tokens
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import dump_answers, load_questions
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.llm.model import JournalEntry, Model, Request, Response, request_key
 from textevolve.llm.prices import cost_of, price_of
+from textevolve.llm.prompts import image_tokens
 from textevolve.llm.providers import resolve
 from textevolve.llm.targets import JOURNALED
 from textevolve.llm.testing.answers import (

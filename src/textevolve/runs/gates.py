@@ -21,7 +21,7 @@ from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.evaluators import parse_evaluator, with_model
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
-from textevolve.report.junit import JUnitCase, JUnitSuite
+from textevolve.report.files import JUnitCase, JUnitSuite
 from textevolve.runs import driver
 from textevolve.runs.aggregates import Aggregates, aggregate, estimate
 from textevolve.runs.stored import StoredSpec, read_records, read_spec, read_stored

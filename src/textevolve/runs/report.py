@@ -22,7 +22,7 @@ from textevolve.evaluators import pass_threshold
 from textevolve.json_texts import as_object
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_confined
-from textevolve.report import matrices, wording
+from textevolve.report import cells, wording
 from textevolve.report.blocks import (
     Block,
     Column,
@@ -33,11 +33,10 @@ from textevolve.report.blocks import (
     Section,
     Table,
 )
-from textevolve.report.charts import IntervalChart
+from textevolve.report.cells import IntervalChart, main_score
 from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
-from textevolve.report.matrices import main_score
 from textevolve.runs.aggregates import (
     Aggregates,
     aggregate,
@@ -134,17 +133,18 @@ def draw_results(
     blocks = draw_aggregates(figures, find_threshold(study, spec))
     if not blocks:
         return []
-    variants, cells = tuple(filter(None, figures)), study.rows is not None
+    variants = tuple(filter(None, figures))
+    has_cells = study.rows is not None
     rows: list[MatrixRow] = []
     links: list[str] = []
     for record in _find_first(store, run_id):
         matrix_rows = show_rows(study, run_id, variants, [record])
         rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
-        links += [str(record.position + 1) if place else row.id * cells for row in matrix_rows]
+        links += [str(record.position + 1) if place else row.id * has_cells for row in matrix_rows]
     if rows:
         heads = name_entries(rows, variants)
-        blocks.append(matrices.draw_first(rows, heads, links, place or "#row-"))
-    if cells and len(variants) > 1:
+        blocks.append(cells.draw_first(rows, heads, links, place or "#row-"))
+    if has_cells and len(variants) > 1:
         blocks += _draw_difference(study, spec, store, run_id, figures)
     return blocks
 
@@ -183,7 +183,7 @@ def _draw_difference(
     stored_records = store.read_records(run_id, RecordFilter(case=case))
     pair = variants.index(base), variants.index(best)
     drawn = (
-        matrices.draw_cell_difference(row, variants, pair)
+        cells.draw_cell_difference(row, variants, pair)
         for row in show_rows(study, run_id, variants, stored_records)
     )
     return [block for block in drawn if block is not None][:1]

@@ -19,27 +19,25 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from textevolve.server import identity
-from textevolve.server.bodies import (
+from textevolve.server.browser import (
+    FORM,
+    SAFE_METHODS,
     AsgiMessage,
     AsgiScope,
     Receive,
     Send,
-    largest_body,
-    read_body,
-    replay,
-)
-from textevolve.server.browser import (
-    FORM,
-    SAFE_METHODS,
     answer_headers,
     check_csrf,
     check_host,
     check_origin,
     csrf_token,
     is_page,
+    largest_body,
     make_cookie,
     media_type,
+    read_body,
     read_cookie,
+    replay,
 )
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import NOBODY, SESSION_SECONDS, THIS_MACHINE, Sender, find_sender

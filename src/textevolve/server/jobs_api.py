@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.jobs.job_report import describe_job, describe_job_run
+from textevolve.jobs.job_spec import next_due
 from textevolve.jobs.scheduler import JobDesk, work_on_jobs
-from textevolve.jobs.schedules import next_due
 from textevolve.server.errors import respond
 from textevolve.server.identity import MayAdminister, MayRead, check_namespace
 from textevolve.server.state import Server, ServerState

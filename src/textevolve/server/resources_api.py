@@ -13,14 +13,12 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
-from textevolve.api.memories import AsyncMemories
-from textevolve.api.namespaces import AsyncNamespace
-from textevolve.api.resources import AsyncResources
+from textevolve.api.namespaces import AsyncMemories, AsyncNamespace, AsyncResources
 from textevolve.desk.exchange import describe, describe_versions
 from textevolve.desk.memories import read_memory, recalled_data
 from textevolve.errors import InputError
-from textevolve.memory.memory_spec import MemorySpec, Time, memory_data
 from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
 from textevolve.server.errors import ApiError, example_body, respond
 from textevolve.server.identity import KeyScope, caller_of, needs

@@ -9,8 +9,7 @@ from fastapi import Depends, Request
 
 from textevolve.desk.chats import Chats
 from textevolve.server.decisions.serving import Serving
-from textevolve.server.identity import Identities
-from textevolve.server.limits import UsageLimits
+from textevolve.server.identity import Identities, UsageLimits
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.runner import Runner

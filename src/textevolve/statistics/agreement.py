@@ -19,10 +19,10 @@ from textevolve.statistics.intervals import (
     Statistic,
     bootstrap_interval,
     complete_pairs,
+    draw_weights,
     ratio,
     resampling_interval,
 )
-from textevolve.statistics.resampling import draw_weights
 
 
 def kappa_of(tables: Array) -> Array:

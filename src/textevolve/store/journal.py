@@ -1,5 +1,5 @@
 """The journal in the database: it stores finished calls and finds their answers
-(`textevolve.llm.journal`).
+(`textevolve.llm.model`).
 
 If two runs asked the same question at the same time, each run finds its own answer later, so that
 recomputing a run from the journal gives the same results. Otherwise the first answer is found.
@@ -22,8 +22,7 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Request, Response
+from textevolve.llm.model import JournalEntry, Request, Response
 from textevolve.store import tables
 from textevolve.store.documents import (
     CHECK,
@@ -89,7 +88,7 @@ class StoredCall:
 
 
 class StoreJournal:
-    """The journal of one run; a `textevolve.llm.journal.Journal`."""
+    """The journal of one run; a `textevolve.llm.model.Journal`."""
 
     def __init__(
         self,

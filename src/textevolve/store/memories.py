@@ -28,13 +28,14 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError, NotFoundError
-from textevolve.memory.index import MemoryMatch, MemoryQuery
 from textevolve.memory.record import (
     Applied,
     Change,
     ChangeSource,
     Collection,
     Entity,
+    MemoryMatch,
+    MemoryQuery,
     MemoryRecord,
     Vector,
 )

@@ -31,11 +31,12 @@ from textevolve.store.dialects import (
     SWEEPS,
     Damage,
     GroupRows,
+    create_tables,
     driver_of,
     explained,
+    update_tables,
 )
 from textevolve.store.documents import DAMAGES
-from textevolve.store.schema import create_tables, update_tables
 
 T = TypeVar("T")
 

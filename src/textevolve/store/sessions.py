@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.engine import Connection
 
-from textevolve.agents.session import (
+from textevolve.agents.chat import (
     ChatSession,
     FinishedTurn,
     Learning,

@@ -27,11 +27,12 @@ from textevolve.store.dialects import (
     SWEEPS,
     Damage,
     GroupRows,
+    create_tables,
     driver_of,
     explained,
+    update_tables,
 )
 from textevolve.store.documents import CHECK, DAMAGES
-from textevolve.store.schema import create_tables, update_tables
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Event, StepFinished
-from textevolve.llm.chains.chain_file import write_prompts
+from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.optimizing import search_template

@@ -33,14 +33,13 @@ from textevolve.evaluation import (
 from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Message, Request, UsageMeter
 from textevolve.llm.targets import Target
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import grade_output
-from textevolve.metrics.shapes import LabelMetric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
 from textevolve.rows.chats import (
     Chat,

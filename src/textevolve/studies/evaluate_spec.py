@@ -12,11 +12,10 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
-from textevolve.debate.candidate_order import CandidateOrder
-from textevolve.debate.modes import Aggregation, ConvergenceMode
+from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
 from textevolve.debate.profile import Profile, Protocol, Readout, Selection, reject_list
 from textevolve.errors import InputError
-from textevolve.judges.shipped_rubrics import expand_rubric
+from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.mappings import drop_none
 from textevolve.spec import Frozen, Several, option

@@ -20,11 +20,9 @@ from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import Case, Failure, Result, Usage, check_case
 from textevolve.evaluators import describe_limit
 from textevolve.events import StepFinished
-from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Request, text_hash, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import Request, UsageMeter, text_hash, text_request
+from textevolve.llm.prompts import draw_nonce, fenced, load_template
+from textevolve.llm.structured import describe_missing_text
 from textevolve.loops.attempt import open_step, prompts_version, within_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts

@@ -149,12 +149,6 @@ def round_text(profile: Profile, r: int, cv: float, certainty: float | None, vot
     return "; ".join(parts)
 
 
-# A judged case for readers and programs: as blocks of a report, with all arguments of a debate; as
-# a line of JSON; as rows of tables; and as a row of a matrix.
-#
-# The JSON line of a debate is complete (`DebateResult.from_json` reads it). Tables have a row for
-# each candidate. Missing values are None, never 0. `evaluate.py` reports on many cases together.
-
 Judged: TypeAlias = DebateResult | JudgedCase
 """A case with its judgement: the result of a debate, which has more details, or that of any other
 judge."""

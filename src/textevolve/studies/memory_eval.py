@@ -23,12 +23,11 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
 from textevolve.llm.embeddings import embed
-from textevolve.llm.model import Model, text_hash
+from textevolve.llm.model import Model, UsageMeter, text_hash
 from textevolve.llm.refusals import one_line
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.mappings import map_values
 from textevolve.memory.creation import prompts_version as creation_prompts
-from textevolve.memory.index import MemoryStore
+from textevolve.memory.record import MemoryStore
 from textevolve.memory_eval.dataset import Malformed, User
 from textevolve.memory_eval.evaluation import (
     EvaluationRecord,
@@ -40,19 +39,10 @@ from textevolve.memory_eval.evaluation import (
     score_of,
     to_row,
 )
-from textevolve.memory_eval.items_to_judge import (
-    RECORDED,
-    PieceToJudge,
-    Survey,
-    Unanswered,
-    count_planned,
-    find_unmeasured,
-    read_data,
-    read_recorded,
-    with_answer,
-)
-from textevolve.memory_eval.judgement import MemoryJudgement, Subject
+from textevolve.memory_eval.finding import open_system
 from textevolve.memory_eval.judging import (
+    MemoryJudgement,
+    Subject,
     answer_question,
     judge_by_evaluator,
     judge_subject,
@@ -60,11 +50,22 @@ from textevolve.memory_eval.judging import (
 )
 from textevolve.memory_eval.metrics import METRICS, MetricEstimate, MetricPair
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
-from textevolve.memory_eval.system import Capabilities, MemorySystem, RehearsedSystem
-from textevolve.memory_eval.system_operations import Health, feed, open_instance
-from textevolve.memory_eval.systems.adapter import Adapted
-from textevolve.memory_eval.systems.finding import open_system
-from textevolve.memory_eval.systems.textevolve_system import (
+from textevolve.memory_eval.system_operations import (
+    RECORDED,
+    Health,
+    PieceToJudge,
+    Survey,
+    Unanswered,
+    count_planned,
+    feed,
+    find_unmeasured,
+    open_instance,
+    read_data,
+    read_recorded,
+    with_answer,
+)
+from textevolve.memory_eval.systems import Adapted, Capabilities, MemorySystem, RehearsedSystem
+from textevolve.memory_eval.textevolve_system import (
     CAPABILITIES,
     TextEvolveSystem,
     names_own,
@@ -235,12 +236,6 @@ def _failures(evaluation: MemoryEvaluation) -> Table:
     columns = (Column("judgements", "count"), "failed")
     return Table("Why there is no verdict", columns, rows, note=note)
 
-
-# The evaluation of a memory system: its extraction of memories, hallucinations, updates, and
-# answers to questions, after HaluMem (arXiv 2511.03506).
-#
-# `textevolve.memory_eval` feeds dialogues to a system and judges its memories; `memory_report.py`
-# has the report. Feeding and judging run concurrently, in one stream over all users.
 
 USERS_IN_FLIGHT = 8
 BASELINES = ("none", "context")

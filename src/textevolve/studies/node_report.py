@@ -15,18 +15,17 @@ from pydantic import BaseModel
 
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Result
-from textevolve.node_eval.episode_evaluation import PlacedNode
-from textevolve.node_eval.episodes import Reading
 from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.node_lines import (
+from textevolve.node_eval.judging import PlacedNode, Reading
+from textevolve.node_eval.statistics import NodeStatistics
+from textevolve.node_eval.traces import (
+    HEADER,
     NodeLine,
     as_item,
     describe_node,
     encode_line,
     parse_node,
 )
-from textevolve.node_eval.statistics import NodeStatistics
-from textevolve.node_eval.traces import HEADER
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -160,9 +159,6 @@ def decode(body: bytes) -> Record:
     node = PlacedNode(line.episode, line.step or 0, data["place"], as_item(line))
     return as_record(node, data["number"], data.get("unasked", ""))
 
-
-# The report on judged nodes (steps of an agent): figures by evaluator, the episodes (runs of the
-# agent) as a tree, and on a page each node in full.
 
 MOST_NODES = 1000
 """The number of nodes that are shown in full."""

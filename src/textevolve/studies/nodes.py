@@ -19,14 +19,26 @@ from textevolve.evaluation import Case, Evaluator, Failure
 from textevolve.evaluators import check_absolute, parse_evaluator, reads_decisions
 from textevolve.events import Event, StepFinished
 from textevolve.judges.context import prompts_version as judge_prompts
-from textevolve.node_eval.checks import ConsistencyEvaluator, LatencyEvaluator, TokenEvaluator
-from textevolve.node_eval.episode_evaluation import evaluate_episodes, place_nodes
-from textevolve.node_eval.episodes import Episode, Reading, split_history
-from textevolve.node_eval.evaluators import NodeEvaluator, Targets, ThresholdEvaluator
-from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.judging import JudgeEvaluator, RunEvaluator
-from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT
+from textevolve.node_eval.evaluators import (
+    NO_INPUT,
+    NO_OUTPUT,
+    ConsistencyEvaluator,
+    LatencyEvaluator,
+    NodeEvaluator,
+    Targets,
+    ThresholdEvaluator,
+    TokenEvaluator,
+)
+from textevolve.node_eval.history import HistoryItem, Instruction
+from textevolve.node_eval.judging import (
+    Episode,
+    JudgeEvaluator,
+    Reading,
+    RunEvaluator,
+    evaluate_episodes,
+    place_nodes,
+    split_history,
+)
 from textevolve.node_eval.traces import gather_episodes, read_episodes
 from textevolve.report import wording
 from textevolve.runs.study import Asks, Study, StudySpec
@@ -153,11 +165,6 @@ def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
         checks.append(TokenEvaluator("tokens", spec.tokens, target_instructions=targets))
     return checks
 
-
-# The study of nodes: each recorded step of an agent is judged in the state in which it ran.
-#
-# A node is a case; its record has the results of all evaluators. `textevolve.node_eval` judges
-# nodes, and `node_report.py` reports on them.
 
 READ = "trace read"
 """The name of the step that announces which parts of a trace could not be read or were left out."""

@@ -23,11 +23,9 @@ from pydantic import (
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
-from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Request, text_request
+from textevolve.llm.model import Request, UsageMeter, text_request
+from textevolve.llm.prompts import draw_nonce, fenced, load_template
 from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import load_template
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import open_step, prompts_version
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts

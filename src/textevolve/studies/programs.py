@@ -15,10 +15,10 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
-from textevolve.llm.chains.callables import is_module, is_runnable, take_callee
-from textevolve.llm.chains.chain import Chain, PromptSet
-from textevolve.llm.chains.chain_file import (
+from textevolve.llm.chains.chain import (
     ENDINGS,
+    Chain,
+    PromptSet,
     load_chain,
     read_prompts,
 )
@@ -37,7 +37,7 @@ from textevolve.llm.chains.scope import (
     current_trial,
     trying_prompts,
 )
-from textevolve.llm.chains.steps import call
+from textevolve.llm.chains.steps import call, is_module, is_runnable, take_callee
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
     Example,
@@ -49,7 +49,7 @@ from textevolve.loops.calibration.trial_runner import (
 from textevolve.loops.placeholders import placeholders_of
 from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.shapes import takes_row
+from textevolve.metrics.plain import takes_row
 from textevolve.runs.chains import chain_response
 from textevolve.user_code import (
     OWN,

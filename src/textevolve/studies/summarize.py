@@ -21,11 +21,11 @@ from textevolve.llm.mapreduce import (
     compress,
     compression_versions,
 )
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens
 from textevolve.report import wording
 from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
-from textevolve.rows.content import name_of
+from textevolve.rows.tables import name_of
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, last_record, row_of
 from textevolve.spec import Several, option
 from textevolve.wiring import Workbench

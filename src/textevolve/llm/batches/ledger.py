@@ -17,8 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from textevolve.errors import SettingsError
 from textevolve.events import Listener, silence
-from textevolve.llm.journal import Journal
-from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.model import Journal, Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.settings import Price, Settings

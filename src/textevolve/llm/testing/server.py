@@ -28,7 +28,9 @@ from textevolve.llm.testing.answers import (
     OBLIGING,
     Answer,
     answer_tokenize,
+    as_stream,
     completion,
+    decision,
     drawn_embedding,
 )
 from textevolve.llm.testing.batches import ScriptedBatches
@@ -38,10 +40,6 @@ from textevolve.llm.testing.faults import (
     Fault,
     faults,
     misbehave,
-)
-from textevolve.llm.testing.wires import (
-    as_stream,
-    decision,
 )
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]

@@ -7,8 +7,8 @@ In each round a model writes instructions from the failures of every template in
 templates so far), successors are written by these instructions, and old and new templates compete
 for the next beam.
 
-`textevolve.statistics.sequential` has the statistical test. If there is a budget, the calls for the
-decision are reserved before the search begins, so that every search can be decided.
+`textevolve.statistics.comparisons` has the statistical test. If there is a budget, the calls for
+the decision are reserved before the search begins, so that every search can be decided.
 """
 
 from __future__ import annotations
@@ -50,8 +50,13 @@ from textevolve.loops.calibration.trial_runner import (
     TrialOutcome,
     hash_group,
 )
-from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
+from textevolve.statistics.comparisons import (
+    FIRST_LOOK,
+    difference_interval,
+    fewest_units,
+    sequential_test,
+)
+from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 
 
 async def climb(search: TemplateSearch) -> StopReason:

@@ -21,9 +21,9 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
-from textevolve.metrics.shapes import LabelMetric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.spec import Frozen, option
-from textevolve.statistics.sequential import fewest_units
+from textevolve.statistics.comparisons import fewest_units
 
 CallKind = Literal["output", "rewrite"]
 """The purpose of a call: an output of a template, or the rewriting of a template."""

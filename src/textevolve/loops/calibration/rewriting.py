@@ -26,14 +26,21 @@ from pydantic import (
 )
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fenced, number_lines, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, text_request
+from textevolve.llm.prompts import (
+    EXAMPLE_NONCE,
+    Template,
+    draw_nonce,
+    fenced,
+    load_template,
+    number_lines,
+    sanitize,
+)
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
-from textevolve.llm.template import Template, load_template
 from textevolve.loops.attempt import REASON_CHARACTERS
 from textevolve.loops.calibration.trial_runner import Example, Templates, TrialOutcome
 from textevolve.loops.placeholders import find_fault, find_placeholders
-from textevolve.texts.splitting import excerpt
+from textevolve.texts.prose import excerpt
 
 ANSWER_SHOWN = 1500
 """The maximum number of characters of an unusable answer that are shown to its writer again."""

@@ -42,13 +42,13 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import write_text
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
-from textevolve.llm.reasoning import describe_missing_text
+from textevolve.llm.structured import describe_missing_text
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
-from textevolve.metrics.shapes import LabelMetric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.spans import step_span
-from textevolve.statistics.sequential import fewest_units
+from textevolve.statistics.comparisons import fewest_units
 
 TRAINING_ROWS = 25
 """The number of training rows that is enough for a search, unless there are many more rows."""

@@ -17,9 +17,8 @@ from textevolve.errors import InputError
 from textevolve.node_eval import history as ours
 from textevolve.node_eval.arbiteros.history import History
 from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, check_evaluator
-from textevolve.node_eval.instructions import Instruction, read_instruction
-from textevolve.node_eval.instrumentation import watch
-from textevolve.node_eval.monitor import Monitor
+from textevolve.node_eval.history import Instruction, read_instruction
+from textevolve.node_eval.monitor import Monitor, watch
 from textevolve.node_eval.run_records import NodeRun, OpenNode
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -28,13 +28,14 @@ from textevolve.evaluation import (
 )
 from textevolve.events import CallFinished, Event
 from textevolve.json_texts import CONTAINERS, parse_text
-from textevolve.judges.shipped_rubrics import is_rubric_name
-from textevolve.llm.choice_logprobs import log_odds, softmax
+from textevolve.judges.rubric import is_rubric_name
 from textevolve.llm.decisions import (
     Answer,
     Decision,
     Question,
     decide,
+    log_odds,
+    softmax,
 )
 from textevolve.llm.model import Model
 from textevolve.rows.chats import ASSISTANT, Chat, read_chat, write_chat

@@ -23,8 +23,7 @@ from textevolve.evaluators import (
     keep_whole,
     parse_evaluator,
 )
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Model, Response
+from textevolve.llm.model import JournalEntry, Model, Response
 from textevolve.runs.stored import open_standing_run
 from textevolve.server.decisions.deciders import (
     Decider,

@@ -14,12 +14,17 @@ from textevolve.server.decisions.deciders import DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
 from textevolve.server.identity import Caller, MayRun, caller_of
-from textevolve.server.openai.agents import answer_as_agent, is_agent
-from textevolve.server.openai.embeddings import embed_for
-from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
+    DONE,
     JUDGES_CANNOT,
+    EventResponse,
+    JsonObject,
+    NoteTokens,
+    ServedAnswer,
+    WhileConnected,
+    begun,
+    event_of,
     read_json_body,
     read_own_request,
 )
@@ -29,16 +34,7 @@ from textevolve.server.openai.responses import (
     write_events,
     write_response,
 )
-from textevolve.server.openai.streams import (
-    DONE,
-    EventResponse,
-    JsonObject,
-    NoteTokens,
-    ServedAnswer,
-    WhileConnected,
-    begun,
-    event_of,
-)
+from textevolve.server.openai.served import answer_as_agent, answer_as_judge, embed_for, is_agent
 from textevolve.server.state import Server, ServerState
 from textevolve.store import kinds
 

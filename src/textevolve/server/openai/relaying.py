@@ -21,15 +21,14 @@ from pydantic_core import from_json
 from textevolve.errors import ModelError, StoreError
 from textevolve.evaluation import Usage, empty_default
 from textevolve.llm.connections import BegunAnswer, Refused, Relay, UsageReader
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import JournalEntry, Message, Request
 from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
 from textevolve.llm.refusals import is_too_long
 from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
-from textevolve.server.openai.streams import EventResponse, JsonObject, NoteTokens
+from textevolve.server.openai.requests import EventResponse, JsonObject, NoteTokens
 from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")

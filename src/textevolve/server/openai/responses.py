@@ -23,8 +23,7 @@ from textevolve.llm.wire import CompletionChunk, SentToolCall
 from textevolve.mappings import drop_none
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
-from textevolve.server.openai.requests import read_shape
-from textevolve.server.openai.streams import JsonObject, ServedAnswer, event_of
+from textevolve.server.openai.requests import JsonObject, ServedAnswer, event_of, read_shape
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
 SHARED_FIELDS = ("user", "metadata", "temperature", "top_p")

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
+from textevolve.agents.chat import SessionMessage
 from textevolve.agents.resources import agent_collections, split_name
-from textevolve.agents.session import SessionMessage
 from textevolve.desk.exchange import describe, draw_difference, draw_one
 from textevolve.server.identity import MayRead, MayRun, check_namespace
 from textevolve.server.pages.drawing import Page, draw

@@ -11,13 +11,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from textevolve.api.memories import AsyncMemories
+from textevolve.api.namespaces import AsyncMemories
 from textevolve.errors import NotFoundError, TextEvolveError
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.memory_spec import memory_data
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection
+from textevolve.memory.record import Collection, MemoryQuery, memory_data
 from textevolve.server.decisions.deciders import spending
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller, MayRead, check_namespace

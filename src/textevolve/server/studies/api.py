@@ -38,7 +38,6 @@ from textevolve.server.identity import (
 )
 from textevolve.server.options import is_here
 from textevolve.server.state import Server, ServerState
-from textevolve.server.studies.feed import stream_events
 from textevolve.server.studies.reading import (
     MEDIA,
     ReportFormat,
@@ -49,6 +48,7 @@ from textevolve.server.studies.reading import (
     read_chunks,
     records_page,
     run_detail,
+    stream_events,
     write_report,
 )
 from textevolve.store import RunRecord

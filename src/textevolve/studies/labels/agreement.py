@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures, summarise
-from textevolve.bench.credit import winner_of
-from textevolve.bench.items import Item
+from textevolve.bench.items import Item, winner_of
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result

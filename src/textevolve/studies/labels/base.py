@@ -28,7 +28,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, select_skipped
 from textevolve.evaluators import check_absolute
 from textevolve.events import RecordsExpected
-from textevolve.llm.usage_meter import DistinctCalls
+from textevolve.llm.model import DistinctCalls
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Section, Table
 from textevolve.runs.aggregates import estimate, finite

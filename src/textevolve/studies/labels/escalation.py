@@ -12,20 +12,20 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from textevolve.bench.escalation import (
-    FINE_THRESHOLDS,
-    SPENT,
-    Point,
-    ThresholdSelection,
-    format_points,
-)
-from textevolve.bench.two_judges import (
+from textevolve.bench.ablation import (
     CreditedVerdict,
     Escalated,
     TwiceJudged,
     ask_both,
     debate_item,
     weigh_escalation,
+)
+from textevolve.bench.escalation import (
+    FINE_THRESHOLDS,
+    SPENT,
+    Point,
+    ThresholdSelection,
+    format_points,
 )
 from textevolve.bench.verdicts import ItemQuestion, orders_of
 from textevolve.engine.local import stream

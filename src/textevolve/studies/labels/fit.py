@@ -1,8 +1,8 @@
 """The study that fits a judge: it combines several judges (signals) with weights chosen so that the
 result agrees with people's labels.
 
-`textevolve.bench.fit_summary` computes the weights and their figures, and
-`textevolve.judges.fitted_file` defines the file of a fitted judge.
+`textevolve.bench.fitting` computes the weights and their figures, and
+`textevolve.judges.fitted` defines the file of a fitted judge.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from textevolve.bench.fit_summary import (
+from textevolve.bench.fitting import (
     Fit,
     describe_guarantee,
     file_of,
     fit_signals,
     format_points,
+    gather_signals,
     require_enough,
 )
-from textevolve.bench.fitting import gather_signals
 from textevolve.bench.items import Item, items_of
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
 from textevolve.evaluators import judges_in, with_model
-from textevolve.judges.fitted_file import ENDING, FittedFile, save_fitted
-from textevolve.judges.looks import LENGTH, LOOK
+from textevolve.judges.fitted import ENDING, FittedFile, save_fitted
+from textevolve.judges.measures import LENGTH, LOOK
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.report.cells import cell_text

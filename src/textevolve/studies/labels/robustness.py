@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from textevolve.bench.card import SEEDS, Card, Check, explain_card, sum_up_card
-from textevolve.bench.card_cases import (
+from textevolve.bench.card import (
+    SEEDS,
+    Card,
     CardAnswer,
     CardCase,
     CardJudgement,
     CardRefusal,
+    Check,
     ask_all,
+    explain_card,
     find_winner,
     load_cases,
     plan_questions,
     shipped_cases,
+    sum_up_card,
 )
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import with_model

@@ -17,8 +17,7 @@ from pydantic_core import to_json
 
 from textevolve.agents.resources import StoredAgent, split_name
 from textevolve.errors import InputError
-from textevolve.memory.index import MemoryStore
-from textevolve.memory.record import Collection, MemoryRecord
+from textevolve.memory.record import Collection, MemoryRecord, MemoryStore
 from textevolve.spec import identity_of
 from textevolve.store import Store, kinds
 from textevolve.wiring import Workbench

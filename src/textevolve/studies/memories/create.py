@@ -20,10 +20,13 @@ from typing import Any, ClassVar, TypeAlias, cast
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import UsageMeter
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
+    Action,
     CreatedMemories,
+    Ground,
+    PointDecision,
     Start,
     find_start,
     keep_points,
@@ -31,7 +34,6 @@ from textevolve.memory.creation import (
     read_decisions,
 )
 from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
-from textevolve.memory.reconciliation import Action, Ground, PointDecision
 from textevolve.memory.record import ChangeSource, DialogueTurn
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table

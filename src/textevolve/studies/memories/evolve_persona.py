@@ -39,7 +39,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import UsageMeter
 from textevolve.memory.record import MemoryRecord
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Diff, Report, Table, Tree

@@ -29,8 +29,8 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
-from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory.creation import Start, keep_points, read_decisions
+from textevolve.llm.model import UsageMeter
+from textevolve.memory.creation import Ground, Start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
     DecidedInsight,
@@ -45,7 +45,6 @@ from textevolve.memory.integration import (
 )
 from textevolve.memory.recall import Memory, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.reconciliation import Ground
 from textevolve.memory.record import ChangeSource, Collection
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Table, Tree

@@ -18,7 +18,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Results, Usage, attempt
 from textevolve.events import StepStarted
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import UsageMeter
 from textevolve.memory.corpus import (
     BETWEEN,
     ChunkStep,

@@ -16,8 +16,7 @@ from typing import Any
 
 from textevolve.errors import InputError, TextEvolveError, describe_error
 from textevolve.llm.refusals import one_line
-from textevolve.memory_eval.system import MemorySystem, NoMemory, WholeContext
-from textevolve.memory_eval.systems.adapter import Adapted
+from textevolve.memory_eval.systems import Adapted, MemorySystem, NoMemory, WholeContext
 from textevolve.reach import check_code
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
@@ -47,13 +46,13 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
         )
     settings = settings or read_settings()
     if name.lower() in ("http", "https"):
-        from textevolve.memory_eval.systems.http_system import open_http
+        from textevolve.memory_eval.http_system import open_http
 
         address = argument if argument.lower().startswith(("http://", "https://")) else spec
         return open_http(address, settings)
     if name == "mem0":  # its configuration names files and addresses
         check_code(spec)
-        from textevolve.memory_eval.systems.mem0_system import Mem0System
+        from textevolve.memory_eval.mem0_system import Mem0System
 
         return Mem0System(argument or None, settings)
     return Adapted(_make(spec), spec, settings.timeouts.deadline)

@@ -21,8 +21,9 @@ from textevolve.llm.model import Message, Request, Response, text_hash
 from textevolve.llm.providers import find_key, is_loopback, split_address
 from textevolve.llm.wrappers import Retrying
 from textevolve.memory_eval.dataset import DialogueTurn
-from textevolve.memory_eval.system import Capabilities, MemorySystem
-from textevolve.memory_eval.systems.adapter import (
+from textevolve.memory_eval.systems import (
+    Capabilities,
+    MemorySystem,
     read_answer,
     read_capabilities,
     read_memories,

@@ -29,8 +29,7 @@ from textevolve.llm.model import text_hash
 from textevolve.llm.providers import LOCAL, resolve
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dataset import DialogueTurn
-from textevolve.memory_eval.system import Capabilities, MemorySystem
-from textevolve.memory_eval.systems.adapter import Worker, read_memories
+from textevolve.memory_eval.systems import Capabilities, MemorySystem, Worker, read_memories
 from textevolve.rows import read_text
 from textevolve.settings import Settings, folder_beside
 from textevolve.texts.yaml_lines import parse_yaml

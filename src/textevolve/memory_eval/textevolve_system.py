@@ -1,5 +1,6 @@
 """TextEvolve's own memories as a memory system: it creates memories as `memories create` does, and
-recalls them. The caller passes the store, since this layer knows none."""
+recalls them. The caller passes the store, since this layer knows none.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +12,11 @@ from textevolve.errors import InputError
 from textevolve.llm.model import Model
 from textevolve.memory.creation import create_memories
 from textevolve.memory.extraction import CreationSettings
-from textevolve.memory.index import Embed, MemoryStore
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import ChangeSource
+from textevolve.memory.record import ChangeSource, Embed, MemoryStore
 from textevolve.memory_eval.dataset import DialogueTurn
-from textevolve.memory_eval.system import Capabilities, MemorySystem
+from textevolve.memory_eval.systems import Capabilities, MemorySystem
 
 NAME = "textevolve"
 CAPABILITIES = Capabilities(durable=True)

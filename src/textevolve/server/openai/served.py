@@ -1,33 +1,203 @@
-"""Agents as models of chat completions: a request's metadata choose the session, the user and the
-settings of recall."""
+"""`POST /v1/embeddings`: embeddings of texts by a served model, as numbers or in base64."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from typing import Annotated, Any, Literal, cast
 
-from textevolve.agents.chat import AgentChat, ChatAnswer
-from textevolve.agents.session import SessionMessage
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from textevolve.agents.chat import AgentChat, ChatAnswer, SessionMessage
 from textevolve.desk.chats import ChatOptions, ChatRequest, MemoryUse
+from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
-from textevolve.llm.model import Message
-from textevolve.llm.streaming import AnswerPiece
-from textevolve.llm.wire import as_tool_calls
+from textevolve.evaluation import Case, EvaluationResult, Failure, check_case, check_text
+from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.llm.embeddings import embed
+from textevolve.llm.model import Message, Model
+from textevolve.llm.wire import AnswerPiece, as_tool_calls
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.server.decisions.deciders import spending
+from textevolve.server.decisions.deciders import DecidingJudge, read_state, spending
+from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
+    AnswerEnd,
+    AnswerPieces,
     ClientMessage,
+    JsonObject,
     NamedChoice,
+    NoteTokens,
     ServedRequest,
     pair_texts,
+    read_shape,
 )
-from textevolve.server.openai.streams import AnswerEnd, AnswerPieces, NoteTokens
 from textevolve.server.state import ServerState
 from textevolve.store import kinds
+
+MOST_TEXTS = 2048
+"""The most texts in one request, as in OpenAI's API."""
+AT_ONCE = 64
+
+
+class EmbeddingRequest(BaseModel):
+    """`input`: one text or several."""
+
+    model: str
+    input: str | Annotated[list[str], Field(min_length=1, max_length=MOST_TEXTS)]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+
+
+async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObject:
+    """Answer a request for embeddings, with a journaled call for each text; `note` is called with
+    the tokens.
+
+    Raises:
+        ApiError: the request is invalid, or the vectors do not have the requested dimensions.
+    """
+    request = read_shape(EmbeddingRequest, body)
+    texts = [request.input] if isinstance(request.input, str) else request.input
+    for text in texts:
+        check_text("the input", text)
+    with spending(note) as spent:
+        calls = [lambda text=text: embed(model, text) for text in texts]
+        vectors = await gather_bounded(calls, AT_ONCE)
+    for vector in vectors:
+        if request.dimensions not in (None, len(vector)):
+            raise bad_request(
+                f"embeddings of {request.model} have {len(vector)} dimensions, not"
+                f" {request.dimensions}",
+                param="dimensions",
+            )
+    write = _encode if request.encoding_format == "base64" else list[float]
+    tokens = spent.usage.prompt_tokens
+    return {
+        "object": "list",
+        "model": request.model,
+        "data": [
+            {"object": "embedding", "index": n, "embedding": write(vector)}
+            for n, vector in enumerate(vectors)
+        ],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _encode(vector: Sequence[float]) -> str:
+    """Write a vector as little-endian floats of 32 bits."""
+    return base64.b64encode(array("f", vector).tobytes()).decode()
+
+
+# Judges as models of chat completions: a judge scores a part of the conversation, and answers with
+# its result as JSON.
+
+CANDIDATES = "candidates"
+UNKNOWN_INPUT = "Judge this text."
+_TEXTS = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)])
+
+
+def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
+    """Return the case to judge and the rubric, which is empty for the judge's own.
+
+    Raises:
+        ApiError: the request has no case. InputError: a text is blank.
+    """
+    turns = [
+        {"role": message.role, "content": text} for message, text in pair_texts(request.messages)
+    ]
+    rubric, end = (request.metadata or {}).get("rubric", ""), turns[-1]
+    last = parse_text(end["content"], CONTAINERS) if end["role"] == "user" else None
+    if isinstance(last, Mapping):
+        case = _read_object(cast("Mapping[str, Any]", last))
+    else:
+        case, asks = _read_judged_exchange(turns)
+        rubric = rubric or asks
+    if rubric and not judge.takes_rubric:
+        raise bad_request(
+            "this judge takes no rubric: the last message must be the reply that it judges",
+            param="messages",
+        )
+    for name in judge.needs:
+        if getattr(case, name) is None:
+            raise bad_request(
+                f"the judge needs a {name}: send a JSON object with input, output and {name}",
+                param="messages",
+            )
+    check_case(case)
+    return case, rubric
+
+
+def _read_object(fields: Mapping[str, Any]) -> Case:
+    """Read the case in a message that is a JSON object."""
+    if CANDIDATES not in fields:
+        return _read_state(fields)
+    state = {name: value for name, value in fields.items() if name != CANDIDATES}
+    try:
+        candidates = _TEXTS.validate_python(fields[CANDIDATES])
+    except ValidationError:
+        raise bad_request("candidates must be a list of texts", param="messages") from None
+    # A state has one output; the candidates take its place.
+    return replace(read_state({**state, "output": candidates[0]}), candidates=candidates)
+
+
+def _read_judged_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str]:
+    """Return the case in a conversation: the assistant's last reply as the output, with the
+    messages before it. The messages after that reply are the rubric. Without a reply, the last
+    message is judged as a whole."""
+    replies = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
+    if not replies:
+        return Case(UNKNOWN_INPUT, (turns[-1]["content"],)), ""
+    after = [turn["content"] for turn in turns[replies[-1] + 1 :]]
+    before = turns[: replies[-1] + 1]
+    return _read_state(before), "\n".join(after)
+
+
+def _read_state(state: object) -> Case:
+    case = read_state(state)
+    return replace(case, input=case.input or UNKNOWN_INPUT)
+
+
+async def answer_as_judge(
+    serving: Serving, judge: DecidingJudge, request: ServedRequest, note: NoteTokens
+) -> AsyncGenerator[str | AnswerEnd]:
+    """Yield the judge's results as one piece of JSON, then the end of the answer.
+
+    Raises:
+        ApiError: the request is invalid, or no candidate could be judged.
+    """
+    case, rubric = read_case(request, judge)
+    with serving.place(), spending(note) as spent:
+        results = (await judge.open(rubric)(case)).result
+        failures = [result for result in results if isinstance(result, Failure)]
+        if len(failures) == len(results):
+            raise failure_error(failures[0], spent)
+        yield json.dumps(_write_results(results), ensure_ascii=False)
+        yield AnswerEnd(usage=spent.usage)
+
+
+def _write_results(results: Sequence[EvaluationResult | Failure]) -> dict[str, Any]:
+    """Return the JSON of an answer: the results of all candidates, and the index, score, pass and
+    feedback of the best one. At least one candidate must have a score."""
+    scored = [(r.score, -n) for n, r in enumerate(results) if isinstance(r, EvaluationResult)]
+    best = -max(scored)[1]
+    written = [_write_result(result) for result in results]
+    return {**written[best], "best": best, "results": written}
+
+
+def _write_result(result: EvaluationResult | Failure) -> dict[str, Any]:
+    if isinstance(result, Failure):
+        return {"score": None, "passed": None, "feedback": None, "error": result.reason}
+    return {"score": result.score, "passed": result.passed, "feedback": result.feedback}
+
+
+# Agents as models of chat completions: a request's metadata choose the session, the user and the
+# settings of recall.
 
 SESSION, MEMORY, RECALL = "session", "memory", "memory."
 """The names of fields in the metadata of a request and of an answer: the session's id, how memories
