@@ -227,6 +227,7 @@ def _format_memory(memory: Memory, nonce: str) -> str:
         [f"trust {memory.trust:.1f}"] if memory.trust is not None and memory.trust < 1 else []
     )
     where = f" ({', '.join(details)})" if details else ""
+
     return _clean(" ".join(memory.text.split()) + where, nonce)
 
 
@@ -239,12 +240,14 @@ def count_omitted(sizes: Sequence[int], budget: int) -> int:
     message is never omitted.
     """
     omitted = total = 0
+
     for place, size in enumerate(sizes):
         total += size
         if total > budget:
             while omitted < place and total > budget // 2:
                 total -= sizes[omitted]
                 omitted += 1
+
     return omitted
 
 
@@ -339,7 +342,8 @@ class AgentChat:
     def __init__(
         self, parts: ChatParts, session: str = "", messages: Sequence[SessionMessage] = ()
     ) -> None:
-        self.parts, self.session = parts, session
+        self.parts = parts
+        self.session = session
         self.messages = list(messages)
         self.recalled = Recalled()
         self.learning: list[asyncio.Task[Learned]] = []
@@ -379,7 +383,9 @@ class AgentChat:
                 "this chat is still writing an answer; send the next message after it, or stop"
                 " it first"
             )
+
         self._busy = True
+
         try:
             await self.begin(text)
             if not (self.unanswered and self.messages[-1].text == text):
@@ -415,10 +421,13 @@ class AgentChat:
     async def _answer(self) -> AsyncGenerator[ChatEvent]:
         """Yield the events of an answer. The model runs in a task of its own, which `stop`
         cancels."""
-        self._written, self._shown, self.recalled = "", (), Recalled()
+        self._written = ""
+        self._shown = ()
+        self.recalled = Recalled()
         events: asyncio.Queue[ChatEvent | None] = asyncio.Queue()
         self._asking = task = asyncio.create_task(self._ask(events.put_nowait))
         task.add_done_callback(lambda _: events.put_nowait(None))
+
         try:
             while (event := await events.get()) is not None:
                 yield event
@@ -429,6 +438,7 @@ class AgentChat:
             raise
         finally:
             self._asking = None
+
         if task.cancelled():
             yield await self._interrupt()
         else:
@@ -437,13 +447,16 @@ class AgentChat:
     async def _ask(self, tell: Callable[[ChatEvent], None]) -> Response:
         """Recall memories, build the prompt and ask the model; if the model reports that the prompt
         is too long, ask again with a shorter history."""
-        who, message = self.parts.persona, self.messages[-1].text
+        who = self.parts.persona
+        message = self.messages[-1].text
         about = {"agent": who.agent, "conversation": self.session, "user": who.user or None}
+
         with span("agent", who.agent, self.parts.tracing, **about, input=message) as here:
             if self.parts.recall is not None:
                 before = self.messages[-1 - CUE_MESSAGES : -1]
                 history = "\n".join(message.text for message in before)
                 self.recalled = await self.parts.recall(message, history)
+
             tell(self.recalled)
             response = await self._ask_model(tell)
             here.note(output=response.text)
@@ -470,6 +483,7 @@ class AgentChat:
         sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
         messages = self._lay_out(self.messages[omitted:])
         request = replace(self.parts.asking, messages=messages, sample=sample)
+
         return await ask_streaming(self.parts.model, request, note)
 
     def _count_omitted(self, share: float) -> int:
@@ -484,6 +498,7 @@ class AgentChat:
         omitted = count_omitted(sizes, room)
         if omitted and self.messages[omitted].role == "assistant":
             omitted += 1  # its question is omitted, too
+
         return omitted
 
     def _lay_out(self, history: Sequence[SessionMessage]) -> tuple[Message, ...]:
@@ -493,7 +508,8 @@ class AgentChat:
         Args:
             history: The latest messages that fit into the prompt, ending with the one to answer.
         """
-        parts, who = self.parts, self.parts.persona
+        parts = self.parts
+        who = self.parts.persona
         texts = [entry.text for entry in (*history, *self._shown, *parts.exchange)]
         nonce = draw_nonce([*texts, who.user_description], 0)
         rules = load_template("textevolve.agents", "chat").render(
@@ -508,15 +524,18 @@ class AgentChat:
             lines = [f"- {_format_memory(memory, nonce)}" for memory in self._shown]
             recalled = fence("what you remember", "\n".join(lines), nonce) + "\n"
         laid_out = [Message("system", (rules,))]
+
         for message in history:
             text = f"{recalled if message is history[-1] else ''}{_clean(message.text, nonce)}"
             if text.strip() and laid_out[-1].role == message.role:
                 laid_out[-1] = Message(message.role, (*laid_out[-1].parts, f"\n\n{text}"))
             elif text.strip():
                 laid_out.append(Message(message.role, (text,)))
+
         laid_out += [
             replace(message, parts=(_clean(message.text, nonce),)) for message in parts.exchange
         ]
+
         return tuple(laid_out)
 
     async def _interrupt(self) -> ChatAnswer:
@@ -532,6 +551,7 @@ class AgentChat:
             raise AnswerError(f"{self.parts.model.name}: {describe_missing_text(response)}")
         if not calls:
             await self._end_turn(response.text, response.finish_reason)
+
         return ChatAnswer(
             text=response.text,
             position=len(self.messages),
@@ -551,7 +571,8 @@ class AgentChat:
             model=self.parts.model.name,
             learning="no" if learner is None else "pending",
         )
-        question, user = self.messages[-1].text, self.parts.persona.user
+        question = self.messages[-1].text
+        user = self.parts.persona.user
         answer = await self._keep("assistant", text, details)
         if learner is not None:
             turn = FinishedTurn(self.session, answer.position, user, question, text, answer.created)
@@ -570,4 +591,5 @@ class AgentChat:
         )
         await self.parts.keeper.append(self.session, message)
         self.messages.append(message)
+
         return message

@@ -91,4 +91,5 @@ async def write_message(
         return "", ending or "turn limit"
     if not move.message.strip():
         raise AnswerError("the simulated user wrote no message")
+
     return move.message, ""

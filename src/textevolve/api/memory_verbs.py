@@ -44,6 +44,7 @@ class MemoryVerbs(Opener):
         another `fresh` after changes of its code.
         """
         objects = Objects()
+
         return await self._run_kind(
             "memory-eval",
             name,
@@ -84,6 +85,7 @@ class MemoryVerbs(Opener):
         adds nothing; of a continued one only the new turns are read.
         """
         file, rows = split_rows(dialogues)
+
         return await self._run_kind(
             "create-memories",
             name,
@@ -154,6 +156,7 @@ class MemoryVerbs(Opener):
         Raises:
             ConflictError: somebody else changed a document's memories meanwhile.
         """
+
         return await self._run_kind(
             "read-corpus",
             name,
@@ -187,6 +190,7 @@ class MemoryVerbs(Opener):
         Raises:
             ConflictError: the persona was changed meanwhile.
         """
+
         return await self._run_kind(
             "evolve-persona",
             name,

@@ -80,7 +80,8 @@ class AsyncMemories:
     SettingsError and ModelError."""
 
     def __init__(self, desk: MemoryDesk, name: str) -> None:
-        self._desk, self.name = desk, name
+        self._desk = desk
+        self.name = name
 
     async def collection(self) -> Collection:
         return await self._desk.memories.collection(self.name)
@@ -100,7 +101,9 @@ class AsyncMemories:
         early, the finished batches stay stored."""
         collection = await self.collection()
         known = {each async for one in self.stream(closed=True) for each in digests_of(one)}
-        done, rest = Imported(), iter(memories)
+        done = Imported()
+        rest = iter(memories)
+
         while batch := list(islice(rest, AT_ONCE)):
             new: dict[bytes, MemorySpec] = {}
             for spec in batch:
@@ -109,6 +112,7 @@ class AsyncMemories:
             added = await self._keep(collection, new, label) if new else 0
             known |= new.keys()
             done = Imported(done.added + added, done.known + len(batch) - added)
+
         return done
 
     async def _keep(
@@ -122,6 +126,7 @@ class AsyncMemories:
         key = hashlib.sha256(b"".join(new)).hexdigest()
         source = ChangeSource(f"import {key}", label)
         applied = await self._desk.memories.apply(self.name, changes, source)
+
         return 0 if applied.repeated else len(specs)
 
     async def search(
@@ -200,6 +205,7 @@ class AsyncMemories:
         while batch := list(islice(rest, AT_ONCE)):
             found = await self._desk.embed_all(moved, [texts[id] for id in batch])
             vectors |= zip(batch, found, strict=True)
+
         return await self._desk.memories.replace_embeddings(
             self.name, collection.version, moved.embedder, moved.dimension, vectors
         )
@@ -210,6 +216,7 @@ class AsyncMemories:
                 f"no memory '{memory.id}' in the collection '{self.name}': another collection has"
                 " it"
             )
+
         return memory
 
 
@@ -234,7 +241,8 @@ class AsyncResources(Generic[S, R]):
     method may raise StoreError, and InputError if a name is unknown or a field is invalid."""
 
     def __init__(self, desk: MemoryDesk, kind: Kind[S, R]) -> None:
-        self._desk, self._kind = desk, kind
+        self._desk = desk
+        self._kind = kind
 
     async def create(self, name: str, **fields: Any) -> R:
         """Create a resource, and return it.
@@ -259,6 +267,7 @@ class AsyncResources(Generic[S, R]):
             if field not in self._kind.spec.model_fields:
                 known = tuple(self._kind.spec.model_fields)
                 raise InputError(f"unknown field '{field}'{suggest(field, known)}")
+
         return await self._write(kinds.update, name, fields)
 
     async def versions(self, name: str) -> Sequence[SpecVersion]:
@@ -287,6 +296,7 @@ class AsyncResources(Generic[S, R]):
             async for line in export_lines(self._desk, self._kind, name):
                 number += 1
                 target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
         return number
 
     async def import_file(self, path: str | Path, *, name: str | None = None) -> None:

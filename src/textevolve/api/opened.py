@@ -62,7 +62,8 @@ def keep_bench(
     settings = client.read_settings(model)
 
     async def open(stack: AsyncExitStack) -> Workbench:
-        default, reason = "", ""
+        default = ""
+        reason = ""
         if models:
             own = None if None in models else models[0]
             default, reason = await choose_model(settings, model or own)
@@ -77,6 +78,7 @@ def keep_bench(
             limits=take_limits(client.limits),
             listener=client.listener,
         )
+
         return await stack.enter_async_context(opened)
 
     return client.keep(KeptOpen(open, f"{name} is closed; open it again"))
@@ -126,7 +128,8 @@ class OpenModel:
 
     def __init__(self, kept: KeptOpen[Workbench], spec: str | None) -> None:
         self.name = spec or "the model of the settings"
-        self._spec, self._kept = spec, kept
+        self._spec = spec
+        self._kept = kept
 
     async def __call__(self, request: Request, /) -> Response:
         return await self._kept.do(partial(self._ask, request))
@@ -171,6 +174,7 @@ class OpenChain(StaysOpen):
             return bench.chain_context()
 
         context = replace(await self.resource.do(make), model_of=partial(OpenModel, self.resource))
+
         return await perform_chain(self.chain, values, context)
 
 
@@ -183,6 +187,7 @@ def find_chain(chain: object) -> Chain:
     """
     if isinstance(chain, str | Path):
         return load_chain(str(chain))
+
     return chain.chain if isinstance(chain, OpenChain) else as_chain(chain)
 
 
@@ -235,15 +240,18 @@ async def open_namespace(
     Raises:
         InputError: there is no such namespace. StoreError: the store cannot be used.
     """
-    settings, limits = client.read_settings(), take_limits(client.limits)
+    settings = client.read_settings()
+    limits = take_limits(client.limits)
     name = name or settings.namespace
     resources = Store(settings.memory_location, graph_folder=settings.graph_folder)
+
     async with AsyncExitStack() as stack:
         stack.callback(resources.close)
         if create or name == settings.namespace:
             await asyncio.to_thread(resources.ensure_namespace, name)
         else:
             await asyncio.to_thread(resources.read, kinds.get, kinds.NAMESPACES, "", name)
+
         desk = MemoryDesk(settings, name, resources, stack, source, limits, client.listener)
         yield AsyncNamespace(desk)
 

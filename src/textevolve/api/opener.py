@@ -81,6 +81,7 @@ class Opener(ClientOptions):
             InputError: the judge or a number cannot be used.
         """
         opened = self.judge(judge, model=model) if isinstance(judge, str | JudgeOptions) else judge
+
         return load_opened().make_metric(opened, input, output, threshold, missing)
 
     def open_chain(self, chain: object, *, model: str | None = None) -> OpenChain:
@@ -92,6 +93,7 @@ class Opener(ClientOptions):
             InputError: there is no such chain.
         """
         opened = load_opened()
+
         return (
             chain if isinstance(chain, opened.OpenChain) else opened.OpenChain(self, chain, model)
         )
@@ -146,6 +148,7 @@ class Opener(ClientOptions):
             async for record in records:
                 latest[study.row(record).key] = attach_run(record, run, [record])
         ordered = sorted(latest.values(), key=lambda record: study.row(record).position)
+
         return attach_run(study.summarise(spec, ordered), run, ordered)
 
     async def _run_kind(

@@ -78,6 +78,7 @@ class Objects:
             number += 1
             name = f"{first}#{number}"
         self.by_name[name] = value
+
         return name
 
 
@@ -102,14 +103,17 @@ class Debate(JudgeOptions, DebateParameters):
     @property
     def text(self) -> str:
         options = self.fields
-        profile, model = options.pop("profile", None), options.pop("model", None)
+        profile = options.pop("profile", None)
+        model = options.pop("model", None)
         if isinstance(profile, Profile) or any(isinstance(v, Mapping) for v in options.values()):
             raise InputError(
                 "only evaluate takes a Profile object or weights; here name the YAML file of a"
                 " profile"
             )
+
         head = "debate" if profile is None else f"debate:{profile}"
         parts = [f"{name}={value}" for name, value in options.items()]
+
         return "+".join([head, *parts]) + (f"@{model}" if model else "")
 
 
@@ -187,6 +191,7 @@ def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
             _rows=partial(_read_rows, run, records),
             _figures=partial(_read_figures, run, records),
         )
+
     return result
 
 

@@ -49,6 +49,7 @@ async def open_run(
         ordered=ordered,
         ends=ends,
     )
+
     if client.server or settings.server:  # only then is code for servers imported
         from textevolve.remote.runs import record_of, remote_server
 
@@ -58,7 +59,9 @@ async def open_run(
             async with aclosing(server.follow(remote, launch, again=ends)) as records:
                 yield run, records
             return
+
     stored = await driver.specify(study, spec, settings, objects)
+
     with rare_collections():
         async with open_store(settings.store) as store:
             if cases is None:

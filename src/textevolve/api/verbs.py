@@ -141,6 +141,7 @@ class AsyncClient(MemoryVerbs):
         opened = self._open_run(spec, [case], objects.by_name, name=name, ends=True)
         async with opened as (run, records):
             (record,) = [record async for record in records]
+
         return _as_result(run, record)
 
     async def evaluate_batch(
@@ -226,6 +227,7 @@ class AsyncClient(MemoryVerbs):
         """
         objects = Objects()
         file, rows = split_rows(data)
+
         return await self._run_kind(
             "compare",
             name,
@@ -282,11 +284,13 @@ class AsyncClient(MemoryVerbs):
         objects = Objects()
         file, rows = split_rows(data)
         texts, program = (template, None) if isinstance(template, str) else ("", template)
+
         if texts and templates is not None:
             raise InputError(
                 "give template as a text, or a program and its templates, but not a text and"
                 " templates"
             )
+
         spec = specify(
             "calibrate",
             template=texts or templates,
@@ -306,6 +310,7 @@ class AsyncClient(MemoryVerbs):
         )
         if rows is None and objects.by_name:
             rows = file  # the file is read with what the program put in
+
         return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
     async def optimize(
@@ -353,6 +358,7 @@ class AsyncClient(MemoryVerbs):
             model=objects.name(model),
             seed=seed,
         )
+
         return optimization
 
     async def innovate(
@@ -453,6 +459,7 @@ class AsyncClient(MemoryVerbs):
             "profile", name, subject=subject, agents=agents, model=model, seed=seed
         )
         generated.require()
+
         return generated
 
     async def summarize(
@@ -485,6 +492,7 @@ class AsyncClient(MemoryVerbs):
             seed=seed,
         )
         summary.require()
+
         return summary
 
     async def fit_judge(
@@ -532,6 +540,7 @@ class AsyncClient(MemoryVerbs):
         fitted: FittedSignals = await self._run(spec, cases=rows, name=name)
         if output is not None:
             fitted.save(str(output))
+
         return fitted
 
     async def compare_quants(
@@ -554,6 +563,7 @@ class AsyncClient(MemoryVerbs):
         """
         objects = Objects()
         file, rows = split_rows(data)
+
         return await self._run_kind(
             "compare-quants",
             name,
@@ -593,6 +603,7 @@ class AsyncClient(MemoryVerbs):
             rows = [values or {}]
         elif rows is None:
             rows = file  # the file is read with a chain that the program put in
+
         return await self._run_kind(
             "chain",
             name,
@@ -672,6 +683,7 @@ def _specify_evaluation(
         "recall": None if recall is nothing else objects.name(recall),
         **fields,
     }
+
     return specify("evaluate", **options | drop_none(given))
 
 

@@ -97,6 +97,7 @@ def first_round(evaluation: Evaluation) -> Evaluation:
     """
     if not isinstance(evaluation, DebateResult):
         raise InputError("only the evaluation of a debate has a first round")
+
     return replace(
         evaluation,
         turns=tuple(turn for turn in evaluation.turns if turn.round == 0),
@@ -129,7 +130,8 @@ def weigh_debate(
     ours, theirs, numbers = complete_pairs(credits, others, [item.group for item in items])
     groups = numbers.tolist()
     sign = 1 if seen.first == debate else -1
-    value, interval = sign * seen.difference.value, seen.difference.interval
+    value = sign * seen.difference.value
+    interval = seen.difference.interval
     low, high = sorted((sign * interval.low, sign * interval.high))
     if math.isnan(low) or not (seen.better and seen.worse):
         low, high = _bound_difference(ours - theirs, len(set(groups)))
@@ -138,8 +140,10 @@ def weigh_debate(
         answer = "pays"
     elif high < minimum_effect:
         answer = "does not pay"
+
     size = max(abs(value), minimum_effect)
     spent = [summary.judge(name).per_item.tokens for name in (debate, rival)]
+
     return Payoff(
         answer=answer,
         debate=debate,
@@ -180,11 +184,13 @@ def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
         size = max(abs(payoff.difference.value), payoff.minimum_effect)
         sentence += f"; a difference of {100 * size:.0f} points takes"
         sentence += f" about {payoff.items_needed:,.0f} items to be found"
+
     if not math.isnan(payoff.tokens):
         sentence += f", and the debate took {payoff.tokens:.1f} times the tokens"
     where = f"On these {payoff.items:,} items"
     judge, rival = (names.get(name, name) for name in (payoff.debate, payoff.rival))
     ours, theirs = (f"{100 * figure.value:.0f} %" for figure in payoff.accuracy)
+
     return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {sentence}."
 
 
@@ -274,9 +280,12 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
         InputError: the judge is no debate. FatalModelError: no call can succeed.
     """
     debate = await attempt(judge(question.case), InputError)
-    vote, both = CreditedVerdict(), None
+    vote = CreditedVerdict()
+    both = None
     if not isinstance(debate, Failure):
-        vote, both = _take(first_round(debate), question), debate.usage
+        vote = _take(first_round(debate), question)
+        both = debate.usage
+
     return _place(question, position, debate, (vote, _take(debate, question)), both)
 
 
@@ -292,6 +301,7 @@ async def ask_both(
     evaluations: list[Evaluation | Failure] = []
     verdicts: list[CreditedVerdict] = []
     noted: list[list[NotedCall]] = []
+
     for judge in judges:
         with note_calls() as calls:
             evaluation = await attempt(judge(question.case), InputError)
@@ -301,12 +311,14 @@ async def ask_both(
         evaluations.append(evaluation)
         verdicts.append(verdict)
         noted.append(calls)
+
     first, second = verdicts
     both = None
     if first.usage is not None and second.usage is not None:
         both = first.usage + second.usage
         if all(noted):
             both = DistinctCalls().count((*noted[0], *noted[1]))[0]
+
     return _place(question, position, evaluations[0], (first, second), both)
 
 
@@ -364,6 +376,7 @@ def weigh_escalation(
     chosen = None
     if selection.threshold is not None:
         (chosen,) = draw(thresholds=[selection.threshold])
+
     return Escalated(
         items=tuple(items),
         first=mean_figure(first_credits, groups),

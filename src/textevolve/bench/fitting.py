@@ -104,8 +104,10 @@ class LabelledSignals:
         if self.are_single:
             passed = zip((scores >= 0).tolist(), self.human, strict=True)
             return np.array([label_credit(each, share) for each, share in passed])
-        ours, theirs = self._winners(scores), self._winners(self.human)
+        ours = self._winners(scores)
+        theirs = self._winners(self.human)
         shared, chosen, other = (self._sum(winners) for winners in (ours & theirs, ours, theirs))
+
         return shared / np.maximum(chosen, other)
 
     def top_scores(self, utilities: Array) -> Array:
@@ -134,14 +136,15 @@ class LabelledSignals:
     def fit(self, items: Mask, columns: Sequence[int], ridge: float) -> Combination:
         """Fit the signals in `columns` to the selected items; all other signals get the weight
         0."""
-        size, chosen = self.values.shape[1], list(columns)
-        means, scales, weights = np.zeros(size), np.ones(size), np.zeros(size)
+        size = self.values.shape[1]
+        chosen = list(columns)
+        means = np.zeros(size)
+        scales = np.ones(size)
+        weights = np.zeros(size)
         means[chosen] = self.values[items[self.owner]][:, chosen].mean(axis=0)
         selected = items[self.rows.owner]
-        design, counts = (
-            self.rows.take(self.values)[selected][:, chosen],
-            self.rows.counts[selected],
-        )
+        design = self.rows.take(self.values)[selected][:, chosen]
+        counts = self.rows.counts[selected]
         ridges = np.full(len(chosen), ridge)
         if self.are_single:
             design = design - means[chosen]
@@ -153,15 +156,14 @@ class LabelledSignals:
             ridges = np.append(ridges, UNPENALISED)
         fitted = fit_logistic(design, self.rows.shares[selected], counts, ridges)
         weights[chosen] = fitted[: len(chosen)]
+
         return Combination(means, scales, weights, float(fitted[len(chosen) :].sum()))
 
     def losses(self, fit: Combination, items: Mask) -> Array:
         """Compute the log-loss of each row of the selected items."""
         selected = items[self.rows.owner]
-        odds, shares = (
-            self.rows.take(fit.utilities(self.values))[selected],
-            self.rows.shares[selected],
-        )
+        odds = self.rows.take(fit.utilities(self.values))[selected]
+        shares = self.rows.shares[selected]
         loss = shares * log_logistic(odds) + (1 - shares) * log_logistic(-odds)
         return -self.rows.counts[selected] * loss
 
@@ -195,7 +197,9 @@ def gather_signals(
     complete = [item for item in labelled if all(scores[n].get(item.id) for n in names)]
     rows = [row for i in complete for row in zip(*(scores[n][i.id] for n in names), strict=True)]
     values = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    left_out, by_score = len(labelled) - len(complete), {n for n in names if not in_odds[n]}
+    left_out = len(labelled) - len(complete)
+    by_score = {n for n in names if not in_odds[n]}
+
     return LabelledSignals(
         tuple(names), tuple(complete), values, missing, left_out, frozenset(by_score)
     )
@@ -235,6 +239,7 @@ def _pair_rows(data: LabelledSignals) -> LabelRows:
     first, second, sizes, owner = np.array(rows, dtype=np.intp).reshape(-1, 4).T
     gap = data.human[first] - data.human[second]
     shares = np.where(np.abs(gap) <= TIE, 0.5, (gap > 0).astype(np.float64))
+
     return LabelRows(first, second, shares, 2 / (sizes * (sizes - 1)), owner)
 
 
@@ -247,6 +252,7 @@ def _response_rows(data: LabelledSignals) -> LabelRows:
     if np.ptp(data.human) <= TIE:
         raise InputError("all responses have the same label; a fit needs good and bad ones")
     every = np.arange(len(data.owner))
+
     return LabelRows(every, None, data.human, np.ones(len(every)), data.owner)
 
 
@@ -254,7 +260,8 @@ RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """The ridge strengths to choose from. The penalty is ridge / 2 * |weights|^2, and is added to the
 sum of losses over items."""
 
-FOLDS, INNER_FOLDS = 10, 5
+FOLDS = 10
+INNER_FOLDS = 5
 UNPENALISED = 1e-6
 """The ridge strength of the intercept, which is hardly penalised."""
 
@@ -295,10 +302,13 @@ def choose_ridge(data: LabelledSignals, items: Mask, seed: int) -> float:
     folds[inside] = draw_folds(data.group_of[inside], INNER_FOLDS, seed)
     columns = range(data.values.shape[1])
     losses = np.zeros(len(RIDGES))
+
     for fold in range(folds.max() + 1):
-        learnt, held_out = items & (folds != fold), folds == fold
+        learnt = items & (folds != fold)
+        held_out = folds == fold
         for place, ridge in enumerate(RIDGES):
             losses[place] += data.losses(data.fit(learnt, columns, ridge), held_out).sum()
+
     return RIDGES[int(np.flatnonzero(losses <= losses.min() + TIE)[-1])]
 
 
@@ -327,12 +337,15 @@ def validate_columns(
 ) -> CrossValidation:
     """Cross-validate a fit to the signals in `columns` alone, with these folds and ridge
     strengths."""
-    utilities, loss = np.zeros(len(data.owner)), 0.0
+    utilities = np.zeros(len(data.owner))
+    loss = 0.0
+
     for (learnt, held_out), ridge in zip(split_folds(folds), ridges, strict=True):
         fit = data.fit(learnt, columns, ridge)
         texts = held_out[data.owner]
         utilities[texts] = fit.utilities(data.values[texts])
         loss += float(data.losses(fit, held_out).sum())
+
     return CrossValidation(folds, utilities, loss, tuple(ridges))
 
 
@@ -342,7 +355,8 @@ def validate_columns(
 # All figures are cross-validated: an item is judged by weights that were learnt without the items
 # of its question.
 
-LEAST_ITEMS, LEAST_GROUPS = 20, 10
+LEAST_ITEMS = 20
+LEAST_GROUPS = 10
 DIGITS = 6  # the significant digits of the numbers in a judge's file
 # The candidate thresholds for scores of single responses.
 SCORES = tuple(step / 100 for step in range(101))
@@ -459,6 +473,7 @@ def fit_signals(
     difference = difference_figure(credits, alone[best], groups, seed)
     answers = blind_credits(data.items).items()
     blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in answers)
+
     return Fit(
         labels="ratings" if data.are_single else "pairs",
         items=len(data.items),
@@ -535,9 +550,11 @@ def _select(
     """Select the lowest score from which the judge is right often enough. `promise`: the required
     share of right verdicts, and the confidence."""
     if data.are_single:
-        scores, credits = logistic(validation.utilities), data.human
+        scores = logistic(validation.utilities)
+        credits = data.human
     else:
         scores = data.top_scores(validation.utilities)
+
     return select_threshold(
         scores,
         credits,
@@ -561,7 +578,9 @@ def _warn(
             f"The fit does not beat its best single signal, {best}, beyond the interval:"
             f" {format_points(difference)}. Use {best} alone, or label more items."
         )
+
     name, value = max(((n, figure.value) for n, figure in blind), key=lambda answer: answer[1])
+
     if agreement.value <= value:
         yield (
             f"{name.capitalize()} agrees with people in {value:.0%} of these items, and the fit in"
@@ -579,8 +598,10 @@ def describe_guarantee(fit: Fit) -> str:
             f" of new {subject} like the labelled ones {right} where the score is"
             f" {selection.threshold:g} or more."
         )
+
     if not selection.steps:
         return f"none: {selection.items} questions are too few to show so high an agreement"
+
     return f"none: {selection.reason}"
 
 

@@ -73,6 +73,7 @@ def _chat(**values: Any) -> None:
         )
     )
     talk = Talk(chat, plan, as_json=values["as_json"])
+
     try:
         if command.once is not None:
             talk.answer(chat.stream(command.once))
@@ -80,6 +81,7 @@ def _chat(**values: Any) -> None:
             talk.converse()
         else:
             talk.take_lines(sys.stdin)
+
         talk.finish()
     except KeyboardInterrupt:
         if talk.interactive and not process.state.terminated:
@@ -102,7 +104,9 @@ class Talk:
     """The input and output of a chat. `interactive`: whether both are a terminal."""
 
     def __init__(self, chat: OpenChat, plan: ChatPlan, *, as_json: bool = False) -> None:
-        self.chat, self.plan, self.as_json = chat, plan, as_json
+        self.chat = chat
+        self.plan = plan
+        self.as_json = as_json
         self.streams = sys.stdout.isatty() and not as_json
         self.interactive = sys.stdin.isatty() and self.streams
 
@@ -111,7 +115,8 @@ class Talk:
         with suppress(ImportError):  # not on every system; without it lines cannot be edited
             import_module("readline")
         user = self.plan.persona.user or "you"
-        plan, messages = self.plan, self.plan.messages
+        plan = self.plan
+        messages = self.plan.messages
         say(f"{plan.agent.full_name}, by {plan.model}; /help lists commands, /quit ends")
         if messages:
             say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
@@ -170,6 +175,7 @@ class Talk:
             print_json({"session": self.chat.session, **asdict(answer)})
         else:
             self._print("\n" if self.streams else f"{answer.text}\n")
+
         if answer.interrupted:
             say("[stopped]")
         elif answer.finish_reason == "length":
@@ -228,7 +234,8 @@ class Talk:
         self._report_learned()
 
 
-_chat.__name__, _chat.__doc__ = "chat", ChatCommand.__doc__
+_chat.__name__ = "chat"
+_chat.__doc__ = ChatCommand.__doc__
 chat = shape_command(
     _chat, parameters_of(ChatCommand), ("max_cost", "max_tokens", "max_calls", "as_json", "store")
 )

@@ -57,6 +57,7 @@ def _resources(words: str, noun: str, name: str, option: str) -> dict[str, Comma
     for verb, (text, *endings) in texts.items():
         examples = [" ".join(f"{words} {verb} {names[verb]} {end}".split()) for end in endings]
         entries[verb] = _command(f"resources:{group}.{verb}", text, *examples)
+
     return entries
 
 

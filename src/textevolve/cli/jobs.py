@@ -56,6 +56,7 @@ def add(
         exists = replace and name in names
         change = stored_jobs.update_job if exists else stored_jobs.create_job
         job = resources.write(change, space, spec, next_due)
+
     due = show_time(job.due, spec.time_zone) or "never"
     typer.echo(f"{'changed' if exists else 'added'} the job {space}/{name}; it runs next: {due}")
 
@@ -126,6 +127,7 @@ def remove(
         resources.read(stored_jobs.get_job, space, bare_name)
         options.confirm(f"Remove the job {space}/{bare_name}?", yes)
         resources.write(stored_jobs.delete_job, space, bare_name)
+
     typer.echo(f"removed the job {space}/{bare_name}")
 
 
@@ -144,8 +146,10 @@ def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile
                 f"job {space}/{bare_name}: a scheduler has just started it; see `textevolve jobs"
                 " show`"
             )
+
         outcome = sync.run(perform_claim(desk, claim))
         (newest,) = resources.read(stored_jobs.list_job_runs, claim.job, 1)
+
     if newest.run_id:
         say(f"run {newest.run_id}; show it with: textevolve runs show {newest.run_id}")
     raise typer.Exit(FAILED if outcome is None else EXIT_CODES.get(outcome.status, FAILED))
@@ -166,4 +170,5 @@ def work(
         say(f"running jobs of {settings.memory_location} when they are due; Ctrl-C ends this")
         with suppress(KeyboardInterrupt, asyncio.CancelledError):
             sync.run(work_on_jobs(JobDesk(settings, resources, runs, say), at_once))
+
     say("stopped; the next scheduler resumes the current runs")

@@ -74,8 +74,10 @@ def create(
         else:
             cases = read_row_items(new.data or "", new.map)
             source = Path(new.data or "").name
+
         spec, items = make_task(new, cases, source)
         task = resources.write(stored_labels.create_task, space, bare_name, spec, items)
+
     noun = "pair" if spec.kind == "pairs" else "text"
     typer.echo(
         f"made {space}/{bare_name}: {wording.count(len(items), noun)} to label; label at"
@@ -160,4 +162,5 @@ def delete(
         labels = wording.count(sum(task.done.values()), "label")
         options.confirm(f"Delete the labelling task {bare_name} with {labels}?", yes)
         resources.write(stored_labels.delete_task, task.id)
+
     typer.echo(f"deleted the labelling task {bare_name}")

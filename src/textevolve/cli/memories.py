@@ -74,6 +74,7 @@ def _open(
     downloaded."""
     settings = read_settings(store=store)
     space_name, bare_name = split_name(name, namespace or settings.namespace)
+
     with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
         collection = space.collections.get(bare_name)
         if embeds:
@@ -191,12 +192,15 @@ def graph(
             if not as_json:
                 show_report(draw_graph(collection, entities))
             return
+
         matches = [row for row in entities if row.name.casefold() == entity.casefold()]
+
         if not matches:
             raise NotFoundError(
                 f"no memory of {collection} mentions '{entity}'; all names: textevolve memories"
                 f" graph {collection}"
             )
+
         records = memories.get(*matches[0].memories)
         _print(records, as_json, lambda: draw_mentions(matches[0], records))
 
@@ -220,9 +224,11 @@ def forget(
             say(ERASES)
             noun = wording.count(len(memories), "memory")
             options.confirm(f"Erase {noun} for good?", yes)
+
         for collection in dict.fromkeys(memory.collection for memory in memories):
             memory_ids = [memory.id for memory in memories if memory.collection == collection]
             space.memories(collection).forget(*memory_ids, erase=erase)
+
     for memory in memories:
         typer.echo(f"{'erased' if erase else 'forgot'} {memory.id}")
 

@@ -54,6 +54,7 @@ def list_models(
         size = f"{row.bytes / 1e9:.2f} GB"
         note = f"  ({row.note})" if row.note else ""
         typer.echo(f"{row.name:{width}}  {size:>8}  {row.licence:10}  {row.state:11}{note}")
+
     typer.echo(f"\nkept in {settings.weights_folder}; used as local/NAME")
 
 
@@ -68,6 +69,7 @@ def pull(
     Existing weights are hashed again, and fetched again if they are damaged.
     """
     settings = read_settings()
+
     for name in names or [PROVIDERS[LOCAL].default_model or ""]:
         weights.forget_check(name.removeprefix(f"{LOCAL}/"), settings)
         with draw_transfer() as report:
@@ -113,6 +115,7 @@ def draw_transfer() -> Generator[ReportProgress]:
                 bar.remove_task(state["task"])
             state["source"] = now.source
             state["task"] = bar.add_task(f"{now.name}, {now.source}", total=now.total)
+
         bar.update(state["task"], completed=now.done)
 
     with bar:
@@ -164,6 +167,7 @@ def _find_source(file: str, settings: Settings) -> Path:
             f"{file}: is a folder. Models as folders of safetensors are first converted to GGUF, by"
             " llama.cpp's convert_hf_to_gguf.py; see docs/local-models.md"
         )
+
     if name.endswith(".safetensors"):
         return _find_source(str(Path(name).expanduser().parent), settings)
     with draw_transfer() as report:
@@ -264,7 +268,9 @@ def convert(
             f"{source}: is a model's file, not a prompt; check its template with: textevolve"
             f" models templates check {source}"
         )
+
     messages, tools, asks = _read(read_text(source), source, came_from)
+
     if template is not None:
         model = read_chat_template(template)
         _write(model.render(messages, tools=tools, add_generation_prompt=asks))
@@ -289,6 +295,7 @@ def check(
     """
     model = read_chat_template(model_file)
     result = check_chat_template(model)
+
     if as_json:
         formats = {"format": result.format, "formats": list(map(asdict, result.formats))}
         _print_json({"origin": model.origin, **formats, "system": result.system})
@@ -300,6 +307,7 @@ def check(
         typer.echo(model.origin)
         typer.echo(f"  format          {result.format or f'none that is known{near}'}")
         typer.echo(f"  system message  {visible(result.system) or 'kept'}")
+
     raise typer.Exit(FAILED if result.system else 0)
 
 
@@ -325,8 +333,10 @@ def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, A
         raise InputError(
             f"{name}: the prompt is in none of the known formats; name its format with --from"
         )
+
     parsed = parse_chat(chat_format(names[0]), text)
     messages = [dict(message) for message in parsed.messages]
+
     return messages, None, parsed.add_generation_prompt
 
 

@@ -38,12 +38,14 @@ def show(
     spec = NodesSpec(trace=source, instruction=tuple(instruction or ()))
     reading = Reading()
     records = recorded(spec, reading)
+
     if as_json:
         for record in records:
             print(encode(record).decode())
     else:
         result = summarise(spec, records, limit)
         show_report(report(spec, result, most=limit, states=states))
+
     if notice := note(StepFinished("nodes", READ, reading)):
         say(notice)
     raise typer.Exit(PARTLY if reading.n_faults else 0)

@@ -93,14 +93,16 @@ def make_command(path: str) -> Callable[..., None]:
     """Return the command function of a verb for a group. `path`: GROUP.VERB, such as
     agents.create."""
     group, _, verb = path.partition(".")
-    kind, run = KINDS[group], VERBS[verb]
+    kind = KINDS[group]
+    run = VERBS[verb]
     takes = inspect.signature(run, eval_str=True).parameters.values()
     hidden = {"call"} if kind is COLLECTIONS else {"call", "force"}
     verb_parameters = [each for each in takes if each.name not in hidden]
 
     def command(**values: Any) -> None:
         settings = read_settings(store=values["store"])
-        name, namespace = values.get("name") or "", values.get("namespace")
+        name = values.get("name") or ""
+        namespace = values.get("namespace")
         if kind.walled and name:
             namespace, name = split_name(name, namespace or settings.namespace)
         with keep_namespace(Client(settings=settings), namespace, source=SOURCE) as space:
@@ -121,6 +123,7 @@ def make_command(path: str) -> Callable[..., None]:
         *([] if verb in TEXT_ONLY else [keyword("as_json", options.Json, False)]),
         keyword("store", options.StoreFile),
     ]
+
     return give_parameters(command, parameters)
 
 
@@ -175,6 +178,7 @@ def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) 
         if hasattr(field.annotation, "model_fields"):
             inner = changes.setdefault(field_name, {})
             places |= {n: (inner, f) for n, f in field.annotation.model_fields.items()}
+
     names = [n for n, (_, f) in places.items() if not f.is_required()]
     if name not in names:
         raise InputError(f"--unset: no field '{name}' with a default{suggest(name, names)}")
@@ -184,7 +188,8 @@ def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) 
 
 def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> None:
     """Delete the {noun} with all that belongs to it."""
-    kind, name = call.kind, call.name
+    kind = call.kind
+    name = call.name
     call.group.get(name)
     if kind.command in ("namespaces", "collections"):
         say(ERASES)

@@ -58,6 +58,7 @@ def check_outputs(study: AnyStudy, outputs: Sequence[str], inputs: Sequence[str]
             raise InputError(f"{output}: must end in {', '.join(endings)}")
         check_target(output)
         check_format(ending_of(output))
+
     reject_overwriting(outputs, inputs)
 
 
@@ -83,17 +84,20 @@ def write_outputs(
     empty text is not written."""
     spec = read_spec(study, read_stored(run))
     for output in outputs:
-        ending, text = ending_of(output), ""
+        ending = ending_of(output)
+        text = ""
         if write_text := study.texts.get(ending):
             text = write_text(spec, study.summarise(spec, records()))
             if not text:
                 say(f"{output}: was not written, since the run gave no text")
                 continue
+
         with open_target(output, binary=ending == ".parquet") as target:
             if text:
                 target.write(text.encode("utf-8", "backslashreplace"))
             else:
                 write_output(study, store, run, records, ending, target, gated=gated)
+
         if output != "-":
             say(f"written to {output}")
 

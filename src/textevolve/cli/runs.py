@@ -142,6 +142,7 @@ def _resume(run: str = "last", **values: Any) -> None:
         batch=run_options.batch or None,
         on=run_options.on,
     )
+
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
         check_outputs(
@@ -231,6 +232,7 @@ def delete(
         record = opened.get_run(run)
         options.confirm(f"Remove run {record.id} (cases: {record.n_cases or 0})?", yes)
         freed = opened.delete_run(record.id)
+
     typer.echo(
         f"removed run {record.id}: {wording.count(freed.cases, 'case')},"
         f" {wording.count(freed.calls, 'call')}"
@@ -254,14 +256,17 @@ def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
     """
     run = store.get_run(name)
     study = find_study(read_stored(run).kind)
+
     if run.n_cases is None:
         raise InputError(
             f"run {run.id}: some of its cases are missing; start its command again, or delete the"
             " run"
         )
+
     served = store.get_served(run.id)
     if served is not None and served.launch.get("files"):
         add_files(files_folder(store.location) / served.launch["files"])
+
     return run, study
 
 
@@ -324,6 +329,7 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
         )
         for listed in rows
     ]
+
     return Report("Runs", "", [Table("", names, cells)])
 
 
@@ -348,6 +354,7 @@ def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report
     hidden = wording.count(len(rows) - SHOWN, "more record")
     note = f"{hidden} left out; see all with --json" if len(rows) > SHOWN else ""
     table = Table("Records", columns, rows[:SHOWN], note=note)
+
     return Report(f"Run {run.id}", wording.count(len(rows), "record"), [table])
 
 

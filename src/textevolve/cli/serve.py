@@ -54,6 +54,7 @@ def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
         return models
     with suppress(SettingsError):  # a missing model is reported when it is opened
         return [asyncio.run(choose_model(settings, None))[0]]
+
     return []
 
 
@@ -71,7 +72,8 @@ def _describe_protection(options: ServerOptions) -> str:
     return "  only this machine has access, without a key; --keys requires a key here, too"
 
 
-_serve.__name__, _serve.__doc__ = "serve", ServerOptions.__doc__
+_serve.__name__ = "serve"
+_serve.__doc__ = ServerOptions.__doc__
 serve = shape_command(_serve, parameters_of(ServerOptions), ())
 
 

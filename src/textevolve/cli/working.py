@@ -70,7 +70,8 @@ Describe: TypeAlias = Callable[[Event], str | Report | None]
 """A function that describes an event: a step that starts as a status, one that has ended as a line,
 or either as a report; None if the event is not shown."""
 REDRAWN_PER_SECOND = 8
-LINE_EVERY, WAIT_EVERY = 10.0, 60.0
+LINE_EVERY = 10.0
+WAIT_EVERY = 60.0
 """The seconds between two plain lines of a count, and between two lines about waiting."""
 
 
@@ -93,13 +94,21 @@ class Progress:
         every: float = LINE_EVERY,
     ) -> None:
         self.console = console or open_console(stderr=True)
-        self.total, self.quiet, self.clock = total, quiet, clock
+        self.total = total
+        self.quiet = quiet
+        self.clock = clock
         self.counts = {"scored": 0, "failed": 0, "skipped": 0}
-        self._note, self._every = note, WAIT_EVERY if note else every
+        self._note = note
+        self._every = WAIT_EVERY if note else every
         self._began = clock()
         self._printed = -math.inf if note else self._began
-        self._usage, self._replayed, self._retries, self._judged = Usage(), 0, 0, 0
-        self._step, self._wait, self._wait_ends = "", "", -math.inf
+        self._usage = Usage()
+        self._replayed = 0
+        self._retries = 0
+        self._judged = 0
+        self._step = ""
+        self._wait = ""
+        self._wait_ends = -math.inf
         self._live: Live | None = None
         self._spinner = Spinner("dots")
 
@@ -114,6 +123,7 @@ class Progress:
                 redirect_stdout=sys.stdout.isatty(),
             )
             self._live.start()
+
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -139,6 +149,7 @@ class Progress:
                 self._take_step(self._note(event), started=isinstance(event, StepStarted))
             case _:
                 pass
+
         self._print_line()
 
     def count(self, status: str) -> None:
@@ -171,13 +182,16 @@ class Progress:
 
     def line(self, *, final: bool = False) -> str:
         """Return the progress in one line of plain text."""
-        usage, done = self._usage, sum(self.counts.values())
+        usage = self._usage
+        done = sum(self.counts.values())
         parts = [self._step]
+
         if self._note is None:
             parts = [f"{done:,} done" if self.total is None else f"{done:,} of {self.total:,} done"]
             parts += [
                 f"{n:,} {status}" for status, n in self.counts.items() if n and status != "scored"
             ]
+
         parts += [wording.count(usage.calls, "call"), wording.tokens(usage)]
         parts.append(f"{wording.money(usage.cost)}{wording.saved_by_caching(usage)}")
         parts.append(wording.other_models(usage))
@@ -188,7 +202,9 @@ class Progress:
             parts.append(f"{wording.duration(seconds_left)} left")
         else:
             parts.append(wording.duration(self.clock() - self._began))
+
         parts.append("" if final else self.wait)
+
         return ", ".join(filter(None, parts))
 
     def _print_line(self) -> None:
@@ -252,14 +268,17 @@ def execute(
         for outcome in refused.outcomes:
             say(str(outcome))
         return GATED
+
     calm_collector()
     if store.has_journal and run.status != "finished":
         fetch_weights(driver.models_asked(study.asks(read_spec(study, stored)), stored), settings)
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run, stored))
-    unscored, rows = Unscored(), dict[str, Row]()
+    unscored = Unscored()
+    rows = dict[str, Row]()
     perform = follow or partial(driver.perform, store, run, settings)
+
     try:
         with (
             open_progress(study, run, quiet=quiet) as progress,
@@ -285,6 +304,7 @@ def execute(
         if store.has_journal:
             say(_describe_stop(store, run))
         raise
+
     gated = check_run(store, run, rows.values(), run_options.gates, baseline, refused.outcomes)
     _hand_over(study, store, run, run_options, gated)
     if run_options.annotate is not None:
@@ -299,6 +319,7 @@ def execute(
         say(str(outcome))
     if gated.outcomes:
         return 0 if gated.holds else GATED
+
     return PARTLY if unscored else 0
 
 
@@ -321,6 +342,7 @@ def _describe_stop(store: Store, run: RunRecord) -> str:
             f"stopped; every answer so far is kept. {resume_hint(run)}"
             f"{describe_open_jobs(store, run)}"
         )
+
     return (
         f"this command no longer watches the run, which continues at {store.place}. The same"
         f" command watches it again; to cancel the run, open {store.place}/runs/{run.id}"
@@ -366,6 +388,7 @@ def describe_open_jobs(store: Store, run: RunRecord) -> str:
     batches = ", ".join(
         f"{job.id or 'just submitted'} ({wording.count(len(job.keys), 'call')})" for job in jobs
     )
+
     return (
         f" --batch\nstill running at the provider: batch {batches}. Its answers are collected when"
         f" the run is resumed; end it with: textevolve runs cancel-batch {run.id}"
@@ -384,6 +407,7 @@ class Unscored:
             self._reason = None
         elif self._reason == "":
             self._reason = row.reason
+
         if row.status == "scored":
             self._found.pop(row.key, None)
         else:

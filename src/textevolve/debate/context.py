@@ -101,11 +101,13 @@ class DebateContext:
                 input=fence_with("input", self.input, self.nonce, name_images(self.case)),
                 responses=[self.fenced(j) for j in order],
             )
+
         return self.shown[order]
 
     def fenced(self, candidate: int) -> str:
         """Return one candidate between its marks."""
-        listed, label = self.listed, self.labels[candidate]
+        listed = self.listed
+        label = self.labels[candidate]
         images = name_images(self.case, candidate, listed[: listed.index(candidate)])
         return fence_with(f"response {label}", self.candidates[candidate], self.nonce, images)
 

@@ -42,6 +42,7 @@ def place_candidates(turn: int, labels: tuple[int, ...], order: CandidateOrder) 
     block, shift = divmod(turn, len(by_label))
     if block % 2 and len(by_label) > 2:
         by_label.reverse()
+
     return tuple(by_label[shift:] + by_label[:shift])
 
 

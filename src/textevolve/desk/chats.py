@@ -168,33 +168,42 @@ async def plan_chat(
     options = request.options
     agent = await find_agent(resources, options.agent, settings.namespace)
     model, reason = await choose_model(settings, options.model or agent.spec.model)
+
     return await asyncio.to_thread(_look_up, request, agent, resources, model, reason)
 
 
 def _look_up(
     request: ChatRequest, agent: StoredAgent, resources: Store, model: str, reason: str
 ) -> ChatPlan:
-    spec, namespace, options = agent.spec, agent.namespace, request.options
+    spec = agent.spec
+    namespace = agent.namespace
+    options = request.options
     recalled = spec.recalled if options.memory else ()
     collections = [
         resources.read(kinds.get, kinds.COLLECTIONS, namespace, split_name(name, namespace)[1])
         for name in dict.fromkeys([*recalled, *spec.written] if options.memory else [])
     ]
-    session, user, messages = "", options.user, request.history
+    session = ""
+    user = options.user
+    messages = request.history
+
     if options.session is not None:
         stored = resources.sessions(namespace)
         earlier = stored.get(options.session, agent_id=agent.id, user=user or None)
         if user and user != earlier.user:
             whose = earlier.user or "a user without a name"
             raise InputError(f"session {earlier.id}: is a chat with {whose}, not with {user}")
-        session, user = earlier.id, earlier.user
+        session = earlier.id
+        user = earlier.user
         messages = tuple(stored.messages(session))
+
     users = {
         each.spec.name: each.spec.description
         for each in resources.read(kinds.list_all, kinds.USERS, namespace)
     }
     recall = RecallSettings.model_validate({**spec.memory.model_dump(), **request.recall})
     addition = f"\n\n{ALSO_TOLD}\n{request.instructions}" if request.instructions else ""
+
     return ChatPlan(
         request=request,
         agent=replace(agent, spec=spec.model_copy(update={"memory": recall})),
@@ -263,10 +272,15 @@ class Chats:
     async def open(self, plan: ChatPlan) -> AgentChat:
         """Open a chat. It needs no closing, since it holds resources only while a message is
         answered."""
-        bench, request, agent = self._bench, plan.request, plan.agent
-        store, sessions = bench.resources.memories(agent.namespace), self._sessions(plan)
-        learner, pending = None, list[FinishedTurn]()
+        bench = self._bench
+        request = plan.request
+        agent = plan.agent
+        store = bench.resources.memories(agent.namespace)
+        sessions = self._sessions(plan)
+        learner = None
+        pending = list[FinishedTurn]()
         collection = agent.spec.memories
+
         if collection is not None and request.options.memory and request.memory == "on":
             key = (agent.id, collection, plan.model)
             learner = self._learners.get(key)
@@ -301,6 +315,7 @@ class Chats:
         chat = AgentChat(parts, plan.session, plan.messages)
         if learner is not None:
             chat.learning += map(learner.add, pending)
+
         return chat
 
     def _sessions(self, plan: ChatPlan) -> StoredSessions:
@@ -315,13 +330,17 @@ class Chats:
         sessions = self._sessions(plan)
         messages = await asyncio.to_thread(sessions.messages, turn.session)
         mark = partial(sessions.set_learning, turn.session, turn.position)
-        dialogue, source = as_dialogue(messages, turn.position), f"chat {turn.session}"
+        dialogue = as_dialogue(messages, turn.position)
+        source = f"chat {turn.session}"
+
         try:
             ids = await self._create(plan, collection, turn, dialogue, ChangeSource("", source))
         except AnswerError:  # the journal would give the same answer for ever
             await asyncio.to_thread(mark, "failed")
             raise
+
         await asyncio.to_thread(mark, "done")
+
         return ids
 
     async def _create(
@@ -346,6 +365,7 @@ class Chats:
                 source,
                 context_turns=len(dialogue) - 2 if source.key else 0,
             )
+
         return () if created.applied is None or created.applied.repeated else created.applied.ids
 
     async def aclose(self) -> None:
@@ -374,6 +394,7 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
     store = bench.resources.memories(plan.agent.namespace)
     cue = Cue(plan.agent.full_name, plan.collections, text, history=history, settings=settings)
     condense = partial(_condense, bench, plan)
+
     return await recall_memories(store, bench.embed, settings, cue, summarize=condense)
 
 
@@ -386,6 +407,7 @@ def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[Dialogue
             if answer.position > until:
                 break
             turns += [_turn(question), _turn(answer)]
+
     return turns
 
 
@@ -398,7 +420,8 @@ class StoredKeeper(SessionKeeper):
     """A keeper that stores the messages of a chat in the sessions of its agent and user."""
 
     def __init__(self, sessions: StoredSessions, plan: ChatPlan) -> None:
-        self._sessions, self._plan = sessions, plan
+        self._sessions = sessions
+        self._plan = plan
 
     async def begin(self, title: str) -> str:
         user = self._plan.persona.user
@@ -415,7 +438,9 @@ class _UnkeptKeeper(SessionKeeper):
     def __init__(
         self, unkept: dict[str, _UnkeptKeeper], request: ChatRequest, *, learns: bool
     ) -> None:
-        self._unkept, self._request, self._learns = unkept, request, learns
+        self._unkept = unkept
+        self._request = request
+        self._learns = learns
 
     async def begin(self, title: str) -> str:
         """Return a name for the conversation in the journal. With a seed it is derived from the
@@ -443,4 +468,5 @@ class _UnkeptKeeper(SessionKeeper):
         ]
         transcript = [(entry.role, entry.content) for entry in [*before, last[0]]]
         key = text_hash(json.dumps([turn.user, transcript]))
+
         return [*before, *last], ChangeSource(f"exchange {key}", "chat")

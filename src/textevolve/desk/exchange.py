@@ -57,6 +57,7 @@ async def export_lines(
         desk = replace(desk, namespace=name)
         for inner in (USERS, COLLECTIONS, AGENTS):
             resources += [(inner, each) for each in await read(kinds.list_all, inner, name)]
+
     for inner, stored in resources:
         yield {inner.noun: _STORED[inner.noun].dump_python(stored, mode="json")}
         if inner is COLLECTIONS:
@@ -90,11 +91,14 @@ def take_content(
         raise InputError(
             f"{where}: has version {head[FORMAT]} of the format, and this program reads {VERSION}"
         )
+
     if other is not kind:
         raise InputError(
             f"{where}: holds {other.command}; read it with: textevolve {other.command_path} import"
         )
+
     resources: list[Exported] = []
+
     for where, text in lines:
         row = parse_row(text, where, "line")
         try:
@@ -103,7 +107,9 @@ def take_content(
             raise InputError(f"{where}: {explain(error)}") from None
         except (InputError, ValueError) as error:
             raise InputError(f"{where}: {error}") from None
+
     order = [NAMESPACES, USERS, COLLECTIONS, AGENTS]
+
     return sorted(resources, key=lambda resource: order.index(resource.kind))
 
 
@@ -114,6 +120,7 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
             stored = _STORED[kind.noun].validate_python(row[kind.noun])
             resources.append(Exported(kind, stored, kinds.spec_of(kind, stored)))
             return
+
     if "memory" not in row or not resources or resources[-1].kind is not COLLECTIONS:
         raise InputError("is not a line of an exported file, or is a memory before any collection")
     memory = _MEMORY.validate_python(row["memory"])
@@ -130,18 +137,21 @@ async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: s
         InputError: the name is taken. ModelError: a text cannot be embedded.
     """
     namespace = next((each for each in resources if each.kind is NAMESPACES), None)
+
     for each in resources:
         if name is not None and (namespace is None or namespace is each):
             each.spec = type(each.spec)(**{**each.spec.model_dump(), "name": name})
         if each.kind is AGENTS:
             prefix = f"{each.stored.namespace}/"
             each.spec = AgentSpec(**_bring_home(each.spec.model_dump(), prefix))
+
     space = desk.namespace if namespace is None else namespace.spec.name
     await asyncio.to_thread(desk.resources.read, upkeep.require_free_names, space, resources)
     for each in resources:
         for batch in chunks(each.memories):
             vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
             each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
+
     await asyncio.to_thread(desk.resources.write, upkeep.store_all, space, resources)
 
 
@@ -152,8 +162,10 @@ def _bring_home(value: Any, prefix: str) -> Any:
         fields = cast(Mapping[str, Any], value)
         names = ("memory", "collections", "memories", "insights")
         return {n: _bring_home(v, prefix) if n in names else v for n, v in fields.items()}
+
     if isinstance(value, list | tuple):
         return [_bring_home(each, prefix) for each in cast(Sequence[Any], value)]
+
     return value.removeprefix(prefix) if isinstance(value, str) else value
 
 
@@ -181,6 +193,7 @@ def describe(
     data.update({name: write_time(data[name]) for name in TIMES if name in data})
     if versions:
         data["versions"] = describe_versions(versions)
+
     return data
 
 
@@ -197,6 +210,7 @@ def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report
         for name in kind.columns
     ]
     cells = [tuple(_cell(name, row.get(name)) for name in kind.columns) for row in rows]
+
     return Report(kind.command.capitalize(), "", [Table("", columns, cells)])
 
 
@@ -216,6 +230,7 @@ def draw_one(
         blocks.append(Texts("Persona", [("", data["persona"])]))
     for earlier, later in pairwise(versions):
         blocks += draw_difference(earlier, later)
+
     return Report(f"{kind.noun.capitalize()} {data['name']}", "", blocks, facts)
 
 
@@ -224,12 +239,14 @@ def draw_difference(earlier: SpecVersion, later: SpecVersion) -> list[Block]:
     is left out."""
     title = f"From version {earlier.version} to version {later.version}"
     title += f", {later.source}" if later.source else ""
-    before, after = _flatten(earlier.spec), _flatten(later.spec)
+    before = _flatten(earlier.spec)
+    after = _flatten(later.spec)
     blocks: list[Block] = [
         Diff(f"{title}: {name.replace('_', ' ')}", _write(before[name]), _write(after[name]))
         for name in sorted(before.keys() & after.keys())
         if before[name] != after[name]
     ]
+
     return blocks or [Diff(title, "", "")]
 
 

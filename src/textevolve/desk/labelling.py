@@ -84,6 +84,7 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
     columns = Columns()
     cases = list(read_cases(path, columns, RowReading(map=renamed)))
     columns.tell(reference=True)
+
     return cases
 
 
@@ -109,6 +110,7 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
     if not items:
         reason = "no input has two texts" if kind == "pairs" else "there are no texts"
         raise InputError(f"there is nothing to label: {reason}")
+
     return kind, items
 
 
@@ -136,6 +138,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
     record = store.get_run(run)
     rows: defaultdict[tuple[str, int], list[Output]] = defaultdict(list)
     cases: list[Case] = []
+
     for line in read_records(store, record)():
         if isinstance(line, DebateResult | JudgedCase):
             cases.append(replace(line.case, parameters={}))
@@ -143,6 +146,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
             continue
         elif not spec.variant or line.variant in spec.variant:
             rows[line.row, line.sample].append(line)
+
     for outputs in rows.values():
         shared = outputs[0]
         case = Case(
@@ -154,9 +158,11 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
             context=shared.context,
         )
         cases.append(case)
+
     if not cases:
         whose = f" of the variant {' or '.join(spec.variant)}" if spec.variant else ""
         raise InputError(f"run {record.id}: has no texts{whose} to label")
+
     return cases
 
 
@@ -180,6 +186,7 @@ def make_task(
         instructions=spec.instructions,
         source=source,
     )
+
     return task, [replace(item, place=place) for place, item in enumerate(items)]
 
 
@@ -204,6 +211,7 @@ def report_task(
         "From": task.spec.source,
     }
     blocks = [*_draw_tables(figures), *_draw_disputed(task.spec, items, labels, figures)]
+
     return Report(
         f"Labelling {task.namespace}/{task.name}", describe_agreement(figures), blocks, facts
     )
@@ -218,9 +226,11 @@ def describe_agreement(figures: PeopleAgreement) -> str:
             f"{wording.count(figures.labelled, 'item')} labelled, none by two people yet, so how"
             " far people agree is not known."
         )
+
     alpha = cell_text(estimate(figures.alpha), Column("", "number"))
     shared = wording.count(figures.shared, "item")
     differ = f"people differ on {len(figures.disputed):,} of {shared} that two or more labelled"
+
     return f"Krippendorff's alpha {alpha}: {differ}."
 
 
@@ -248,6 +258,7 @@ def _draw_disputed(
         texts += [(f"text {n}", text) for n, text in enumerate(item.texts, 1)]
         answers = "\n".join(_describe_label(spec, label) for label in item_labels)
         yield Texts(f"Disputed: {item.id}", [*texts, ("answers", answers)])
+
     if (more := len(figures.disputed) - DISPUTED_SHOWN) > 0:
         yield Note(f"{wording.count(more, 'more item')} on which people differ", "dim")
 

@@ -91,6 +91,7 @@ class MemoryDesk:
                     listener=self.listener,
                 )
                 self.opened = await self.stack.enter_async_context(opened)
+
             return self.opened
 
     async def embed(self, collection: Collection, text: str) -> Vector:
@@ -139,6 +140,7 @@ class MemoryDesk:
             bench = await self.bench(model)
             (vector,) = await embed_texts(bench.model_of(model), ["dimension"])
             dimension = len(vector)
+
         return model, dimension
 
 
@@ -189,6 +191,7 @@ def read_memory(where: str, row: Row) -> MemorySpec:
             f"{where}: is a chat, not a memory; create memories from it with: textevolve memories"
             " create"
         )
+
     fields = {name: value for name, value in row.items() if name not in KEPT and value is not None}
     try:
         return MemorySpec(**fields)
@@ -202,6 +205,7 @@ def _rows(path: str) -> Iterator[Placed]:
         raise InputError(
             f"{path}: is a document, not a file of memories; read it with: textevolve memories read"
         )
+
     for where, row in read_rows(path, "memory", lambda column: column in TEXTS):
         yield where, {name: _value(name, value) for name, value in row.items()}
 
@@ -242,6 +246,7 @@ def draw_recalled(recalled: Recalled) -> Report:
     sentence = f"{len(texts)} of {recalled.considered} found" + (
         f"; {left_out}" if left_out else ""
     )
+
     return Report("", sentence, [Texts("", texts)] if texts else [])
 
 
@@ -283,6 +288,7 @@ def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
         )
         for entity in entities
     ]
+
     return Report(
         "",
         f"{len(rows):,} entities in the memories of {collection}",
@@ -300,6 +306,7 @@ def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
         )
         for memory in memories
     ]
+
     return Report("", f"{len(texts):,} of the memories mention {entity.name}", [Texts("", texts)])
 
 

@@ -34,6 +34,7 @@ def rare_collections() -> Generator[None]:
         _open += 1
         if gc.get_threshold() == USUAL:
             gc.set_threshold(*CALM)
+
     try:
         yield
     finally:
@@ -102,14 +103,17 @@ async def stream(
                 item = next(source)
             except StopIteration:
                 return False
+
             task = asyncio.ensure_future(work(item))
             running.add(task)
             task.add_done_callback(finish)
             if ordered:
                 waiting.append(task)
+
         return True
 
     more = True
+
     try:
         while True:
             more = more and fill()
@@ -135,6 +139,7 @@ async def follow(
     updates: asyncio.Queue[Any] = asyncio.Queue()
     task = asyncio.ensure_future(work(updates.put_nowait))
     task.add_done_callback(updates.put_nowait)
+
     try:
         while (update := await updates.get()) is not task:
             yield update
@@ -166,7 +171,8 @@ async def pipe(
     in its order. At most `concurrency` pieces and results are held, plus one piece for each source.
     The first error stops all work, and is raised after the results that finished before it.
     """
-    gate, running = asyncio.Semaphore(concurrency), set[asyncio.Future[R]]()
+    gate = asyncio.Semaphore(concurrency)
+    running = set[asyncio.Future[R]]()
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
 
     def finish(task: asyncio.Future[R]) -> None:
@@ -190,6 +196,7 @@ async def pipe(
 
     reading = asyncio.ensure_future(read_all())
     reading.add_done_callback(done.put_nowait)
+
     try:
         while (task := await done.get()) is not reading:
             yield _result_of(task)

@@ -34,6 +34,7 @@ def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
         return "paused"
     if last is not None and last.status == "interrupted":
         return "interrupted"
+
     return "waiting" if job.due is not None else "ended"
 
 
@@ -81,7 +82,9 @@ def report_jobs(namespace: str, jobs: Sequence[tuple[StoredJob, StoredJobRun | N
                 last.run_id if last else "",
             ]
         )
+
     sentence = f"{wording.count(len(rows), 'job')} in {namespace}"
+
     return Report("jobs", sentence, [Table("", JOBS, rows)])
 
 
@@ -107,4 +110,5 @@ def report_job(job: StoredJob, runs: Sequence[StoredJobRun]) -> Report:
     }
     blocks = [Table("History", HISTORY, rows), Texts("The job", [("", write_job_yaml(job))])]
     title = f"job {job.namespace}/{job.name}"
+
     return Report(title, f"{spec.study.get('kind')}, {state}", blocks, facts)

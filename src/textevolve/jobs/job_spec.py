@@ -122,6 +122,7 @@ def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
         if option_properties(field).get("reads") and getattr(spec, name)
     }
     fields = spec.model_copy(update=paths).model_dump(mode="json", exclude_defaults=True)
+
     return {KIND: study.kind, **fields}
 
 
@@ -134,6 +135,7 @@ def _from_root(value: Any) -> Any:
         return value
     mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
     is_file = not path.startswith(PREFIX) and (names_rows(path) or os.path.exists(path))
+
     return f"{mark}{Path(path).absolute()}" if is_file else value
 
 
@@ -171,11 +173,14 @@ def find_next(spec: JobSpec, after: float) -> float | None:
         from apscheduler.triggers.cron import CronTrigger
     except ImportError:
         raise SettingsError("jobs need more packages: pip install 'textevolve[server]'") from None
+
     try:
         triggers = [CronTrigger(**fields, timezone=UTC) for fields in _read_cron(spec.cron)]
     except ValueError as error:
         raise InputError(f"--cron '{spec.cron}': {error}") from None
+
     times = [_find_by_trigger(trigger, spec, after) for trigger in triggers]
+
     return min((time for time in times if time is not None), default=None)
 
 
@@ -208,6 +213,7 @@ def _read_cron(text: str) -> Iterator[dict[str, str]]:
     day of the month and the day of the week are restricted, cron requires only one of them; this
     gives two schedules."""
     fields = text.split()
+
     if len(fields) != len(FIELDS):
         raise ValueError(
             f"has {len(fields)} fields instead of 5: minute, hour, day of the month, month, day of"
@@ -216,6 +222,7 @@ def _read_cron(text: str) -> Iterator[dict[str, str]]:
     # The library counts the days of the week from Monday, so they are given by name.
     fields[4] = re.sub(r"(?<![\w/])[0-7](?!\w)", lambda day: DAYS[int(day[0]) % 7], fields[4])
     schedule: dict[str, str] = dict(zip(FIELDS, fields, strict=True))
+
     if any(field.startswith("*") for field in (fields[2], fields[4])):
         yield schedule
     else:

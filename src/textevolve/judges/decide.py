@@ -49,6 +49,7 @@ async def ask_letters(
         question=ask_better(context.options.rubric),
     )
     messages = (context.system(), context.user(text, candidates=(candidate, rival)))
+
     return AnswerOdds((await context.choose(messages, "A", "B"),))
 
 
@@ -74,6 +75,7 @@ class Pairwise(ModelJudge):
 
         pairs = list(combinations(range(len(context.case.candidates)), 2))
         outcomes = await context.each(pairs, compare)
+
         return _weigh_pairs(context, dict(zip(pairs, outcomes, strict=True)))
 
 
@@ -98,7 +100,8 @@ def _weigh_pairs(
         wins[b, a] = 1.0 - wins[a, b]
     if count == 2 and odds:
         mean = sum(odds[0, 1]) / 2
-        strengths, shares = np.array([mean, -mean]) / 2, wins.sum(axis=1)
+        strengths = np.array([mean, -mean]) / 2
+        shares = wins.sum(axis=1)
     else:
         strengths = bradley_terry(wins)
         shares = mean_wins(strengths)
@@ -108,15 +111,18 @@ def _weigh_pairs(
         compared = [answer for both in own if not isinstance(both, Failure) for answer in both]
         if not compared:
             return next(outcome for outcome in own if isinstance(outcome, Failure))
-        strength, score = float(strengths[candidate]), min(max(float(shares[candidate]), 0.0), 1.0)
+        strength = float(strengths[candidate])
+        score = min(max(float(shares[candidate]), 0.0), 1.0)
         cut = sum(answer.cut for answer in compared)
         told = AnswerOdds((strength,), compared[0].emulated, cut).told
         text = f"expected to win {score:.0%} of comparisons with the others"
+
         return context.result(score, [text], cut, log_odds=strength, **told)
 
     comparisons = [
         {"first": a, "second": b, "log_odds": list(both)} for (a, b), both in odds.items()
     ]
+
     return context.judgement(list(map(judge, range(count))), comparisons=comparisons)
 
 
@@ -140,12 +146,14 @@ def bradley_terry(wins: Array, prior: float = PRIOR) -> Array:
     compared.
     """
     logs = np.zeros(len(wins))
+
     for _ in range(_STEPS):
         gradient, curvature = _slopes(logs, wins, prior)
         if np.abs(gradient).max() <= _TIE * (1 + wins.sum()):
             break
         step = np.linalg.solve(curvature, gradient)
         logs += step / (1 + np.abs(step).max())
+
     return np.asarray(logs - logs.mean())
 
 
@@ -177,7 +185,8 @@ WHICH = "Which option is the right answer to what is asked, or does best what is
 LONGEST_NAME = 60
 """The maximum number of characters of an option's name."""
 
-FIRST, SECOND = "first", "second"
+FIRST = "first"
+SECOND = "second"
 
 
 @dataclass(frozen=True)
@@ -227,6 +236,7 @@ class DecideChoice(ModelJudge):
             )
             for p, log in zip(probabilities, logs, strict=True)
         ]
+
         return context.judgement(results)
 
 
@@ -242,6 +252,7 @@ def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
         options = tuple(Option(name, described) for name, _, described in labelled)
     else:
         options = tuple(Option(str(number), text) for number, text in enumerate(candidates, 1))
+
     return Question("option", "choice", wording, options)
 
 
@@ -270,4 +281,5 @@ async def choose_between(
     question = choice("better", ask_better(context.options.rubric), (FIRST, SECOND))
     questions = {question.instructions: question}
     _, odds = await context.decide(context.state(text), questions, (candidate, rival))
+
     return replace(odds, log_odds=(-odds.log_odds[0],))

@@ -151,6 +151,7 @@ def parse_fitted(text: str, source: str) -> FittedFile:
             f"{source}: is not a fitted judge; make one with: textevolve judges fit LABELS -o"
             " NAME.judge"
         )
+
     return build_at(FittedFile, cast("dict[str, Any]", data), node, source)
 
 
@@ -215,6 +216,7 @@ class FittedJudge:
         work = [partial(self._ask, signal, case_of_signals) for signal in self.file.signals]
         answers = await gather_bounded(work, self.concurrency)
         results = self._weigh([values for values, _, _ in answers], options.threshold)
+
         return Judgement(
             case=case,
             result=tuple(results),
@@ -240,6 +242,7 @@ class FittedJudge:
             else (forward + other) / 2
             for forward, other in zip(scores[0], turned_scores[0][::-1], strict=True)
         ]
+
         return values, scores[1] + turned_scores[1], scores[2] + turned_scores[2]
 
     async def _ask_once(
@@ -250,6 +253,7 @@ class FittedJudge:
             judged = await attempt(self.judges[name](case))
         except InputError as error:
             raise InputError(f"{self.source}: its signal {name}: {error}") from error
+
         if isinstance(judged, Failure):
             return [_about(name, judged)] * len(case.candidates), Usage(), 0.0
         unit = "log-odds" if has_log_odds(judged.result) else "scores"
@@ -264,6 +268,7 @@ class FittedJudge:
             else rank
             for result, rank in zip(judged.result, ranks_of(judged.result), strict=True)
         ]
+
         return values, judged.usage, float(getattr(judged, "seconds", 0.0))
 
     def _weigh(
@@ -282,7 +287,9 @@ class FittedJudge:
         places = [n for n, failure in enumerate(results) if failure is None]
         table = np.array([columns[n] for n in places]).reshape(-1, len(weights))
         added = weights * (table - means) / scales
-        odds, text = added.sum(axis=1) + self.file.intercept, "against a text of average signals"
+        odds = added.sum(axis=1) + self.file.intercept
+        text = "against a text of average signals"
+
         if self.file.good is not None:
             text = f"probability of a grade of {self.file.good:g} or more"
         elif len(places) == 1 < len(columns):
@@ -290,9 +297,12 @@ class FittedJudge:
             places = []
         elif len(places) > 1:
             added = added - (added.sum(axis=0) - added) / (len(places) - 1)
-            odds, text = added.sum(axis=1), "against the others"
+            odds = added.sum(axis=1)
+            text = "against the others"
+
         for n, total, row, parts in zip(places, odds.tolist(), table, added, strict=False):
             results[n] = self._result(total, text, row, parts, threshold)
+
         return [result for result in results if result is not None]
 
     def _result(
@@ -314,6 +324,7 @@ class FittedJudge:
         }
         feedback = f"{text}; in log-odds: {parts}"
         metadata = {"log_odds": odds, "signals": signals}
+
         return EvaluationResult(score, score >= threshold, feedback, metadata)
 
 

@@ -67,7 +67,9 @@ def cosine(vector: Sequence[float], other: Sequence[float]) -> float:
         raise AnswerError(
             "an embedding has only zeros or too large numbers, so it has no direction"
         )
+
     similarity = math.fsum(a * b for a, b in zip(vector, other, strict=True)) / size
+
     return min(1.0, max(-1.0, round(similarity, DIGITS)))
 
 

@@ -102,6 +102,7 @@ async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
         seed=context.options.seed,
     )
     answer = await ask_structured(context.model, request, _Criteria)
+
     return tuple(dict.fromkeys(text.strip() for text in answer.value.criteria))
 
 
@@ -117,6 +118,7 @@ async def _examine(
         return await _probe(context, questions, candidate, text)
 
     probed = await context.each(range(len(context.case.candidates)), probe)
+
     return [r if isinstance(r, Failure) else weigh_answers(context, questions, r) for r in probed]
 
 
@@ -139,6 +141,7 @@ async def _probe(
         odds.append(
             await context.choose((context.system(quoted=True), *shots, message), "yes", "no")
         )
+
     return AnswerOdds(tuple(odds))
 
 
@@ -151,6 +154,7 @@ def weigh_answers(
     answers = dict(zip(questions, odds.log_odds, strict=True))
     lines = lines or [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
     metadata: dict[str, Any] = {"log_odds": total, "answers": answers, **odds.told}
+
     return context.result(probability(total), lines, odds.cut, **metadata)
 
 
@@ -179,6 +183,7 @@ class TrajectoryJudge(Checklist):
         """
         trajectory = case.trajectory or Trajectory()
         texts = tuple(write_trajectory(trajectory, answer) for answer in case.candidates)
+
         return replace(await super().__call__(replace(case, candidates=texts)), case=case)
 
 
@@ -193,6 +198,7 @@ def write_trajectory(trajectory: Trajectory, answer: str) -> str:
     calls: list[Any] = trajectory.as_row()["tool_calls"]
     lines = [f"Tool call {n}: {_shorten(call)}" for n, call in enumerate(calls, 1)]
     lines += [f"Another step failed: {_shorten(error)}" for error in trajectory.errors]
+
     return "\n".join([*(lines or ["No tool was called."]), "Final answer:", answer])
 
 

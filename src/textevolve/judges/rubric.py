@@ -51,10 +51,12 @@ def load_rubric(name: str) -> Rubric:
             f"no shipped rubric '{name}' (write your own rubric as a sentence or"
             f" @FILE){suggest(name, shipped_rubrics())}"
         )
+
     file = resources.files("textevolve.judges") / "rubrics" / f"{name}.md"
     source = file.read_text(encoding="utf-8")
     comment = _COMMENT.match(source)
     about = comment[1].strip().splitlines() if comment else ()
+
     return Rubric(name, tuple(about), without_comment(source), source)
 
 
@@ -74,6 +76,7 @@ def expand_rubric(rubric: str) -> str:
     content = load_rubric(text).text if is_rubric_name(text) else without_comment(text)
     if not content:
         raise InputError("the rubric is empty")
+
     return content
 
 
@@ -120,11 +123,13 @@ def read_levels(line: str) -> Criterion:
     if match is None:
         return Criterion(line)
     levels = tuple(level.strip() for level in match[2].split("|"))
+
     if not all(levels) or len(set(levels)) < len(levels):
         raise InputError(
             f"the rubric's line '{line:.80}': write the levels as different, non-empty texts,"
             " the lowest first, as in [confused | clear in parts | clear]"
         )
+
     return Criterion(match[1], levels)
 
 
@@ -143,11 +148,13 @@ def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
         raise InputError(
             "the rubric has a criterion twice with different levels; keep one of the two"
         )
+
     return questions
 
 
 def _ask(name: str, criterion: Criterion) -> Question:
-    text, is_question = criterion.text, criterion.text.endswith("?")
+    text = criterion.text
+    is_question = criterion.text.endswith("?")
     if not criterion.levels:
         return predicate(name, text if is_question else f"Is this true of the response: {text}")
     wording = text if is_question else f"How far is this true of the response: {text}"

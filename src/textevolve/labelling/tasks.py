@@ -22,7 +22,10 @@ from textevolve.statistics.intervals import Statistic
 
 TaskKind: TypeAlias = Literal["pairs", "single"]
 
-FIRST, SECOND, TIE, SKIP = "first", "second", "tie", "skip"
+FIRST = "first"
+SECOND = "second"
+TIE = "tie"
+SKIP = "skip"
 CHOICES = (FIRST, SECOND, TIE)
 """The answers to a pair. The answers to a single text are the levels of its question. Both kinds of
 items may also be skipped."""
@@ -162,6 +165,7 @@ def check_labeller(name: str) -> str:
     check_text("the name", name)
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise InputError(f"the name must be at most {LONGEST_NAME} printable characters")
+
     return name
 
 
@@ -174,6 +178,7 @@ def check_note(note: str) -> str:
     note = note.replace("\r\n", "\n").strip()
     if len(note) > LONGEST_NOTE:
         raise InputError(f"the note must be at most {LONGEST_NOTE} characters, not {len(note)}")
+
     return note
 
 
@@ -244,10 +249,12 @@ def agree(
         (i, chosen) for (i, _), chosen in zip(labelled, answered, strict=True) if len(chosen) > 1
     ]
     classes = [list(map(spec.answers.index, chosen)) for _, chosen in shared]
-    inputs, squared = [item.input for item, _ in shared], spec.kind == "single"
+    inputs = [item.input for item, _ in shared]
+    squared = spec.kind == "single"
     answers: defaultdict[str, list[str]] = defaultdict(list)
     for label in labels:
         answers[label.labeller].append(label.answer)
+
     return PeopleAgreement(
         items=len(labelled),
         labelled=sum(map(bool, answered)),
@@ -297,11 +304,13 @@ def item_rows(
     `scores`: the share of people who chose each. A single text has `human`, its mean score in [0,
     1], and a column `label_NAME` for each person if there are several."""
     several = len({label.labeller for label in labels}) > 1
+
     for item, item_labels in labels_by_item(items, labels):
         scores = mean_scores(spec, item_labels)
         if not scores:
             continue
         row: LabelRow = {"id": item.id, "input": item.input}
+
         if spec.kind == "pairs":
             row |= {f"candidate_{n}": text for n, text in enumerate(item.texts, 1)}
             row |= {f"variant_{n}": name for n, name in enumerate(item.variants, 1)}
@@ -311,6 +320,7 @@ def item_rows(
             row |= {"human": scores[0], "variant": next(iter(item.variants), None)}
             answers = [(label.labeller, scores_of(spec, label.answer)) for label in item_labels]
             row |= {f"label_{name}": shares[0] for name, shares in answers if shares and several}
+
         notes = [f"{label.labeller}: {label.note}" for label in item_labels if label.note]
         row |= {"context": item.context, "reference": item.reference}
         row |= {"labels": sum(label.answer != SKIP for label in item_labels)}

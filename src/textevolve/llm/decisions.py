@@ -56,10 +56,12 @@ def first_token(response: Response) -> TokenLogprobs:
         raise AnswerError(
             describe_missing_text(response, "the answer to a question with given options")
         )
+
     if not response.logprobs:
         raise CapabilityError(
             f"{NO_LOGPROBS}, which the reading of a choice needs; use a model that has them"
         )
+
     return response.logprobs[0]
 
 
@@ -80,6 +82,7 @@ def read_labels(token: TokenLogprobs, labels: Sequence[str]) -> list[float]:
         word = text.strip().strip(".,:;!\"'*()").lower()
         if word in shares:
             shares[word] += math.exp(logprob)
+
     if not any(shares.values()):
         missing = (
             f"neither {labels[0]} nor {labels[1]}"
@@ -87,7 +90,9 @@ def read_labels(token: TokenLogprobs, labels: Sequence[str]) -> list[float]:
             else "none of the given options"
         )
         raise AnswerError(f"the model answered {token.token!r}, which is {missing}")
+
     least = min(math.exp(p) for p in listed.values())
+
     return [math.log(max(share, min(least, 1e-3), 1e-12)) for share in shares.values()]
 
 
@@ -170,6 +175,7 @@ def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[s
     choices = tuple(Option(value, description) for value, description in descriptions.items())
     if len(choices) < max(2, len(options)):
         raise InputError(f"question '{name}': a choice needs two or more different options")
+
     return Question(name, "choice", instructions, choices)
 
 
@@ -182,6 +188,7 @@ def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
     """
     if len(levels) < 2:
         raise InputError(f"question '{name}': a score needs two or more levels")
+
     return Question(
         name, "score", instructions, tuple(Option(str(n), text) for n, text in enumerate(levels))
     )
@@ -239,6 +246,7 @@ class Decision:
         entry = self.answers[name]
         if isinstance(entry, Failure):
             raise AnswerError(f"question '{name}': {entry.reason}")
+
         return entry
 
 
@@ -263,6 +271,7 @@ async def decide(
         ModelError: no answer came at all.
     """
     request = decision_request(state, questions, seed=seed, sample=sample, images=images)
+
     return read_decision(await model(request), questions)
 
 
@@ -280,7 +289,9 @@ def decision_request(
         raise InputError(
             "two questions about one state have the same name; give them different names"
         )
+
     parts = (state,) if isinstance(state, str) else state
+
     return Request(
         messages=(Message("user", parts, images),),
         questions=dump_questions(questions),
@@ -324,20 +335,24 @@ def dump_answers(
         body["emulated"] = True
     if cut:
         body["cut"] = cut
+
     return json.dumps(body, ensure_ascii=False)
 
 
 def read_decision(response: Response, questions: Sequence[Question]) -> Decision:
     """Read the decision in a response; an invalid distribution is a failure of its question."""
     body = json.loads(response.text)
-    rows, failed = body["answers"], body.get("failed", {})
+    rows = body["answers"]
+    failed = body.get("failed", {})
     answers: dict[str, Answer | Failure] = {}
+
     for question in questions:
         if question.name in rows:
             answers[question.name] = _read_answer(question, rows[question.name])
         else:
             reason = failed.get(question.name, "the model left this question without an answer")
             answers[question.name] = Failure("failed", reason)
+
     return Decision(
         answers,
         emulated=body.get("emulated", False),
@@ -356,4 +371,5 @@ def _read_answer(question: Question, probabilities: Sequence[float]) -> Answer |
         return Failure(
             "failed", f"the probabilities are no distribution: {list(probabilities)!r:.80}"
         )
+
     return Answer(tuple(p / total for p in probabilities))

@@ -76,6 +76,7 @@ async def embed_texts(
         text: unit(embedding, model.name)
         for text, embedding in zip(distinct, embeddings, strict=True)
     }
+
     return [vectors[text] for text in texts]
 
 
@@ -91,6 +92,7 @@ def unit(vector: Sequence[float], whose: str) -> npt.NDArray[np.float32]:
         raise AnswerError(
             f"{whose}: an embedding has only zeros or too large numbers, so it has no direction"
         )
+
     return (wide / size).astype(np.float32)
 
 
@@ -189,6 +191,7 @@ class MiniLM:
             vector.tolist(), **({"characters_read": characters_read} if cut else {})
         )
         usage = Usage(1, len(tokens), 0, 0, 0.0)
+
         return Response(
             vector_text, "length" if cut else "stop", usage, seconds=perf_counter() - started
         )
@@ -211,6 +214,7 @@ class MiniLM:
                 characters,
                 characters_read,
             )
+
         self._told = True
 
     async def _compute_waiting(self) -> None:
@@ -231,6 +235,7 @@ class MiniLM:
                     if not entry.outcome.done():
                         entry.outcome.set_exception(failed)
                 continue
+
             for entry, vector in zip(group, vectors, strict=True):
                 if not entry.outcome.done():
                     entry.outcome.set_result(vector)
@@ -246,6 +251,7 @@ class MiniLM:
         }
         hidden: npt.NDArray[np.float32] = self._session.run(None, feed)[0]
         pooled = hidden.mean(axis=1)
+
         return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
 
 
@@ -260,6 +266,7 @@ def _open_session(weights: Path, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
     return runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
 
 

@@ -326,9 +326,13 @@ class DistinctCalls:
     def count(self, calls: Iterable[NotedCall]) -> tuple[Usage, float]:
         """Return the usage and the seconds of the requests among `calls` that were not counted
         before."""
-        usage, seconds = Usage(), 0.0
+        usage = Usage()
+        seconds = 0.0
+
         for call in calls:
             if call.key not in self._known:
                 self._known.add(call.key)
-                usage, seconds = usage + call.usage, seconds + call.seconds
+                usage = usage + call.usage
+                seconds = seconds + call.seconds
+
         return usage, seconds

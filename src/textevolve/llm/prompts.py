@@ -140,6 +140,7 @@ class Template:
         context = compiled.environment.context_class(  # made here, it has none of jinja's globals
             compiled.environment, values, compiled.name, compiled.blocks
         )
+
         return "".join(compiled.root_render_func(context))
 
 
@@ -219,6 +220,7 @@ def name_images(case: Case, candidate: int | None = None, before: Iterable[int] 
     if not case.candidate_images:
         return ""
     start = 1 + len(images_of(case, before))
+
     return _name_range(start, len(case.candidate_images[candidate]))
 
 

@@ -52,6 +52,7 @@ def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
         return match[2].strip(), text[match.end() :]
     if finish_reason == "length" and (begun := _BEGUN.match(text)):
         return begun[1].strip(), ""
+
     return "", text
 
 
@@ -82,6 +83,7 @@ class StreamedThoughts:
             return ""
         answer = whole if match is None else start[match.end() :]
         self._passed = bool(answer)
+
         return answer
 
 
@@ -93,6 +95,7 @@ def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[Token
         passed += len(token.token)
         if passed > left_out:
             return tuple(tokens[number:])
+
     return ()
 
 
@@ -106,11 +109,14 @@ def describe_missing_text(response: Response, subject: str = "the answer") -> st
             f"the model was still thinking when its {spent} tokens were used up; allow it more"
             " tokens, or set a lower reasoning_effort for its provider"
         )
+
     if response.tool_calls:
         names = (call.name or "a function without a name" for call in response.tool_calls)
         called = ", ".join(dict.fromkeys(names))
         return f"the model called {called} instead of giving {subject}"
+
     reason = response.finish_reason
+
     return f"{subject} was empty" + ("" if reason == "stop" else f" ({reason})")
 
 
@@ -159,6 +165,7 @@ def answer_schema(answer: type[BaseModel]) -> str:
                 for key, value in mapping.items()
                 if names or key != "title"
             }
+
         return node
 
     return json.dumps(strip(answer.model_json_schema(by_alias=True)))
@@ -174,18 +181,22 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     schema = answer_schema(answer)
     full_request = request if request.schema == schema else replace(request, schema=schema)
     response = await model(full_request)
+
     try:
         value, parse_mode = read_answer(response, answer)
         return Structured(value, parse_mode, (response,))
     except AnswerError as error:
         reason = str(error)
+
     again = await model(_ask_again(full_request, response, reason))
+
     try:
         value, _ = read_answer(again, answer)
     except AnswerError as error:
         raise UnusableAnswer(
             f"unusable answer: {reason}; asked again: {error}", (response, again)
         ) from None
+
     return Structured(value, "asked-again", (response, again))
 
 
@@ -232,7 +243,9 @@ def _parse(text: str) -> tuple[Any, ParseMode]:
         return _DECODER.decode(text), "strict"
     except (ValueError, RecursionError):
         pass
-    start, end = find_object(text), text.rfind("}")
+
+    start = find_object(text)
+    end = text.rfind("}")
     if start is None or end < start:
         raise AnswerError("the answer holds no closed JSON object")
     try:
@@ -242,9 +255,11 @@ def _parse(text: str) -> tuple[Any, ParseMode]:
         is_open = body.count("{") > body.count("}")
         reason = "the JSON object is not closed" if is_open else "the answer is not valid JSON"
         raise AnswerError(reason) from None
+
     for opening in _OPENING.finditer(text, end):
         if opening.start() >= end:
             end = _pass_copy(text, opening.start(), data)
+
     return data, "tolerant"
 
 
@@ -272,9 +287,12 @@ def _pass_copy(text: str, start: int, data: Any) -> int:
     try:
         other, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        other, end = None, start
+        other = None
+        end = start
+
     if other != data:
         raise AnswerError("the answer holds more than one JSON object; give a single one")
+
     return end
 
 
@@ -287,4 +305,5 @@ def _describe(error: ValidationError) -> str:
         return f"{place} was not asked for"
     value = problem.get("input")
     suffix = f" (got {str(value)[:40]!r})" if isinstance(value, str | int | float | bool) else ""
+
     return f"{place}: {problem['msg']}{suffix}"

@@ -58,6 +58,7 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         "tools": request.tools and parse_cached(request.tools),
         "tool_choice": request.tools and tool_choice(request.tool_choice),
     }
+
     return drop_none(fields)
 
 
@@ -262,6 +263,7 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
         finish_reason=next((part.finish_reason for part in choices if part.finish_reason), None),
         logprobs=_join_logprobs([part.logprobs for part in choices if part.logprobs]),
     )
+
     return Completion(
         model=next((chunk.model for chunk in chunks if chunk.model), None),
         choices=[choice] if choices else [],
@@ -299,8 +301,10 @@ def as_response(
     An answer that the model declined to give is an empty text with the finish reason "refusal".
     """
     choice = completion.choices[0]
-    message, finish_reason = choice.message, choice.finish_reason or "stop"
-    content, thoughts = _text_of(message), _thoughts_of(message)
+    message = choice.message
+    finish_reason = choice.finish_reason or "stop"
+    content = _text_of(message)
+    thoughts = _thoughts_of(message)
     if message.refusal and not content:
         finish_reason = "refusal"
     tokens = choice.logprobs.content if choice.logprobs and choice.logprobs.content else ()
@@ -310,6 +314,7 @@ def as_response(
         logprobs = tokens_of_end(logprobs, len(content) - len(text))
     calls = as_tool_calls(message.tool_calls) if message.tool_calls else ()
     answered = count_tokens(content + thoughts + "".join(call.arguments for call in calls))
+
     return Response(
         text=text,
         finish_reason=finish_reason,
@@ -353,6 +358,7 @@ def chat_message(message: Message) -> dict[str, Any]:
         body["tool_calls"] = as_sent(message.tool_calls)
     if message.tool_call_id is not None:
         body["tool_call_id"] = message.tool_call_id
+
     return body
 
 
@@ -361,6 +367,7 @@ def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
     indexes or always the same one; their calls are distinguished by the id, which only the first
     part of a call has."""
     calls: list[SentToolCall] = []
+
     for part in parts:
         same = [call for call in calls if part.index is None or call.index == part.index]
         call = same[-1] if same else None
@@ -370,6 +377,7 @@ def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
             call.id = call.id or part.id
             call.function.name = call.function.name or part.function.name
             call.function.arguments += part.function.arguments
+
     return sorted(calls, key=lambda call: call.index or 0)
 
 
@@ -484,7 +492,9 @@ async def ask_streaming(model: Model, request: Request, listener: PieceListener)
         response = await model(request)
     finally:
         _telling.reset(token)
+
     heard.finish(response.text)
+
     return response
 
 
@@ -500,8 +510,11 @@ class EventStream:
     def __init__(
         self, name: str, progress: TextSender, without_key: Callable[[bytes], bytes]
     ) -> None:
-        self._name, self._told, self._without_key = name, progress, without_key
-        self._begun, self._plain = False, False
+        self._name = name
+        self._told = progress
+        self._without_key = without_key
+        self._begun = False
+        self._plain = False
         self._rest = b""
         self._pending: list[bytes] = []
         self._chunks: list[CompletionChunk] = []
@@ -519,6 +532,7 @@ class EventStream:
             part = part.lstrip(b"\xef\xbb\xbf \r\n\t")
             self._begun = bool(part)
             self._plain = part.startswith((b"{", b"[", b"<"))  # it does not stream
+
         if self._plain:
             return
         *lines, self._rest = (self._rest + part).split(b"\n")
@@ -547,6 +561,7 @@ class EventStream:
             raise UnavailableError(
                 f"{self._name}: an event of the stream cannot be read: {preview}"
             )
+
         self._pending.clear()
 
     def _add(self, data: bytes) -> bool:
@@ -554,6 +569,7 @@ class EventStream:
             chunk = read_loosely(CompletionChunk.model_validate_json, data)
         except (ValueError, RecursionError):
             return False
+
         self._chunks.append(chunk)
         self._told.add(self._thoughts.pass_text(chunk.text))
         return True
@@ -574,6 +590,7 @@ class EventStream:
         is_complete = joined.choices and (self._done or joined.choices[0].finish_reason)
         if not (is_complete or joined.error):
             raise UnavailableError(f"{self._name}: the stream broke off before the answer's end")
+
         return joined
 
     def _clean(self, text: str) -> str:

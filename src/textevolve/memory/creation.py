@@ -70,7 +70,8 @@ from textevolve.texts.numbers import write_date
 # before a point with new details counts as known, both texts are kept if a merged text lacks a
 # name or a number, and a point without a usable decision is added, with a note.
 
-COMPARED_TOKENS, COMBINED_TOKENS = 150, 300
+COMPARED_TOKENS = 150
+COMBINED_TOKENS = 300
 """The maximum number of tokens of a structured comparison, and of a combined text."""
 MOST_REASON = 200
 """The maximum number of characters of a decision's reason."""
@@ -134,6 +135,7 @@ async def compare_notes(
     """
     if settings.compare == "questions":
         return await _ask_about_each(model, new, near)
+
     return await _compare(model, new, near)
 
 
@@ -159,6 +161,7 @@ async def _ask_about_each(
         redundancy = await _probability(model, KNOWN, new, near[0])
         if redundancy >= 0.5:
             return "same", 0, f"known already (P = {redundancy:.2f})"
+
     return "different", most, f"both can be true (P = {1 - highest:.2f})"
 
 
@@ -183,6 +186,7 @@ async def _probability(
     answer = (await decide(model, state, [question], seed=0)).answers[question.name]
     if isinstance(answer, Failure):
         raise AnswerError(answer.reason)
+
     return answer.probabilities[1]
 
 
@@ -198,6 +202,7 @@ async def _compare(
         news = _comparison(len(near), news=True)
         comparison = await _ask(model, rules, near, new, news, COMPARED_TOKENS)
     reason = " ".join(comparison.reason.split())[:MOST_REASON]
+
     return comparison.relation, comparison.note - 1, reason
 
 
@@ -222,7 +227,8 @@ async def combine_notes(
     Raises:
         AnswerError: the model gave no usable answer.
     """
-    old, new = earlier.text, note.text
+    old = earlier.text
+    new = note.text
     if replaces and not _SENTENCE_END.search(old):
         return new
     rules = combine_prompt().render(replaces=replaces)
@@ -230,6 +236,7 @@ async def combine_notes(
     text = " ".join(combined.text.split())
     if not text or lacks(text, new) or (not replaces and lacks(text, old)):
         return new if replaces else f"{old} {new}"
+
     return text
 
 
@@ -252,6 +259,7 @@ async def _ask(
         max_tokens=most,
         seed=0,
     )
+
     return (await ask_structured(model, request, answer)).value
 
 
@@ -367,12 +375,14 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
     accepted = [point for point in points if not point.refused]
     work = [lambda p=point: ground.embed(ground.collection, p.text) for point in accepted]
     vectors = iter(await gather_bounded(work, EMBEDDED_AT_ONCE))
+
     for point in points:
         if point.refused:
             done.append((PointDecision(point, "drop", point.refused, "model"), None))
             continue
         vector = next(vectors)
         near = await _find_near(ground, point, vector, version, done)
+
         try:
             outcome = await _settle(ground, point, vector, near)
         except CapabilityError:
@@ -382,7 +392,9 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
             asking = ground.settings.model_copy(update={"compare": "structured"})
             ground = replace(ground, settings=asking)
             outcome = await _settle(ground, point, vector, near)
+
         done.append(outcome)
+
     return done
 
 
@@ -409,14 +421,18 @@ async def _find_near(
         for match in await ground.store.search(query)
         if match.memory.id not in closed
     ]
+
     for draft in drafts:
-        like, decision = float(draft.embedding @ vector), draft.decision
+        like = float(draft.embedding @ vector)
+        decision = draft.decision
         near_memory = NearMemory(decision.text, "", like)
         candidates.append(NearNote(near_memory, draft.trust, decision.point.since, draft))
+
     near = [
         note for note in candidates if (note.memory.similarity or -1.0) >= ground.settings.floor
     ]
     near.sort(key=lambda note: (-(note.memory.similarity or 0.0), note.memory.text))
+
     return near[: ground.settings.neighbours]
 
 
@@ -447,10 +463,12 @@ async def _settle(
             earlier = near_note.memory.text
             settled = decide("merge", "it adds the date", "rule", point.text, earlier)
             return settled, await _put_in_place(ground, settled, near_note, vector)
+
     if not near:
         return add("there is no similar memory", "rule")
     try:
-        new, notes = ComparedNote(point.text, point.since), [near_note.note for near_note in near]
+        new = ComparedNote(point.text, point.since)
+        notes = [near_note.note for near_note in near]
         relation, at, reason = await compare_notes(ground.model, ground.settings, new, notes)
         near_note = near[at]
         if relation == "same":
@@ -459,18 +477,22 @@ async def _settle(
             return add(reason or "it is new information", "model")
         if point.trust < near_note.trust:
             return add("its speaker is less trusted than the memory that it would change", "rule")
-        replaces, since, known = relation == "replaces", point.since, near_note.since
+        replaces = relation == "replaces"
+        since = point.since
+        known = near_note.since
         if replaces and since is not None and known is not None and since < known:
             return add("it was true before the known memory", "rule", known)
         text = await combine_notes(ground.model, new, near_note.note, replaces=replaces)
     except (AnswerError, RejectedError) as error:
         explanation = f"added unchanged, since the model made no usable decision: {error}"
         return add(explanation[:MOST_REASON], "fallback")
+
     if len(text) > MOST_TEXT:
         return add("the combined text would be too long", "rule")
     action: Action = "update" if relation == "replaces" else "merge"
     reason = reason or _REASONS[action]
     settled = decide(action, reason, "model", text, near_note.memory.text)
+
     return settled, await _put_in_place(ground, settled, near_note, vector)
 
 
@@ -489,6 +511,7 @@ async def _put_in_place(
     draft = MemoryDraft(decision, vector, trust, closes)
     if replaced.draft is not None:
         replaced.draft.into = draft
+
     return draft
 
 
@@ -567,13 +590,15 @@ async def find_start(
 ) -> Start:
     """Find the longest beginning of a dialogue that was processed with the same settings `about`
     and `focus`. If the source has a key, only this key is looked up."""
-    name, applied = ground.collection.name, ground.store.applied
+    name = ground.collection.name
+    applied = ground.store.applied
     if source.key:
         return Start(source.key, 0, await applied(name, source.key))
     keys = hash_beginnings(dialogue, ground.settings)
     length = len(keys) - 1
     while length and not await applied(name, keys[length - 1]):
         length -= 1
+
     return Start(keys[-1], length, await applied(name, keys[-1]))
 
 
@@ -586,6 +611,7 @@ def hash_beginnings(dialogue: Sequence[DialogueTurn], settings: CreationSettings
         content = [turn.role, turn.content, turn.timestamp]
         digest.update(b"\n" + json.dumps(content).encode())
         keys.append(f"dialogue {digest.hexdigest()}")
+
     return keys or [f"dialogue {digest.hexdigest()}"]
 
 
@@ -609,6 +635,7 @@ async def keep_points(
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
     if applied.repeated:  # another process was faster with the same dialogue
         return await read_decisions(ground, applied)
+
     return CreatedMemories(_decisions(done, applied.ids), applied, start.done_turns)
 
 
@@ -633,6 +660,7 @@ async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
             point, action, memory.reason, "rule", near, before, memory.text, memory.id
         )
         decisions.append(decision)
+
     return CreatedMemories(tuple(decisions), replace(applied, repeated=True))
 
 
@@ -649,7 +677,8 @@ def _decisions(done: Sequence[Outcome], ids: Sequence[str] = ()) -> tuple[PointD
 
 
 def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
-    decision, now = draft.decision, time()
+    decision = draft.decision
+    now = time()
     point = decision.point
     said_at = point.said if point.said is not None and point.said <= now else None
     memory = NewMemory(
@@ -665,4 +694,5 @@ def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
         cites=point.cites,
         reason=f"{point.question} ({decision.reason})" if point.question else decision.reason,
     )
+
     return Supersede(draft.closes, memory) if draft.closes else Add(memory)

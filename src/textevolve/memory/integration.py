@@ -57,6 +57,7 @@ def count_fitting(texts: Sequence[str], budget: int) -> int:
         room -= count_tokens(text) + 3  # its number and the end of its line
         if room < 0:
             return max(1, number)
+
     return len(texts)
 
 
@@ -84,6 +85,7 @@ async def ask_about(
     nonce = draw_nonce([text for group in texts.values() for text in group], seed)
     groups = {name: number_texts(group, name, nonce) for name, group in texts.items()}
     request = text_request(template.render(**groups, number=number), max_tokens, seed)
+
     return (await ask_structured(model, request, answer)).value
 
 
@@ -118,7 +120,8 @@ def citations(most: int) -> Any:
 
 LONGEST = 400
 """The maximum number of characters of a question, and of an insight."""
-QUESTION_TOKENS, INSIGHT_TOKENS = 60, 110
+QUESTION_TOKENS = 60
+INSIGHT_TOKENS = 110
 """The maximum number of tokens for each requested question and insight."""
 
 
@@ -278,6 +281,7 @@ async def find_questions(
     by_words = {
         " ".join(question.casefold().split()): question for question in reversed(answer.questions)
     }
+
     return tuple(reversed(by_words.values()))[: plan.questions]
 
 
@@ -304,8 +308,10 @@ async def draw_insights(
         memories=texts,
         question=[question],
     )
-    insights, refused = dict[str, Insight](), list[RefusedInsight]()
+    insights = dict[str, Insight]()
+    refused = list[RefusedInsight]()
     memory_texts = {_plain(text) for text in texts}
+
     for drawn in answer.insights:
         fault = find_citation_fault(drawn.because, len(memories))
         if not fault and _plain(drawn.insight) in memory_texts:
@@ -323,6 +329,7 @@ async def draw_insights(
                 drawn.insight, tuple(each.id for each in cited), drawn.importance / 10, trust
             )
             insights.setdefault(_plain(drawn.insight), insight)
+
     return DrawnInsights(tuple(insights.values()), tuple(refused))
 
 
@@ -351,16 +358,20 @@ def as_points(
             question=question,
         )
         points.append(point)
+
     return points
 
 
 def decided_insight(decided: PointDecision, question: str) -> DecidedInsight:
     """Convert the decision on a point into the decision on its insight."""
-    prefix, reason = f"{question} (", decided.reason
+    prefix = f"{question} ("
+    reason = decided.reason
     reason = reason[len(prefix) : -1] if reason.startswith(prefix) else reason
-    point, superseded = decided.point, decided.action in ("merge", "update")
+    point = decided.point
+    superseded = decided.action in ("merge", "update")
     insight = Insight(decided.text or point.text, point.cites, point.importance, point.trust)
     decision = "supersede" if superseded else "drop" if decided.action == "drop" else "add"
     others = [near.id for near in decided.near if not superseded or near.text in decided.before]
     other = "" if decision == "add" else next(iter(others), "")
+
     return DecidedInsight(insight, decision, reason, other, decided.id)

@@ -339,6 +339,7 @@ def take_time(value: Any) -> Any:
     seconds = parse_time(value)
     if seconds is None:
         raise ValueError(f"'{value[:40]}' is not a date such as 2025-01-31 or 2025-01-31T18:30")
+
     return seconds
 
 
@@ -348,6 +349,7 @@ def write_time(seconds: float) -> str:
         moment = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return str(seconds)
+
     return moment.isoformat().replace("+00:00", "Z")
 
 
@@ -406,6 +408,7 @@ class MemorySpec(Frozen):
             check_memory(self.text, self.created)
         except InputError as error:
             raise ValueError(str(error)) from None
+
         if None not in (self.valid_from, self.valid_to) and self.valid_to <= self.valid_from:  # pyright: ignore[reportOperatorIssue]
             raise ValueError("valid_to must be later than valid_from")
         return self
@@ -428,11 +431,13 @@ def check_memory(text: str, created: float | None) -> None:
         InputError: the text is blank, too long or not a string, or the time lies in the future.
     """
     check_text("the text", text)
+
     if len(text) > LONGEST_TEXT:
         raise InputError(
             f"the text has {len(text):,} characters, and a memory may have {LONGEST_TEXT:,}; add"
             " a longer text as a document: textevolve memories read"
         )
+
     if created is not None and created > time.time() + SLACK:
         raise InputError(f"created is {write_time(created)}, which is in the future")
 

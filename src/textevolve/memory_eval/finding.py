@@ -44,17 +44,21 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
         raise InputError(
             "recorded: this system only reads results from the data; it takes no dialogues"
         )
+
     settings = settings or read_settings()
+
     if name.lower() in ("http", "https"):
         from textevolve.memory_eval.http_system import open_http
 
         address = argument if argument.lower().startswith(("http://", "https://")) else spec
         return open_http(address, settings)
+
     if name == "mem0":  # its configuration names files and addresses
         check_code(spec)
         from textevolve.memory_eval.mem0_system import Mem0System
 
         return Mem0System(argument or None, settings)
+
     return Adapted(_make(spec), spec, settings.timeouts.deadline)
 
 
@@ -73,6 +77,7 @@ def _make(spec: str) -> object:
                 if target is None
                 else f"system '{spec}': is neither a memory system nor a plain function"
             )
+
         return target()
     except TextEvolveError:
         raise

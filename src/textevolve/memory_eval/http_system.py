@@ -57,6 +57,7 @@ def open_http(address: str, settings: Settings) -> HttpSystem:
         timeouts=settings.timeouts,
         largest_answer=settings.largest_answer,
     )
+
     return HttpSystem(service, read_capabilities(flags, f"#{fragment}"), settings)
 
 
@@ -126,4 +127,5 @@ def _read_address(address: str) -> str:
             f"the address of {parts.hostname} has a user name or password; remove it, and set a"
             f" key in {KEY} instead"
         )
+
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"

@@ -257,6 +257,7 @@ async def judge_subject(model: Model, subject: Subject, *, seed: int = 0) -> Mem
             max_tokens=MAX_TOKENS,
             seed=seed,
         )
+
         return (await ask_structured(meter, request, ANSWERS[subject.task])).value.verdict()
 
     return await _judge(subject, meter, ask)
@@ -275,6 +276,7 @@ async def _judge(
         raise
     except ModelError as error:
         return MemoryJudgement(subject, Failure("failed", str(error)), meter.usage)
+
     return MemoryJudgement(subject, verdict, meter.usage)
 
 
@@ -284,12 +286,14 @@ def fence_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:
     The nonce of the marks is drawn from the shared texts alone, so prompts of one session share a
     prefix. An own text with the same nonce is sanitized like any other forged mark.
     """
-    shared, own_names = SHARED[subject.task], OWN[subject.task]
+    shared = SHARED[subject.task]
+    own_names = OWN[subject.task]
     nonce = draw_nonce([clean(subject.texts[name]) for name in shared], seed)
     shared_texts, own_texts = (
         "".join(fence_text(TITLES[name], subject.texts[name], nonce) for name in names)
         for names in (shared, own_names)
     )
+
     return shared_texts, own_texts
 
 
@@ -331,6 +335,7 @@ async def answer_question(
         raise AnswerError(
             f"the answer to a question was cut at the limit of {ANSWER_TOKENS} tokens"
         )
+
     return replace(response, text=response.text.strip())
 
 
@@ -392,18 +397,22 @@ async def _choose_by_score(
     spent.usage += scoring.usage
     results = check_results(scoring.result, len(labels))
     scored = [result for result in results if not isinstance(result, Failure)]
+
     if failure := select_failure(results):
         if failure.kind == "skipped":
             raise BudgetError(failure.reason)
         without_score = f"{len(labels) - len(scored)} of {len(labels)} verdicts have no score"
         raise AnswerError(f"{without_score}: {failure.reason}")
+
     highest = max(r.score for r in scored)
     best = [place for place, r in enumerate(scored) if r.score >= highest - TIE]
+
     if len(best) > 1:
         tied = " and ".join(str(labels[place]) for place in best)
         raise AnswerError(
             f"tied: the {verdict_kind} labels {tied} share the highest score, {highest:.3g}"
         )
+
     return labels[best[0]], scored[best[0]].feedback
 
 
@@ -417,6 +426,7 @@ def _write_input(subject: Subject, verdict_kind: str) -> str:
         f"begin {code} {title}\n{sanitize(text, code)[0]}\nend {code} {title}"
         for title, text in texts.items()
     )
+
     return prompt("choose").render(
         rules=prompt(subject.task).render(), code=code, material=material, asked=verdict_kind
     )

@@ -64,10 +64,14 @@ def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:
             isinstance(cast("dict[str, Any]", file).get(part), dict) for part in ("llm", "embedder")
         ):
             raise InputError(f"{path}: must be mem0's configuration, with llm and embedder in it")
+
         return cast("dict[str, Any]", file)
-    chat, embedder = os.environ.get(MODEL) or settings.model, os.environ.get(EMBEDDER)
+
+    chat = os.environ.get(MODEL) or settings.model
+    embedder = os.environ.get(EMBEDDER)
     config: dict[str, Any] = {}
     models = {"llm": (MODEL, chat), "embedder": (EMBEDDER, embedder or chat)}
+
     for part, (variable, spec) in models.items():
         if spec is None or spec.strip().split("/")[0] == LOCAL:
             missing = "none is named" if spec is None else f"{spec} runs inside this program"
@@ -75,6 +79,7 @@ def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:
                 f"mem0: {part}: {missing}; set {variable} to a model at an address, such as"
                 " openai/NAME"
             )
+
         endpoint = resolve(spec, settings)
         endpoint = endpoint.members[0] if endpoint.members else endpoint
         key = endpoint.key
@@ -86,8 +91,10 @@ def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:
                 "api_key": key.secret.get_secret_value().strip() if key else "none",
             },
         }
+
     if embedder is None:
         config["embedder"]["config"]["model"] = DEFAULT_EMBEDDER
+
     return config
 
 
@@ -163,12 +170,14 @@ class Mem0System(MemorySystem):
         block, since errors of mem0 may contain what its client sent."""
         key = "" if "vector_store" in self._config else _short(user)
         worker = self._workers.setdefault(key, Worker("mem0"))
+
         try:
             return await worker.run(job, key, user, *arguments)
         except Exception as error:  # noqa: BLE001  mem0 and its stores may raise anything
             text = one_line(f"{self.name}: {describe_error(error)}", self._keys)
             lost = isinstance(error, AnswerError)
             failure = AnswerError(text) if lost else UnavailableError(text)
+
         raise failure
 
     def _add(self, key: str, user: str, turns: Sequence[DialogueTurn]) -> tuple[str, ...]:
@@ -178,7 +187,9 @@ class Mem0System(MemorySystem):
         Raises:
             AnswerError: mem0 lost a part of the memories.
         """
-        memory, losses, roles = self._open(key), _Losses(), ("user", "assistant", "system")
+        memory = self._open(key)
+        losses = _Losses()
+        roles = ("user", "assistant", "system")
         messages = [
             {"role": turn.role if turn.role in roles else "user", "content": turn.content}
             for turn in turns
@@ -191,8 +202,10 @@ class Mem0System(MemorySystem):
             answer = memory.add(messages, user_id=_short(user), prompt=prompt)
         finally:
             LOGGER.removeHandler(losses)
+
         if losses.messages:
             raise AnswerError(losses.messages[0])
+
         return read_memories(answer, "add")
 
     def _search(self, key: str, user: str, query: str, limit: int) -> tuple[str, ...]:
@@ -213,18 +226,22 @@ class Mem0System(MemorySystem):
             warnings.simplefilter("ignore")
             from mem0 import Memory
             from mem0.utils.factory import EmbedderFactory
+
         config: dict[str, Any] = {"history_db_path": str(folder / "history.db"), **self._config}
         embedder_config = config["embedder"]
         options: dict[str, Any] = embedder_config.get("config") or {}
         factory: Any = EmbedderFactory
         embedder: Any = factory.create(embedder_config["provider"], dict(options), None)
+
         if "vector_store" not in config:
             store: dict[str, Any] = {"collection_name": "memories", "on_disk": True}
             store["path"] = str(folder / "qdrant")
             store["embedding_model_dims"] = len(embedder.embed("How many numbers?", "search"))
             config["vector_store"] = {"provider": "qdrant", "config": store}
+
         memory: Any = Memory.from_config(config)
         memory.embedding_model = embedder
+
         if hasattr(getattr(memory.llm, "client", None), "with_options"):
             memory.llm.client = memory.llm.client.with_options(
                 timeout=self._settings.timeouts.total,
@@ -232,7 +249,9 @@ class Mem0System(MemorySystem):
                 base_url=memory.llm.config.openai_base_url,  # an OPENROUTER_API_KEY changes both
                 api_key=memory.llm.config.api_key,
             )
+
         self._memories[key] = memory
+
         return memory
 
     def _close(self, key: str) -> None:

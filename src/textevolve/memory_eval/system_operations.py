@@ -108,6 +108,7 @@ def judge_update(
         return judge_integrity(user, session, place, point, extracted)
     subject = _subject_of("update", user, session, place, point)
     texts = {**subject.texts, "original": "\n".join(point.originals)}
+
     return _with_memories(replace(subject, texts=texts), returned, "Omission")
 
 
@@ -138,6 +139,7 @@ def judge_answer(
         question_type=question.type.strip(),
         difficulty=question.difficulty.strip(),
     )
+
     return with_answer(subject, answer)
 
 
@@ -195,6 +197,7 @@ class Survey:
             return
         self.users += 1
         self.sessions += len(entry.sessions)
+
         for session in entry.sessions:
             if session.is_generated_qa:
                 continue
@@ -261,6 +264,7 @@ def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[Us
         InputError: the file cannot be read, or has no user.
     """
     number = 0
+
     for entry in read_users(path):
         if isinstance(entry, Malformed):
             yield entry
@@ -275,12 +279,16 @@ def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]
     """Return the unmeasured tasks, each with the reason. `can`: the features of the system; None
     for recorded results."""
     if can is None:
-        extracts, asks = survey.has_extracted, survey.has_answers
-        silent, mute = "no extracted memories are recorded", "no answers are recorded"
+        extracts = survey.has_extracted
+        asks = survey.has_answers
+        silent = "no extracted memories are recorded"
+        mute = "no answers are recorded"
     else:
-        extracts, asks = can.extracts, can.searches
+        extracts = can.extracts
+        asks = can.searches
         silent = "the system does not say what it extracts"
         mute = "the system cannot be searched"
+
     reasons: dict[Task, str] = {}
     if not extracts:
         reasons |= {"integrity": silent, "accuracy": silent}
@@ -288,6 +296,7 @@ def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]
         reasons["question"] = mute
         if can is not None:
             reasons["update"] = mute
+
     return reasons
 
 
@@ -340,6 +349,7 @@ class Health:
             FatalModelError: too many operations have failed in a row.
         """
         self.failures = 0 if error is None else self.failures + 1
+
         if self.failures >= FAILURES_IN_A_ROW:
             raise FatalModelError(
                 f"the memory system failed {self.failures} times in a row, so the run stops; what"
@@ -383,9 +393,12 @@ class Instance:
             else:
                 message = one_line(str(error))
                 failure = AnswerError(f"{verb}: {type(error).__name__}: {message}"[:500])
+
             self._health.note(failure)
             raise failure from error
+
         self._health.note(None)
+
         return Response(text, "stop", Usage(), seconds=perf_counter() - began)
 
     async def _prepare(self, verb: str, session: int, user: str) -> None:
@@ -402,7 +415,9 @@ class Instance:
                     f"{verb}: the system did not answer in time, and its memory has later"
                     " sessions now; to feed all sessions again, use --fresh TEXT"
                 )
+
             return
+
         while self._fed < session + (verb != "add"):
             if dialogue := self._sessions[self._fed].dialogue:
                 await self._system.add(dialogue, user)
@@ -430,6 +445,7 @@ async def open_instance(
             if await journal.find(request_key(model_name(spec), add_session(key, session))):
                 latest = session.index
                 break
+
     return Instance(system, spec, user, latest, health)
 
 
@@ -445,7 +461,8 @@ async def feed(
         StoreError: an outcome cannot be stored.
     """
     for session in user.sessions:
-        number, stopped = 0, ""
+        number = 0
+        stopped = ""
         feeding = SessionFeeding(user.id, key, session, can, instance)
         try:
             async with aclosing(feeding.run()) as pieces:
@@ -454,6 +471,7 @@ async def feed(
                     yield piece
         except LimitReached as error:
             stopped = str(error)
+
         yield SessionTimes(user.id, session.index, number, **feeding.spent, stopped=stopped)
         if stopped:
             return
@@ -473,7 +491,8 @@ class SessionFeeding:
     spent: dict[str, float] = empty_default(dict)
 
     async def run(self) -> AsyncGenerator[Subject | Unanswered]:
-        session, can = self.session, self.can
+        session = self.session
+        can = self.can
         added: Any = ()
         if session.dialogue:
             added = await self._do(add_session(self.key, session), "adding")
@@ -490,6 +509,7 @@ class SessionFeeding:
             if can.searches:
                 returned = await self._search(added, point.content, UPDATE_LIMIT)
             yield judge_update(self.user, session, place, point, returned, extracted)
+
         for place, question in enumerate(session.questions, 1) if can.searches else ():
             answer: Any = await self._search(added, question.question, QUESTION_LIMIT)
             if not isinstance(answer, Failure):
@@ -497,8 +517,10 @@ class SessionFeeding:
                     subject = judge_answer(self.user, session, place, question, None)
                     yield Unanswered(subject, answer)
                     continue
+
                 arguments = {"question": question.question, "memories": answer}
                 answer = await self._do(self._write("answer", **arguments))
+
             yield judge_answer(self.user, session, place, question, answer)
 
     async def _search(self, added: FoundMemories, query: str, limit: int) -> FoundMemories:
@@ -518,7 +540,9 @@ class SessionFeeding:
             raise
         except ModelError as error:
             return Failure("failed", str(error))
+
         if time:
             self.spent[time] = self.spent.get(time, 0.0) + response.seconds
         outcome: Any = json.loads(response.text)
+
         return outcome if isinstance(outcome, str) else tuple(outcome)

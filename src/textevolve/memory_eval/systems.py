@@ -165,6 +165,7 @@ class Worker:
                     future.set_result(job())
                 except BaseException as error:  # noqa: BLE001  raised where it is waited for
                     future.set_exception(error)
+
             del entry, future, job  # or they would hold a result until the next job comes
 
 
@@ -184,6 +185,7 @@ class Adapted(MemorySystem):
             raise InputError(
                 f"{spec}: is not a memory system: it has no method add(dialogue, user)"
             )
+
         self.name = str(getattr(system, "name", "")).strip() or spec
         has = {flag: callable(self._methods[name]) for flag, name in DECIDED_BY.items()}
         flags: Any = getattr(system, "capabilities", None) or {}
@@ -226,6 +228,7 @@ class Adapted(MemorySystem):
         except TimeoutError:
             if not limit.expired():
                 raise
+
         raise UnavailableError(f"{self._spec}: {verb}: no answer in {self._deadline:g} s")
 
 
@@ -236,11 +239,13 @@ def read_capabilities(flags: Mapping[str, Any], spec: str) -> Capabilities:
         InputError: a capability does not exist, or is neither True nor False.
     """
     names = [field.name for field in fields(Capabilities)]
+
     for name, value in flags.items():
         if name not in names or not isinstance(value, bool):
             raise InputError(
                 f"{spec}: no capability '{name}': there are {', '.join(names)}, each True or False"
             )
+
     return Capabilities(**flags)
 
 
@@ -256,11 +261,13 @@ def read_memories(answer: Any, source: str) -> tuple[str, ...]:
     if isinstance(memories, str | bytes) or not isinstance(memories, Sequence):
         raise AnswerError(f"{source}: gave {_kind(memories)}, not a list of texts")
     texts: list[str] = []
+
     for place, memory in enumerate(cast("Sequence[Any]", memories), 1):
         text = _unwrap(memory, ("memory", "text", "content", "memory_content"))
         if not isinstance(text, str):
             raise AnswerError(f"{source}: number {place} of its list is {_kind(text)}, not a text")
         texts.append(mend_text(text))
+
     return tuple(text for text in texts if text.strip())
 
 

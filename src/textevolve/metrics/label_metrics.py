@@ -102,6 +102,7 @@ def open_called(option: str) -> TrajectoryCheck:
             f"metric tool-called:{option}: write tool-called:NAME, or with a count"
             " tool-called:NAME=2, =2.. (two or more), =..2 or =1..3"
         )
+
     name, low, dots, high = match.groups()
     least = int(low or "=" not in option)
     most = int(high) if high else least if low and not dots else math.inf
@@ -122,7 +123,8 @@ def open_sequence(option: str) -> TrajectoryCheck:
     if mode not in MODES and colon:
         raise InputError(f"metric tool-sequence:{option}: the mode is one of {', '.join(MODES)}")
     if mode not in MODES:
-        mode, listed = EXACT, option
+        mode = EXACT
+        listed = option
     names = [name.strip() for name in listed.split(",")] if listed else None
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
@@ -135,6 +137,7 @@ def open_sequence(option: str) -> TrajectoryCheck:
         is_among = (
             mode == IN_ORDER and bool(expected) and all(name in remaining for name in expected)
         )
+
         return float(called == expected or is_among), faults
 
     return check
@@ -145,11 +148,13 @@ def open_arguments(option: str) -> TrajectoryCheck:
     tool follows the JSON schema in the file. `NAME=JSON`: at least one call has these arguments.
     Empty: for each expected call of the row, one call has its arguments."""
     match = ARGUMENTS.fullmatch(option)
+
     if option and match is None:
         raise InputError(
             f"metric tool-args:{option}: write tool-args:NAME:SCHEMA.json, or the arguments as JSON"
             " in tool-args:NAME={...}"
         )
+
     name, sign, value = match.groups() if match else ("", "", "")
     schema = read_schema(value) if sign == ":" else {}
     if sign == "=":
@@ -167,6 +172,7 @@ def open_arguments(option: str) -> TrajectoryCheck:
         if not own:
             raise InputError("expected_tools has no arguments to compare with")
         faults = own[0] if sign == ":" else ["" if "" in few else few[-1] for few in own]
+
         return faults.count("") / len(faults), faults
 
     return check
@@ -183,6 +189,7 @@ def _find_faults(calls: Sequence[ToolUse], name: str, schema: Mapping[str, Any])
         broken if isinstance(arguments, str) else find_data_faults(arguments, schema)
         for arguments in call_arguments
     ]
+
     return ["; ".join(few) and f"arguments of {name}: {'; '.join(few)}" for few in faults] or [
         f"{name} was not called"
     ]
@@ -221,6 +228,7 @@ def list_calls(trajectory: Trajectory, column: str = "tool_calls") -> Sequence[T
     """
     if (calls := getattr(trajectory, column)) is None:
         raise InputError(MISSING[column])
+
     return calls
 
 
@@ -286,6 +294,7 @@ def open_metric(text: str) -> LabelMetric:
         SettingsError: the packages that it needs are not installed.
     """
     name, colon, argument = text.partition(":")
+
     if name in SHIPPED:
         form = SHIPPED[name].form
         if (colon and not argument) or (argument and form == name):
@@ -296,6 +305,7 @@ def open_metric(text: str) -> LabelMetric:
             raise SettingsError(
                 f'metric {name} needs {error.name}: pip install "textevolve[metrics]"'
             ) from None
+
     if colon:
         return check_metric(load_function(text, Path()), text)
     near = suggest(text, tuple(SHIPPED)).partition("; there are")[0] or "."
@@ -331,6 +341,7 @@ def describe_metric(metric: str) -> str:
     if name == "tool-args" and (match := ARGUMENTS.fullmatch(argument)) and match[2] == ":":
         return read_text(match[3])
     file = metric.rpartition(":")[0]
+
     return read_text(file) if name not in SHIPPED and file.endswith(".py") else ""
 
 
@@ -347,6 +358,7 @@ async def grade_output(
         return await search_apart(grade, metric, output, label, passes, row)
     if len(output) > GRADED_AT_ONCE:
         return await asyncio.to_thread(grade, metric, output, label, passes, row)
+
     return grade(metric, output, label, passes, row)
 
 

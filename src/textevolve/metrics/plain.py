@@ -40,7 +40,8 @@ only."""
 PlainMetric: TypeAlias = Callable[[str, Any], float | bool | EvaluationResult]
 """A built-in metric, which compares an output with a label."""
 
-GOLD, PREDICTED = ("example", "gold"), ("pred", "prediction", "predicted")
+GOLD = ("example", "gold")
+PREDICTED = ("pred", "prediction", "predicted")
 """The names of the first two parameters of metrics that are written for DSPy or GEPA."""
 MOST_ARGUMENTS = 3
 """The most required arguments of a metric with our own signature: output, label and row."""
@@ -101,11 +102,13 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
     if is_async(metric):
         raise InputError(f"metric {name}: it is async; a metric is a plain function")
     shape = _shape_of(metric)
+
     if shape is not None and (shape == 0 or shape > MOST_ARGUMENTS):
         raise InputError(
             f"metric {name}: it needs {shape} arguments; a metric is given the output, the label"
             " and the row's values, or an example and a prediction as DSPy's are"
         )
+
     return metric
 
 
@@ -127,6 +130,7 @@ def predict_fields(output: str) -> ExampleFields:
         parsed: object = json.loads(output)
     except (ValueError, RecursionError):
         return OnlyField(output)
+
     return (
         ExampleFields(cast("dict[str, Any]", parsed))
         if isinstance(parsed, dict)
@@ -147,8 +151,10 @@ def read_score(value: Any, passes: float) -> EvaluationResult:
         number, text = _parts_of(value)
         score = _number(number, value)
         result = EvaluationResult(score, score >= passes, text)
+
     if isinstance(checked := check_result(result), Failure):
         raise InputError(f"the metric gave {result.score!r}, which is no score from 0 to 1")
+
     return checked
 
 
@@ -161,11 +167,13 @@ def _parts_of(value: Any) -> tuple[Any, str]:
     elif not isinstance(value, bool | int | float | str):
         number, text = read_parts(value)
         score = cast("Any", value) if number is None else number
+
     if text is not None and not isinstance(text, str):
         raise InputError(
             f"the metric gave {type(text).__name__} as the reason of its score; the reason must"
             " be a text"
         )
+
     return score, text or ""
 
 
@@ -174,6 +182,7 @@ def _number(number: Any, value: Any) -> float:
         raise InputError(
             "the metric gave None, which is no score from 0 to 1: is a return missing?"
         )
+
     if inspect.iscoroutine(value):
         value.close()
         raise InputError("the metric is async; a metric is a plain function")
@@ -182,6 +191,7 @@ def _number(number: Any, value: Any) -> float:
             return float(number)
         except (TypeError, ValueError):
             pass
+
     raise InputError(f"the metric gave {number!r:.80}, which is no score from 0 to 1")
 
 
@@ -193,6 +203,7 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
         parameters = list(inspect.signature(metric).parameters.values())
     except (TypeError, ValueError):  # of code that is not Python's
         return 2
+
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = [place.name for place in places]
     needed = count_required(metric) or 0
@@ -202,6 +213,7 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
         return None
     if needed < MOST_ARGUMENTS <= len(names) and names[MOST_ARGUMENTS - 1] == "row":
         return MOST_ARGUMENTS
+
     return needed or min(len(names), 2)
 
 
@@ -263,6 +275,7 @@ def open_pattern(pattern: str) -> PlainMetric:
         re.compile(pattern.replace(LABEL, ""))
     except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"regex:{pattern}: not a valid pattern ({error})") from None
+
     return PatternMetric(pattern)
 
 
@@ -273,7 +286,8 @@ def open_numeric(tolerance: str) -> PlainMetric:
     absolute, share = _read_tolerance(tolerance)
 
     def compare(output: str, label: Any) -> EvaluationResult:
-        expected, number = last_number(str(label)), last_number(output)
+        expected = last_number(str(label))
+        number = last_number(output)
         if expected is None:
             raise InputError(f"the label has no number: {str(label)[:60]!r}")
         if number is None:
@@ -282,6 +296,7 @@ def open_numeric(tolerance: str) -> PlainMetric:
         room = max(absolute, share * abs(expected)) + ROUNDING * max(abs(number), abs(expected))
         right = far <= room
         feedback = "" if right else f"The last number is {number:g}; {expected:g} was wanted."
+
         return EvaluationResult(float(right), right, feedback)
 
     return compare
@@ -294,6 +309,7 @@ def last_number(text: str) -> float | None:
         number = float(match[0].replace(",", "").replace("\u2212", "-"))
         if math.isfinite(number):
             return number
+
     return None
 
 
@@ -305,11 +321,13 @@ def _read_tolerance(text: str) -> tuple[float, float]:
         number = read_number(text.removesuffix("%"))
     except ValueError:
         number = -1.0
+
     if number < 0:
         raise InputError(
             f"metric numeric:{text}: the tolerance must be a number of 0 or more, such as 0.5, or"
             " a share of the label, such as 1%"
         )
+
     return (0.0, number / 100) if text.endswith("%") else (number, 0.0)
 
 
@@ -346,7 +364,9 @@ def read_schema(file: str) -> dict[str, Any]:
         schema: object = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: not valid JSON ({error})") from None
+
     if not isinstance(schema, dict):
         raise InputError(f"{file}: a JSON schema is an object, not {type(schema).__name__}")
     check_schema(cast("dict[str, Any]", schema), file)
+
     return cast("dict[str, Any]", schema)

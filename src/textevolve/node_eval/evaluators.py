@@ -87,9 +87,11 @@ class ThresholdEvaluator(NodeEvaluator):
             shown = f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
             said = f"{self.key} is not a number but {shown}: failed"
             return EvaluationResult(0.0, False, f"{said} (threshold {self.threshold})", metadata)
+
         passed = bool(value >= self.threshold)
         outcome = "passed" if passed else "failed"
         said = f"{self.key} = {value:.4g}, threshold {self.threshold}: {outcome}"
+
         return EvaluationResult(float(value), passed, said, metadata)
 
 
@@ -112,11 +114,13 @@ def check_evaluator(evaluator: Any) -> None:
         InputError: it is no NodeEvaluator with a name and usable targets.
     """
     name = getattr(evaluator, "name", None)
+
     if not isinstance(evaluator, NodeEvaluator) or not isinstance(name, str) or not name.strip():
         raise InputError(
             f"a {type(evaluator).__name__} cannot judge nodes: derive it from NodeEvaluator, and"
             " give it a name with super().__init__(name, target_instructions)"
         )
+
     read_targets(evaluator)
 
 
@@ -182,6 +186,7 @@ def describe_exception(error: BaseException) -> str:
         said = " ".join(str(error).split())[:ERROR_KEPT]
     except Exception:  # noqa: BLE001
         said = ""
+
     return f"raised {type(error).__name__}" + (f": {said}" if said else "")
 
 
@@ -212,9 +217,11 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
         value = state if key is None else _find(state, key)
     except LookupError:
         raise FieldError(f"the {place} has no field '{key}'") from None
+
     if loss := find_loss(value):
         what = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
         raise FieldError(f"{what} was not recorded in full: {loss}")
+
     return value
 
 
@@ -228,12 +235,14 @@ def _find(state: Any, key: str) -> Any:
     if is_state(state) and key in state:
         return state[key]
     head, dot, rest = key.partition(".")
+
     if is_state(state) and dot:
         inner = state[head]
     elif issubclass(type(state), (list, tuple)) and head.removeprefix("-").isdecimal():
         inner = state[int(head)]
     else:
         raise KeyError(key)
+
     return _find(inner, rest) if dot else inner
 
 
@@ -254,6 +263,7 @@ def as_text(value: Any) -> str:
         parts = cast("list[Any]", value)
         if all(isinstance(part, str) for part in parts):
             return "".join(parts)
+
     return write_text(cast("object", value))
 
 
@@ -287,7 +297,9 @@ class ConsistencyEvaluator(NodeEvaluator):
         target_instructions: Targets = None,
     ) -> None:
         super().__init__(name, target_instructions)
-        self.key, self.earlier, self.threshold = key, earlier, threshold
+        self.key = key
+        self.earlier = earlier
+        self.threshold = threshold
         self.of_same = of_same
 
     def evaluate(self, history: History) -> NodeOutcome:
@@ -296,17 +308,21 @@ class ConsistencyEvaluator(NodeEvaluator):
             return Failure("skipped", NO_OUTPUT)
         value = read_value(item.output_state, self.key, "output")
         shares: list[float] = []
+
         for other in self._earlier(history, item):
             try:
                 shares.append(similarity(value, read_value(other.output_state, self.key, "output")))
             except FieldError:  # that one has nothing to compare with
                 continue
+
             if len(shares) == self.earlier:
                 break
+
         if not shares:
             return Failure("skipped", "no earlier node to compare with")
         score = min(1.0, sum(shares) / len(shares))
         passed = score >= self.threshold
+
         return EvaluationResult(
             score,
             passed,

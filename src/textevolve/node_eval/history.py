@@ -131,6 +131,7 @@ def read_instruction(given: Any) -> Instruction | None:
     if given is None or isinstance(given, Instruction):
         return given
     name = given if isinstance(given, str) else getattr(given, "name", None)
+
     try:
         return Instruction(name)
     except ValueError:
@@ -206,6 +207,7 @@ class History:
             for run_id in dict.fromkeys(item.run_id for item in step):
                 part = [item for item in step if item.run_id == run_id]
                 found.setdefault(run_id, History()).entries.append(part)
+
         return found
 
     def __str__(self) -> str:
@@ -216,17 +218,20 @@ class History:
         number = sum(map(len, self.entries))
         lines = [f"{_count(len(self.entries), 'superstep')}, {_count(number, 'node')}"]
         lines[0] = f"{_count(len(runs), 'run')}, {lines[0]}" if is_several else lines[0]
+
         for run in runs.values():
             if is_several:
                 item = run.entries[0][0]
                 thread = "" if item.thread_id is None else f"  thread {one_line(item.thread_id)}"
                 lines.append(f"run {one_line(item.run_id) or '(no id)'}{thread}")
+
             for place, step in enumerate(run.entries, 1):
                 lines.append(f"superstep {place}")
                 for item in step:
                     lines.append(f"    {_describe_node(item)}")
                     results = item.evaluation_results.items()
                     lines += [f"        {_describe_result(*each)}" for each in results]
+
         return "\n".join(lines)
 
 
@@ -244,6 +249,7 @@ def _describe_node(item: HistoryItem) -> str:
         parts.append(_count(item.tokens, "token"))
     if item.error is not None:
         parts.append(f"{'interrupted' if item.interrupted else 'failed'}: {one_line(item.error)}")
+
     return "  ".join(parts)
 
 
@@ -275,4 +281,5 @@ def copy_item(item: HistoryItem) -> HistoryItem:
     copied.output_state = take_snapshot(item.output_state, WHOLE)
     copied.attributes = take_snapshot(item.attributes, WHOLE)
     copied.evaluation_results = dict(item.evaluation_results)
+
     return copied

@@ -186,13 +186,16 @@ async def _judge_node(
         "thread": item.thread_id,
         "input": item.input_state,
     }
+
     with current_span.get().open("node", f"node {item.node}", facts) as here:
         here.note(output=item.output_state, reason=item.error)
         outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
         results = dict(zip((one.name for one in wanted), outcomes, strict=True))
         for name, outcome in results.items():
             here.judge(name, outcome)
+
     results = {**item.evaluation_results, **results}
+
     return replace(node, item=replace(item, evaluation_results=results))
 
 
@@ -203,7 +206,8 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Evalu
         if any(item.order == 0 for item in episode.history.items):  # a history made by hand
             for order, item in enumerate(episode.history.items, 1):
                 item.order = order
-        nodes, record = list(place_nodes([episode])), NodeRunRecord()
+        nodes = list(place_nodes([episode]))
+        record = NodeRunRecord()
         jobs: dict[int, EvaluationJob] = {}
         ended = sorted(nodes, key=lambda node: node.item.order)
         for node in ended:
@@ -226,6 +230,7 @@ async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
         if limit is not None and limit.expired():
             return Failure("failed", f"no answer within {evaluator.timeout:g} s")
         return as_failure(error)
+
     return check_outcome(made, WHOLE)
 
 
@@ -257,11 +262,15 @@ class JudgeEvaluator(NodeEvaluator):
         timeout: float | None = None,
         needs_input: bool = True,
     ) -> None:
-        self.background, self.timeout, self.needs_input = background, timeout, needs_input
+        self.background = background
+        self.timeout = timeout
+        self.needs_input = needs_input
         super().__init__(name, target_instructions)
         if not callable(evaluator):
             raise InputError(f"evaluator '{name}': the judge must be a callable evaluator")
-        self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
+        self.evaluator = evaluator
+        self.input_key = input_key
+        self.output_key = output_key
 
     failed_calls = True
 
@@ -278,6 +287,7 @@ class JudgeEvaluator(NodeEvaluator):
         if item.input_state is None and self.needs_input:
             return Failure("skipped", NO_INPUT)
         question = read_text(item.input_state, self.input_key, "input")
+
         return Case(question, (read_text(item.output_state, self.output_key, "output"),))
 
     async def evaluate(self, history: History) -> NodeOutcome:
@@ -292,6 +302,7 @@ class JudgeEvaluator(NodeEvaluator):
         if not usage.calls:
             return outcome
         spent = {"calls": usage.calls, "tokens": usage.tokens, "cost": usage.cost}
+
         return replace(outcome, metadata={**outcome.metadata, "usage": spent})
 
 
@@ -308,6 +319,7 @@ def read_call(history: History) -> Case | None:
     if item.instruction is not Instruction.TOOL_CALL or item.interrupted:
         return None
     hands_over = item.node.startswith(HAND_OVERS)
+
     for model in reversed(list(history.items)):
         state = cast("dict[str, Any]", model.input_state) if is_state(model.input_state) else {}
         tools = cast("list[Any]", state.get("tools") or ())
@@ -316,6 +328,7 @@ def read_call(history: History) -> Case | None:
             break
     else:
         return None
+
     offer = "\n".join(f"- {write_text(tool)}" for tool in tools)
     goal = HAND_OVER if hands_over else CALL
     request = read_text(state, None, "input")
@@ -323,6 +336,7 @@ def read_call(history: History) -> Case | None:
     call = read_text(item.input_state, None, "input")
     call = call if call.startswith(f"{item.node}(") else f"{item.node}({call})"
     failed = f"\n\nThe call failed: {item.error}" if item.error else ""
+
     return Case(f"{question} It is good if {goal}, and if it did not fail.", (call + failed,))
 
 
@@ -347,6 +361,7 @@ class RunEvaluator(JudgeEvaluator):
             return Failure("skipped", NO_INPUT)
         question = read_text(inputs[0], self.input_key, "input") if inputs else NO_REQUEST
         answer = read_text(outputs[0], self.output_key, "output") if outputs else ""
+
         return Case(question, (answer.strip() or NO_ANSWER,), trajectory=read_run(history))
 
 
@@ -362,9 +377,13 @@ def read_run(history: History) -> Trajectory:
     items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
     around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
     steps = sum((*item.path, item.node) not in around for item in items)
-    failed, calls, messages = list[str](), list[Any](), list[Any]()
+    failed = list[str]()
+    calls = list[Any]()
+    messages = list[Any]()
+
     for item in items:
-        error, inner = None if item.interrupted else item.error, _list_messages(item.output_state)
+        error = None if item.interrupted else item.error
+        inner = _list_messages(item.output_state)
         messages += inner
         if item.instruction is Instruction.TOOL_CALL and not inner:
             known = {"name": item.node, "result": item.output_state, "error": error}
@@ -372,6 +391,7 @@ def read_run(history: History) -> Trajectory:
             calls.append({**known, "arguments": item.input_state if is_whole else None})
         elif error is not None:
             failed.append(f"{item.node}: {error}")
+
     return Trajectory((), read_tool_calls(calls or messages, "the run"), steps, tuple(failed))
 
 
@@ -401,8 +421,10 @@ class NodeJudge:
         input_key: str = "input",
         output_key: str = "output",
     ) -> None:
-        self.instruction, self.node = instruction, node
-        self.input_key, self.output_key = input_key, output_key
+        self.instruction = instruction
+        self.node = node
+        self.input_key = input_key
+        self.output_key = output_key
         self.evaluators = [each for each in evaluators if each.judges(instruction)]
         if not self.evaluators:
             raise InputError("none of the evaluators judges a node of this type")
@@ -425,11 +447,13 @@ class NodeJudge:
             node=self.node,
         )
         results: dict[str, EvaluationResult] = {}
+
         for evaluator in self.evaluators:
             outcome = await judge_node(History([[item]]), evaluator)
             if isinstance(outcome, Failure):
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
             item.evaluation_results[evaluator.name] = results[evaluator.name] = outcome
+
         return EvaluationResult(
             sum(one.score for one in results.values()) / len(results),
             all(one.passed for one in results.values()),

@@ -102,8 +102,10 @@ class NodeScope:
         name: str | None,
         input_state: Any,
     ) -> None:
-        self._monitor, self._instruction = monitor, instruction
-        self._name, self._input_state = name, input_state
+        self._monitor = monitor
+        self._instruction = instruction
+        self._name = name
+        self._input_state = input_state
         self._live: list[LiveNode] = []
 
     def __call__(self, function: F) -> F:
@@ -163,7 +165,8 @@ def watch(monitor: Monitor, begin: Begin, function: F) -> F:
 
     async def generate_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
         with LiveNode(monitor, begin(args, kwargs)) as live:
-            live.output, number = [], 0
+            live.output = []
+            number = 0
             async with aclosing(function(*args, **kwargs)) as values:
                 async for value in values:
                     number += 1
@@ -178,6 +181,7 @@ def watch(monitor: Monitor, begin: Begin, function: F) -> F:
         (callable, call),
     )
     watched = next(each for is_kind, each in kinds if is_kind(function) or is_kind(called))
+
     return cast(F, functools.wraps(function)(watched))
 
 
@@ -199,6 +203,7 @@ def _input_reader(
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
+
     skipped = 1 if parameters and parameters[0].name in ("self", "cls") else 0
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
     names = [one.name for one in parameters[skipped:] if one.kind <= positional]
@@ -313,6 +318,7 @@ class Monitor:
         Raises:
             InputError: there is no such instruction type.
         """
+
         return NodeScope(self, read_instruction(instruction), name, input_state)
 
     @contextmanager
@@ -390,6 +396,7 @@ class Monitor:
             run = self._find_run() or DEFAULT_RUN
         elif outer := entered.get().get(self._key):
             run = NodeRun(outer.id, outer.thread_id or run.thread_id)
+
         draft = HistoryItem(
             time(),
             instruction,
@@ -400,6 +407,7 @@ class Monitor:
             thread_id=run.thread_id,
         )
         step = _superstep.get() if step is None else step
+
         return OpenNode(draft, run, step, evaluating.get(), perf_counter())
 
     def end(self, node: OpenNode, output_state: Any, *, tokens: int | None = None) -> HistoryItem:
@@ -435,10 +443,14 @@ class Monitor:
         if node.item is not None:
             return node.item
         item = node.item = node.draft
-        item.output_state, item.seconds, item.tokens = output, seconds, tokens
-        item.error, item.interrupted = error, interrupted
+        item.output_state = output
+        item.seconds = seconds
+        item.tokens = tokens
+        item.error = error
+        item.interrupted = interrupted
         if not node.ignored:
             node.job = self.record(item, node.step)
+
         return item
 
     def record(self, item: HistoryItem, step: Hashable | None = None) -> EvaluationJob | None:
@@ -455,6 +467,7 @@ class Monitor:
                 self._background.put(job, plan)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor
             log.warning("node '%s' is not judged: %s", item.node, describe_exception(fault))
+
         return job
 
     def _plan(self, instruction: Instruction | None) -> Plan:
@@ -495,6 +508,7 @@ class Monitor:
         within = self.current_run if run is None else run
         with self._background.lock:
             job = self._records.find_last(node, within)
+
         return None if job is None else self._feedback(job, timeout)
 
     def feedback(self, node: OpenNode, timeout: float | None = None) -> Feedback | None:

@@ -83,9 +83,11 @@ def read_messages(value: object, role: str) -> list[SpanMessage]:
         bodies = (fields[key] for key in BODIES if isinstance(fields.get(key), list | str))
         body = next(bodies, None)
         return [read_message(fields, role)] if body is None else read_messages(body, role)
+
     if raws := as_array(parsed):
         batch = as_array(raws[0])
         return read_messages(batch, role) if batch else [read_message(raw, role) for raw in raws]
+
     return [SpanMessage(role, parsed)] if isinstance(parsed, str) and parsed else []
 
 
@@ -98,6 +100,7 @@ def read_message(raw: object, role: str) -> SpanMessage:
         inner = fields.get(key)
         fields |= drop_none(as_object(inner))
         fields |= {"content": inner} if isinstance(inner, list) else {}
+
     if "function_call_name" in fields:
         arguments = fields.get("function_call_arguments_json")
         fields["tool_calls"] = [{"name": fields["function_call_name"], "arguments": arguments}]
@@ -108,6 +111,7 @@ def read_message(raw: object, role: str) -> SpanMessage:
     texts = [text for part in parts if (text := flatten(part, calls))]
     content = "\n".join(dict.fromkeys(texts))  # some write what was said as a text and as parts
     name = str(fields.get("role") or ROLES.get(str(fields.get("type"))) or role)
+
     return SpanMessage(ROLES.get(name, name), content if parts else None, tuple(calls))
 
 
@@ -125,6 +129,7 @@ def unwrap_result(value: object) -> object:
     if len(fields) == 1 or fields.get("type") in ("tool", "constructor"):
         inner = first_of(fields, ("data", "kwargs", "output"))
         return value if inner is None else unwrap_result(inner)
+
     return value
 
 
@@ -140,7 +145,9 @@ def read_numbered(attributes: Mapping[str, Any], prefix: str) -> list[Any]:
             below: object = place.setdefault(part, {})
             # What has a value of its own has no parts.
             place = as_object(below)
+
         place.setdefault(path[-1], value)
+
     return _as_lists(root) if root else []
 
 
@@ -184,17 +191,20 @@ def flatten(value: object, calls: list[Mapping[str, Any]], depth: int = 0) -> st
             if key in CALLS and "name" in inner:
                 inner.setdefault("id", part.get("id"))
             return flatten(inner, calls, depth + 1)
+
     if "name" in part and (kind in CALLS or any(key in part for key in ARGUMENTS)):
         given = first_of(drop_none(part), ARGUMENTS)
         calls.append({"id": part.get("id"), "name": part["name"], "arguments": given})
         # Arguments that were not recorded are no empty ones.
         return f"{part['name']}({'…' if given is None else write_json(given)})"
+
     for key in ("content", "text"):
         if isinstance(part.get(key), str | list):
             return flatten(part[key], calls, depth + 1)
     result: object = next((part[key] for key in ("response", "result") if key in part), part)
     # The calls in a result are not those of the message.
     is_list = isinstance(result, list)
+
     return flatten(cast(object, result), [], depth + 1) if is_list else write_json(result)
 
 
@@ -309,7 +319,8 @@ CONVENTIONS = (
 """The prefixes of attributes that belong to a convention. Other attributes that are no input or
 output become attributes of the node."""
 
-INPUT, OUTPUT = "input", "output"
+INPUT = "input"
+OUTPUT = "output"
 ROLES_OF_SIDES = {INPUT: "user", OUTPUT: "assistant"}
 """The roles of messages to and from a model or an agent that name none."""
 MESSAGES = {
@@ -404,6 +415,7 @@ def input_of(span: Span) -> State:
     text = "\n\n".join(f"{one.role}: {one.content or ''}" for one in messages)
     text = text if len(messages) > 1 else join_texts(messages)
     tools = tools_of(span.attributes)
+
     return {"text": text, "messages": _as_dicts(messages), **({"tools": tools} if tools else {})}
 
 
@@ -415,6 +427,7 @@ def tools_of(attributes: Attributes) -> list[dict[str, Any]]:
             listed = as_array(raws)
             if tools := [tool for raw in listed if (tool := _read_tool(raw))]:
                 return tools
+
     return []
 
 
@@ -464,6 +477,7 @@ def tokens_of(span: Span) -> int | None:
         counts = (_count(span.attributes.get(key)) for key in parts)
         if known := [count for count in counts if count is not None]:
             return sum(known)
+
     return None
 
 
@@ -477,6 +491,7 @@ def error_of(span: Span) -> str | None:
         for name, event in span.events
         if name in EXCEPTIONS
     )
+
     return span.status or next(filter(None, raised), kind) or "failed, without saying why"
 
 
@@ -493,16 +508,20 @@ def _read_state(side: str, keys: Sequence[str], span: Span) -> tuple[list[SpanMe
         if any(contents):
             return messages, None
         empty = empty or (messages if "" in contents else [])
+
     values = (_find_value(span.attributes, key) for key in keys)
     value = next((value for value in values if value is not None), None)
     if "TOOL" in span.kind or span.operation == "execute_tool":
         value = unwrap_result(value)
+
     return (empty, None) if value is None else ([], _as_state(value))
 
 
 def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
     """Read the messages of a side by each of the conventions."""
-    attributes, role, roles = span.attributes, ROLES_OF_SIDES[side], EVENT_ROLES[side]
+    attributes = span.attributes
+    role = ROLES_OF_SIDES[side]
+    roles = EVENT_ROLES[side]
     yield [
         replace(read_message(_body(event), ""), role=roles[name])
         for name, event in span.events
@@ -514,12 +533,14 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
     task = as_fields(attributes.get("output.value"))
     transcript = task.get("messages") if task.keys() >= CREWAI else None
     transcript = attributes.get("pydantic_ai.all_messages") if transcript is None else transcript
+
     if side == INPUT and transcript is not None:
         # Those of earlier runs, which Pydantic AI records as well, are kept, whoever wrote them.
         messages = read_messages(transcript, role)
         first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
         own = (n for n, one in enumerate(messages) if n >= first and one.role == "assistant")
         yield messages[: next(own, len(messages))]
+
     if span.kind == "LLM":
         yield read_messages(attributes.get(f"{side}.value"), role)
 
@@ -538,6 +559,7 @@ def _as_state(value: object) -> dict[str, Any]:
         return {"text": fields["raw"], **fields} if fields.keys() >= CREWAI else fields
     if isinstance(parsed, str):
         return {"text": parsed}
+
     return {"text": flatten(parsed, []), "value": parsed}
 
 

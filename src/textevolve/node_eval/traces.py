@@ -186,6 +186,7 @@ def encode_line(data: Mapping[str, Any]) -> bytes:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         text = json.dumps(_write_numbers(take_snapshot(data, WHOLE)), ensure_ascii=False)
+
     return (text + "\n").encode("utf-8", "backslashreplace")
 
 
@@ -198,6 +199,7 @@ def _write_numbers(value: Any) -> Any:
         return map_values(_write_numbers, cast("dict[Any, Any]", value))
     if isinstance(value, list | tuple):
         return [_write_numbers(part) for part in cast("Sequence[Any]", value)]
+
     return value
 
 
@@ -227,7 +229,9 @@ def read_episodes(
     Raises:
         InputError: the file cannot be read, or nothing in it can be used.
     """
-    source, found = str(path), reading if reading is not None else Reading()
+    source = str(path)
+    found = reading if reading is not None else Reading()
+
     if Path(source).suffix.lower() in TABLES:
         yield from read_spans([(source, _read_table(source))], source, found, instructions or {})
     else:
@@ -236,6 +240,7 @@ def read_episodes(
         if first is None:
             raise InputError(f"{source}: no nodes: it is empty")
         lines = itertools.chain([first], lines)
+
         if _begins_spans(first[1]):
             documents = read_documents(lines, source, found)
             yield from read_spans(documents, source, found, instructions or {})
@@ -243,6 +248,7 @@ def read_episodes(
             # The lines of an episode must come one after another.
             nodes = (node for where, line in lines if (node := _read_line(where, line, found)))
             yield from gather_episodes(nodes, instructions)
+
     if not found.nodes:
         why = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
         raise InputError(f"no node can be used: {why}")
@@ -267,6 +273,7 @@ def _read_cell(name: str, cell: Any) -> Any:
         for parse in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
                 return parse(cell)
+
     return cell
 
 
@@ -289,6 +296,7 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
             if {name: row.get(name) for name in HEADER} != HEADER:
                 raise InputError(f"{where}: is of another format; this TextEvolve reads {HEADER}")
             return None
+
         node = parse_node(where, row)
         reading.nodes += 1
         return node
@@ -312,6 +320,7 @@ def gather_episodes(
             item.instruction = (instructions or {}).get(line.node, line.instruction)
             item.order = line.order or number
             steps.setdefault(place, []).append(item)
+
         yield Episode(episode, History([steps[place] for place in sorted(steps)]))
 
 
@@ -325,12 +334,14 @@ def write_history(history: History, path: str | Path, episode: str = "") -> None
     """
     target = Path(path)
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+
     try:
         with beside.open("xb") as file:
             file.write(encode_line(HEADER))
             for each in split_history(history, episode):
                 for step, item in each.nodes:
                     file.write(encode_line(describe_node(each.id, step, item)))
+
         beside.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -66,7 +66,9 @@ QUIET = 60.0
 something every 15 seconds."""
 LARGEST_EVENT = 64 * 2**20
 """The largest size of an event, in bytes."""
-FIRST_WAIT, LONGEST_WAIT, PATIENCE = 0.5, 15.0, 600.0
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 15.0
+PATIENCE = 600.0
 """The seconds before the first attempt to reconnect, the longest wait between two attempts, and the
 total time after which there are no more."""
 
@@ -96,7 +98,9 @@ class Connection:
             raise SettingsError(
                 f"{address}: a key is only sent over https; give the server's https address"
             )
-        timeouts, largest = settings.timeouts, max(settings.largest_answer, 256)
+
+        timeouts = settings.timeouts
+        largest = max(settings.largest_answer, 256)
         self._http = Http(f"server {host}", address, key, timeouts, 8, largest)
 
     async def __aenter__(self) -> Self:
@@ -138,13 +142,19 @@ class Connection:
                 `ask`.
         """
         loop = asyncio.get_running_loop()
-        last, attempt, since = "", 0, loop.time()
+        last = ""
+        attempt = 0
+        since = loop.time()
+
         while True:
             try:
                 async with aclosing(self._events(path, last)) as events:
                     async for event in events:
-                        last, attempt, since = event.id or last, 0, loop.time()
+                        last = event.id or last
+                        attempt = 0
+                        since = loop.time()
                         yield event
+
                 raise UnavailableError(f"{self.address}: the stream of events ended early")
             except UnavailableError as error:
                 if loop.time() - since > PATIENCE:
@@ -166,12 +176,14 @@ class Connection:
                 if answer.status != 200:
                     continue
                 *blocks, buffer = buffer.split(b"\n\n")
+
                 for block in blocks:
                     lines = block.decode("utf-8", "replace").split("\n")
                     fields = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines}
                     if "data" in fields:
                         data = json.loads(fields["data"])
                         yield ServerEvent(fields.get("event", ""), fields.get("id", ""), data)
+
         if answer.status != 200:
             raise self._refusal(answer.status, buffer)
 
@@ -183,6 +195,7 @@ class Connection:
             text = json.loads(raw)["error"]["message"]
         except (ValueError, KeyError, TypeError):
             text = self._http.describe_body(raw)
+
         message = self._http.scrub(str(text))
         if status in (408, 429) or status >= 500:
             return UnavailableError(f"{self.address}: {message}", status=status)
@@ -190,10 +203,12 @@ class Connection:
             return SettingsError(
                 f"{self.address}: {message}; the key is read from {KEY}, or from the keyring"
             )
+
         kinds = {404: NotFoundError, 409: ConflictError, 400: InputError, 422: InputError}
         kind = kinds.get(status, StoreError)
         is_ours = b'"code":"' in raw  # as in all refusals of this package's servers
         where = "" if is_ours and kind in (InputError, NotFoundError) else f"{self.address}: "
+
         return kind(where + message)
 
 
@@ -243,7 +258,8 @@ class MirrorStore(Store):
     def take_run(self, detail: RunDetail) -> RunRecord:
         """Store the copy of a server's run, or update it, and return it."""
         run = record_of(detail, self._address)
-        spent, reused = usage_from_wire(detail.spent), usage_from_wire(detail.reused)
+        spent = usage_from_wire(detail.spent)
+        reused = usage_from_wire(detail.reused)
         self._totals[detail.id] = RunTotals(spent, reused, detail.failed_calls)
         self.copy_run(run)
         return run
@@ -286,11 +302,13 @@ def remote_server(settings: Settings, requested: str | None = None) -> RemoteSer
     if address is None or address == HERE:
         return None
     parts = split_address(address)
+
     if parts is None or parts.username is not None or parts.password is not None:
         raise SettingsError(
             "the server's address is not of the form http(s)://host[:port]; set its key in the"
             f" environment variable {KEY}"
         )
+
     return RemoteServer(address.strip().rstrip("/").removesuffix("/v1"), settings)
 
 
@@ -319,7 +337,9 @@ class RemoteServer:
                 f"{name}: is an object of this program and cannot be sent to a server; name"
                 " something that the server has, or run the study here with server='none'"
             )
-        space, limits = self.settings.namespace, launch.limits
+
+        space = self.settings.namespace
+        limits = launch.limits
         run = {
             "name": launch.name,
             "namespace": None if space == Settings.model_fields["namespace"].default else space,
@@ -349,11 +369,13 @@ class RemoteServer:
             FatalModelError: no call of the run could succeed. StoreError: the run was cancelled,
                 and there is no store that could record it.
         """
-        study, path = find_study(detail.kind), f"{RUNS}/{part(detail.id)}/events"
+        study = find_study(detail.kind)
+        path = f"{RUNS}/{part(detail.id)}/events"
         keeper = None if store is None else RecordKeeper(study, store, detail.id)
         spent = {False: usage_from_wire(detail.spent), True: usage_from_wire(detail.reused)}
         last = WireStatus(status="running", reason="")
-        seen, skipped = dict[str, Row](), dict[str, Any]()
+        seen = dict[str, Row]()
+        skipped = dict[str, Any]()
 
         def report(progress: RunProgress) -> None:
             """Report new usage by events, as the calls of a local run would."""
@@ -381,18 +403,22 @@ class RemoteServer:
                                 await keeper.add(record)
                             row = study.row(record)
                             skipped.pop(row.key, None)
+
                             if row.status == "skipped":  # unless the server resumes it
                                 skipped[row.key] = record
                             elif again or seen.get(row.key) != row:
                                 seen[row.key] = row
                                 yield record
+
                 for record in skipped.values():
                     yield record
             finally:
                 if keeper is not None:
                     await keeper.flush()
+
             if store is not None:
                 store.take_run(RunDetail(**await server.ask("GET", f"{RUNS}/{part(detail.id)}")))
+
         if last.status == "failed":
             raise FatalModelError(last.reason or f"run {detail.id}: has failed at {self.address}")
         if store is None and last.status == "cancelled":
@@ -421,14 +447,17 @@ def write_study(
         _read_here(study, spec, reads_cases=cases is None)
     named_files = [named_file for named_file in files_read(spec) if is_file(named_file)]
     names = {**noted, **dict.fromkeys(named_files)}
+
     if len(names) > MOST_FILES:
         raise InputError(
             f"the study reads {len(names):,} files, and a server takes {MOST_FILES:,}: put images"
             " into the rows as data URLs, send fewer rows, or run it here"
         )
+
     files = {name: _content(name) for name in names}
     part = {**run, "files": files} | ({} if inline_cases is None else {"cases": inline_cases})
     data = spec.model_dump(mode="json", exclude_defaults=True)
+
     return {"kind": study.kind, **data, "run": part}
 
 
@@ -452,6 +481,7 @@ def _content(name: str) -> str | dict[str, str]:
         raw = Path(name).read_bytes()
     except OSError as error:
         raise InputError(f"{name}: cannot be read ({error.strerror})") from None
+
     try:
         return raw.decode()
     except UnicodeDecodeError:

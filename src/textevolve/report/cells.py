@@ -48,6 +48,7 @@ def cell_parts(cell: Cell, format: Format, digits: int | None = None) -> tuple[s
     if value == DASH or (cell.low is None and cell.high is None):
         return value, ""
     low, high = (_plain(end, format, digits).removesuffix(" %") for end in (cell.low, cell.high))
+
     return value, f"[{low}, {high}]"
 
 
@@ -62,6 +63,7 @@ def _plain(cell: str | int | float | bool | None, format: Format, digits: int | 
         finite = math.isfinite(cell)
     except OverflowError:  # a whole number beyond all floats
         return str(cell) if cell.bit_length() < 4000 else DASH  # pyright: ignore
+
     return _finite(cell, format, digits) if finite else DASH
 
 
@@ -80,6 +82,7 @@ def _finite(value: float, format: Format, digits: int | None) -> str:
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{number or 1}f}"
     if format == "text":
         return str(value)
+
     return f"{value:z,.{number}f}"
 
 
@@ -159,7 +162,9 @@ def draw_intervals(chart: IntervalChart) -> list[IntervalMark]:
 # Functions that all renderers of a matrix share: a short form of an entry, a table of the first
 # rows, and the details of a row.
 
-NAME_SHOWN, INPUT_SHOWN, OUTPUT_SHOWN = 30, 44, 160
+NAME_SHOWN = 30
+INPUT_SHOWN = 44
+OUTPUT_SHOWN = 160
 WORDS_SHOWN = 40
 
 
@@ -201,6 +206,7 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     hidden = sum(1 for _ in rows)
     names = ["row", *(shorten(name, INPUT_SHOWN) for name in matrix.variants), "input"]
     note = f"{count(hidden, 'more row')} not shown here; a page in HTML has them." if hidden else ""
+
     return Table(matrix.title, names, table_rows, note=note)
 
 
@@ -215,6 +221,7 @@ def draw_first(
     columns += ["score", "input", "output", "reason"]
     cells: list[Sequence[Cell]] = []
     lines: list[str] = []
+
     for row, link in zip(rows, links or [""] * len(rows), strict=True):
         for n, entry in enumerate(row.entries):
             if entry is not None:
@@ -223,7 +230,9 @@ def draw_first(
                 variant = [shorten(variants[n], NAME_SHOWN)] if several else []
                 cells.append([shorten(row.id, NAME_SHOWN), *variant, describe_entry(entry), *texts])
                 lines.append(link)
+
     filled = [n for n in range(len(columns)) if any(line[n] for line in cells)]
+
     return Table(
         "Failures and lowest scores",
         [columns[n] for n in filled],
@@ -244,6 +253,7 @@ def draw_cell_difference(
         return None
     titles = [f"{shorten(variants[n], NAME_SHOWN)} {describe_entry(row.entries[n])}" for n in pair]
     title = f"Case {shorten(row.id, NAME_SHOWN)}, {shorten(row.input, INPUT_SHOWN)}: "
+
     return Diff(f"{title}{titles[0]} → {titles[1]}", texts[0], texts[1])
 
 
@@ -303,6 +313,7 @@ def find_differences(before: str, after: str) -> tuple[Piece, ...]:
     `after`.
     """
     old, new = (wording.visible(wording.clip(t, MOST_CHARACTERS)) for t in (before, after))
+
     return () if old == new else tuple(_compare(_PIECE.findall(old), _PIECE.findall(new)))
 
 
@@ -323,7 +334,8 @@ def _shorten(text: str, *, begins: bool, ends: bool) -> Iterator[Piece]:
     """Yield an unchanged run of words, without its middle if that has more than `CONTEXT`
     characters. `begins`: the run is at the start of the text, so that its beginning may be left
     out, too; `ends`: it is at the end of the text, so that its end may be left out."""
-    head, tail = "" if begins else text[:CONTEXT], "" if ends else text[-CONTEXT:]
+    head = "" if begins else text[:CONTEXT]
+    tail = "" if ends else text[-CONTEXT:]
     omitted = len(text) - len(head) - len(tail)
     if omitted <= CONTEXT:
         yield Piece("same", text)

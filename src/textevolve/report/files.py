@@ -33,6 +33,7 @@ def open_target(path: str | Path, *, binary: bool = False) -> Generator[IO[bytes
         raise InputError("-: this format is not for standard output; name a file")
     check_target(path)
     opened = _standard_output() if str(path) == "-" else _renamed(Path(os.path.realpath(path)))
+
     try:
         with opened as file:
             yield file
@@ -72,6 +73,7 @@ def _renamed(target: Path) -> Generator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+
         beside.replace(target)
     except BaseException:
         with suppress(OSError):
@@ -115,6 +117,7 @@ def write_junit(suites: Sequence[JUnitSuite], target: IO[bytes]) -> None:
     counts = [Counter[str](case.outcome for case in suite.cases()) for suite in suites]
     target.write(b'<?xml version="1.0" encoding="UTF-8"?>\n')
     target.write(_opening(_element("testsuites", sum(counts, Counter[str]()))))
+
     for suite, counted in zip(suites, counts, strict=True):
         target.write(_opening(_element("testsuite", counted, name=suite.name)))
         for case in suite.cases():
@@ -124,7 +127,9 @@ def write_junit(suites: Sequence[JUnitSuite], target: IO[bytes]) -> None:
                 outcome = SubElement(element, case.outcome, {"message": legal(case.message)})
                 outcome.text = legal(case.text)
             target.write(tostring(element, "utf-8") + b"\n")
+
         target.write(b"</testsuite>\n")
+
     target.write(b"</testsuites>\n")
 
 

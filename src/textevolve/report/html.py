@@ -95,6 +95,7 @@ def draw_matrix(
     details; without a `script` the page has only the plain table."""
     live = script is not None
     number = 0
+
     with (
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as data,
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as details,
@@ -110,8 +111,10 @@ def draw_matrix(
                 for n, cell_details in cells.find_details(row, matrix):
                     section = replace(cell_details, facts={}, anchor=anchors.of(n))
                     details.writelines(draw([section], level + 1))
+
         data.write("]}")
         yield macro("end_plain", number, PLAIN_ROWS, LIVE_ROWS if live else PLAIN_ROWS)
+
         if live and number:
             yield Markup('<script type="application/json">')
             yield from _read(data)
@@ -119,6 +122,7 @@ def draw_matrix(
             yield Markup('<div class="kept">\n')
             yield from _read(details)
             yield Markup("</div>\n")
+
     yield Markup("</section>\n")
 
 
@@ -175,6 +179,7 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
             "details": anchor,
         }
     )
+
     return details if entry.passed is None else {**details, "passed": entry.passed}
 
 
@@ -323,6 +328,7 @@ def _environment() -> Environment:
     }
     tests: dict[str, Any] = environment.tests
     tests["figure"] = cells.is_number
+
     return environment
 
 

@@ -92,6 +92,7 @@ def _draw_blocks(members: Iterable[Block], level: int) -> Iterator[str]:
             yield from _draw_facts(block.facts)
             yield from _draw_blocks(block.blocks, level + 1)
             continue
+
         if not isinstance(block, blocks.Note) and block.title:
             yield f"{_heading(level + 1)} {escape(block.title)}\n"
         yield from _draw(block)
@@ -137,6 +138,7 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
             label, *others = map(escape_cell, row)
             lines.append(_row([f"★ **{label}**" if n in table.best and label else label, *others]))
         yield "\n".join(lines) + "\n"
+
     if note := table.remark("★"):
         yield f"{_escape_lines(note)}\n"
 
@@ -170,6 +172,7 @@ def _draw_transcript(transcript: blocks.Transcript) -> Iterator[str]:
             yield (
                 "\n".join(f"> {line}" for line in _escape_lines(utterance.text).split("\n")) + "\n"
             )
+
         if utterance.points:
             points = [f"- *{escape(name)}:* {escape_cell(text)}" for name, text in utterance.points]
             yield "\n".join(points) + "\n"

@@ -29,7 +29,8 @@ ROWS_SHOWN = 60
 TEXT_SHOWN = 4000
 CELL_SHOWN = 200
 GAP = 3
-LEAST_TEXT, MOST_TEXT = 22, 44
+LEAST_TEXT = 22
+MOST_TEXT = 44
 HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
@@ -50,7 +51,8 @@ def draw_facts(facts: Iterable[tuple[str, str | Text]]) -> Grid:
 
 
 def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType]:
-    rows, heads = table.rows[:ROWS_SHOWN], table.heads
+    rows = table.rows[:ROWS_SHOWN]
+    heads = table.heads
     if not rows or not heads:
         yield Text("No rows.", "dim")
     else:
@@ -62,7 +64,9 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
                 row[0] = Text.assemble("* " if place in table.best else "  ", row[0])
             if place in table.best:
                 row[0].stylize("bold green")
+
         yield draw_grid(heads, drawn, console)
+
     if len(table.rows) > len(rows):
         left = wording.count(len(table.rows) - len(rows), "more row")
         yield Text(f"{left} not shown here.", "dim")
@@ -77,6 +81,7 @@ def _cell(cell: blocks.Cell, column: Column) -> Text:
         text.stylize("dim")
     elif column.format == "score":
         text.stylize(_score_style(cells.shade(cells.score_of(cell), 0.0, column.most)))
+
     return text.append(f" {interval}", "dim") if interval else text
 
 
@@ -96,6 +101,7 @@ def draw_grid(
     box = HEAD if console.options.ascii_only else SIMPLE_HEAD
     grid = Grid(box=box, show_edge=False, pad_edge=False, padding=(0, 1), header_style="")
     needed = 0
+
     for n, column in enumerate(columns):
         number = cells.is_number(column)
         widest = max(row[n].cell_len for row in rows)
@@ -111,6 +117,7 @@ def draw_grid(
             no_wrap=number,
             overflow="fold",
         )
+
     for row in rows:
         grid.add_row(*row)
     if needed <= console.width + GAP:
@@ -121,6 +128,7 @@ def draw_grid(
         named = [pair for pair in zip(names[1:], figures, strict=True) if pair[1]]
         line = Text(" · ").join(Text.assemble((f"{name} ", "dim"), cell) for name, cell in named)
         parts += [label, Padding(line, (0, 0, 0, 2))]
+
     return Group(*parts)
 
 
@@ -171,6 +179,7 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
             _print_blocks(block.blocks, console)
         else:
             counted += 1
+
     if counted:
         console.print()
         note = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
@@ -213,6 +222,7 @@ def _draw_diff(diff: blocks.Diff) -> Text:
     for piece in find_differences(diff.before, diff.after):
         begin, end, style = styles[piece.kind]
         text.append(f"{begin}{piece.text}{end}", style)
+
     return text or Text("No visible difference.", "dim")
 
 

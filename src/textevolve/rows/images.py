@@ -56,6 +56,7 @@ def parse_name(text: str) -> HubSet:
             f"{text}: write a data set of the hub as hf:OWNER/NAME, with /CONFIG and :SPLIT if it"
             " has several, such as hf:openai/gsm8k/main:test"
         )
+
     return HubSet(match[1], match[2] or "", match[3] or "")
 
 
@@ -69,18 +70,21 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     """
     dataset = parse_name(text)
     check_address(text)
+
     try:
         from huggingface_hub import HfApi, errors
     except ModuleNotFoundError:
         raise SettingsError(
             f'{text}: reading data sets of the hub needs: pip install "textevolve[hf]"'
         ) from None
+
     api: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     about: dict[str, Any] = {
         "repo_id": dataset.name,
         "repo_type": "dataset",
         "revision": CONVERTED,
     }
+
     try:
         files = choose_converted(dataset, api.list_repo_files(**about))
         paths = [api.hf_hub_download(**about, filename=file) for file in files]
@@ -91,6 +95,7 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(f"{text}: cannot be read from the hub ({reason})") from error
+
     return [(path, f"{dataset} ({file})") for path, file in zip(paths, files, strict=True)]
 
 
@@ -110,11 +115,13 @@ def choose_converted(dataset: HubSet, files: Sequence[str]) -> list[str]:
         raise InputError(f"{dataset}: {NOT_CONVERTED}")
     config = _choose(dataset, "configuration", dataset.config, configs, "default")
     split = _choose(dataset, "split", dataset.split, configs[config], "")
+
     if any("/partial-" in file for file in configs[config][split]):
         logging.getLogger("textevolve").warning(
             "%s: only the first part of this split is read, since the hub has converted no more",
             dataset,
         )
+
     return configs[config][split]
 
 
@@ -186,12 +193,15 @@ def read_images(value: object, where: str, folder: str = "") -> tuple[str, ...]:
         raise InputError(
             f"{where}: holds {len(cells)} images, and a case may have {IMAGES_PER_CASE}"
         )
+
     urls: list[str] = []
+
     for cell in cells:
         content, name = _read_content(cell, where, folder)
         if len(content) > IMAGE_LIMIT:
             raise InputError(f"{name}: an image may have {IMAGE_LIMIT // MIB} MiB; make it smaller")
         urls.append(image_url(content, name))
+
     return tuple(urls)
 
 
@@ -206,6 +216,7 @@ def list_images(value: object, where: str) -> Iterator[object]:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise InputError(f"{where}: begins as a list, and is not valid JSON") from None
+
     cells = cast("Sequence[object]", value if isinstance(value, list | tuple) else [value])
     for cell in cells:
         is_nan = isinstance(cell, float) and cell != cell
@@ -225,12 +236,15 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
             f"{where}: an image is a path, bytes, a data URL, or an object with one of these as its"
             f" url, bytes or path, not {type(cell).__name__}"
         )
+
     text = os.fspath(cast("str | os.PathLike[str]", cell)).strip()
+
     if _ADDRESS.match(text):
         raise InputError(
             f"{where}: {text:.80}: images are not fetched from addresses, where they may change:"
             " save the image as a file, or give its data URL"
         )
+
     if not text.startswith("data:"):
         return _read_file(text, where, folder)
     try:

@@ -105,6 +105,7 @@ def parse_json(text: str, where: str, noun: str) -> Any:
             raise InputError(
                 f"{where}: the key '{double:.60}' is there twice in one object; keep one"
             )
+
         return row
 
     try:
@@ -160,8 +161,11 @@ def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
         return log.read(info)
     pyarrow = import_pyarrow("pyarrow", f"{name}: reading logs of Inspect before Python 3.14")
     # The compressed bytes are read as a file of their own, for which the checksum does not hold.
-    size, info.file_size, info.compress_type = info.file_size, info.compress_size, 0
+    size = info.file_size
+    info.file_size = info.compress_size
+    info.compress_type = 0
     del info.CRC
+
     return pyarrow.decompress(log.read(info), size, "zstd", asbytes=True)
 
 
@@ -172,6 +176,7 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
     results = cast("Row", results).get("results") if isinstance(results, dict) else results
+
     return (
         list(map(read_tool_result, cast("list[Row]", results)))
         if isinstance(results, list)
@@ -207,6 +212,7 @@ def _read_sample(sample: Row) -> Row:
         "reference": "\n".join(cast("list[str]", target)) if isinstance(target, list) else target,
         "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
     }
+
     return drop_empty(row)
 
 
@@ -231,6 +237,7 @@ def read_tool_result(row: Row) -> Row:
             next((value for value in values if isinstance(value, str)), ""), variables
         ),
     }
+
     return drop_empty(result)
 
 
@@ -252,6 +259,7 @@ def read_cells(row: Row) -> Iterator[Row]:
         text = write_text(row[name])
         verdict = _CELL.fullmatch(text)
         yield {"input": _fill(prompt, row), "output": verdict[1] if verdict else text}
+
     if not outputs:
         yield row
 
@@ -303,6 +311,7 @@ def read_csv(
     delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", header_line).count)
     reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
     begins = 1  # the line in which the row begins that is being read
+
     try:
         columns = list(reader.fieldnames or ())
         restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
@@ -312,8 +321,10 @@ def read_csv(
             raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
         header(columns)
         begins = reader.line_num + 1
+
         for row in reader:
-            where, begins = f"{name}:{reader.line_num}", reader.line_num + 1
+            where = f"{name}:{reader.line_num}"
+            begins = reader.line_num + 1
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
             filled = {k: restore(v) for k, v in row.items() if v or (v == "" and is_export)}
@@ -340,6 +351,7 @@ def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
     time."""
     parquet = import_pyarrow("pyarrow.parquet", f"{name}: reading Parquet")
     counter = itertools.count(1)
+
     try:
         table: Any = parquet.ParquetFile(allowed_path(path))
         header([str(column) for column in table.schema_arrow.names])

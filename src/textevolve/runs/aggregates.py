@@ -141,7 +141,8 @@ class Aggregates:
         return len(cases - self._cases.keys() - self._unscored)
 
     def _average(self, values: array[float]) -> dict[str, float]:
-        sums, counts = [0.0] * len(self._cases), [0] * len(self._cases)
+        sums = [0.0] * len(self._cases)
+        counts = [0] * len(self._cases)
         for number, value in zip(self._groups, values, strict=True):
             sums[number] += value
             counts[number] += 1
@@ -173,18 +174,24 @@ def describe_scores(figures: Aggregates, noun: str) -> str:
     """Describe the result of records without variants in a sentence: pass rate and mean score, both
     with their intervals, and the number of records without a score. `noun`: the word for a record,
     such as "case"."""
-    rate, mean, parts = figures.pass_rate, describe_mean(figures.mean), list[str]()
+    rate = figures.pass_rate
+    mean = describe_mean(figures.mean)
+    parts = list[str]()
+
     if rate.value is not None:
-        passed, of = round(rate.value * figures.verdicts), wording.count(figures.verdicts, noun)
+        passed = round(rate.value * figures.verdicts)
+        of = wording.count(figures.verdicts, noun)
         ends = "" if rate.low is None else f", 95 % {percents(rate.low, rate.high)}"
         parts.append(f"{passed:,} of {of} passed ({wording.percent(rate.value, 1)}{ends})")
     elif mean:
         parts.append(wording.count(figures.scored, noun))
+
     parts += [mean] if mean else []
     counts = figures.counts
     missing = [f"{counts[status]:,} {status}" for status in MISSING if counts[status]]
     parts += [f"{' and '.join(missing)} without a score"] if missing else []
     sentence = "; ".join(parts)
+
     return f"{sentence}." if sentence else f"There are no {noun}s."
 
 
@@ -197,8 +204,10 @@ def describe_variants(
         name, single = next(iter(figures.items()), ("", Aggregates()))
         sentence = describe_scores(single, "output" if name else "case")
         return f"{name}: {sentence}" if name else sentence
+
     missing = sum(variant.unscored for variant in figures.values())
     omission = f" {wording.count(missing, 'output')} without a score left out." if missing else ""
+
     return describe_differences(differences, baseline) + omission
 
 
@@ -214,7 +223,8 @@ def draw_aggregates(
     all_figures = list(by_variant.values())
     if sum(figures.records for figures in all_figures) < 2:
         return []
-    several, least = len(all_figures) > 1, all_figures[0].threshold
+    several = len(all_figures) > 1
+    least = all_figures[0].threshold
     least = threshold if least is None else least
     states: list[RecordStatus] = [
         status for status in MISSING if any(figures.counts[status] for figures in all_figures)
@@ -241,14 +251,17 @@ def draw_aggregates(
         for (variant, figures), mean in zip(by_variant.items(), means, strict=True)
     ]
     values = [mean.value or 0.0 for mean in means]
-    highest, lowest = max(values), min(values)
+    highest = max(values)
+    lowest = min(values)
     best = {n for n, value in enumerate(values) if value == highest > lowest}
     drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
     verdict = " The judge's own verdict decides whether a record passed." * (
         judged and least is None
     )
     note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
-    title, star = "Variants" if several else "Result", "Highest mean score"
+    title = "Variants" if several else "Result"
+    star = "Highest mean score"
+
     return [Table(title, columns, rows, frozenset(best), note, star=star)]
 
 
@@ -273,6 +286,7 @@ def aggregates_data(by_variant: Mapping[str, Aggregates]) -> dict[str, Any]:
         }
         for variant, figures in by_variant.items()
     }
+
     return {**sums.pop("", {}), "variants": sums}
 
 
@@ -308,4 +322,5 @@ def _name_parts(data: Any) -> Mapping[str, Any]:
     rows = map(_name_parts, members)
     labelled = {row[name]: row for row in rows for name in [*row][:1] if name in LABELS}
     numbers = (member for member in members if type(member) in _NUMBERS)
+
     return labelled or dict(zip(("low", "high"), numbers, strict=False))

@@ -45,6 +45,7 @@ def open_chain_named(name: str, objects: Mapping[str, object]) -> Chain:
     """
     if name.startswith(OWN):
         return as_chain(load_user_object(name, objects))
+
     return load_chain(name)
 
 
@@ -121,6 +122,7 @@ async def ask_chain(
     if context.rehearsed:  # answers to different rows will differ
         context = replace(context, sample=1 + crc32(case.encode()))
     inputs = chain.take_inputs(values, others=True)
+
     try:
         return await perform_chain(chain, inputs, context, spent)
     except (BudgetError, FatalModelError, SettingsError, StoreError):
@@ -132,6 +134,7 @@ async def ask_chain(
                 f"chain '{chain.name}': its cost cannot be estimated, since it fails on made-up"
                 f" answers: {name}{error}"
             ) from error
+
         if isinstance(error, ModelError):
             raise
         raise AnswerError(f"chain '{chain.name}' raised {name}{error}") from error
@@ -153,6 +156,7 @@ async def chain_response(
     text = chain.text_of(outputs)
     if not text.strip():
         raise AnswerError(f"chain '{chain.name}': its output is empty")
+
     return Response(text, "stop", spent.trace.usage, seconds=spent.trace.seconds)
 
 
@@ -167,8 +171,11 @@ class ChainWriter:
                 f"chain '{chain.name}': to stand for a model it must have one input, which is the"
                 f" whole prompt; it has {', '.join(chain.inputs) or 'none'}"
             )
+
         self.name = chain.name
-        self._chain, self._bench, self._improve = chain, bench, improve
+        self._chain = chain
+        self._bench = bench
+        self._improve = improve
 
     async def __call__(self, request: Request, /) -> Response:
         (name,) = self._chain.inputs

@@ -65,15 +65,19 @@ def check_spread(
         )
         logging.getLogger("textevolve").info(message, extra={"shown": message})
         return
+
     local = [name for name in models if name.startswith("local/") and not embedder_of(name)]
+
     if local:
         raise CapabilityError(
             f"{local[0]} runs inside one process, and --on ray uses many: serve it with"
             " `textevolve serve` and name that endpoint, or leave --on out"
         )
+
     if settings.batch:
         raise CapabilityError("batch jobs are collected by one machine: leave out --batch or --on")
     memories = settings.memory_location
+
     if described.get("collections") and not isinstance(memories, StoreAddress):
         raise CapabilityError(
             f"memories are recalled from the file {memories}, which other machines do not have:"
@@ -98,12 +102,14 @@ def spread_run(
         InputError: a Python object of the user cannot be sent to them.
     """
     ray.load(settings.on or "")
+
     try:
         objects = ray.pickled(dict(launch.objects))
     except InputError as error:
         raise InputError(
             f"{', '.join(launch.objects)}: {error}; --on ray needs that, or leave --on out"
         ) from None
+
     return SpreadRun(
         version=__version__,
         spec=spec,
@@ -132,7 +138,8 @@ async def spread_cases(
     began = time.monotonic()
 
     def pack_opening(workers: int) -> bytes:
-        limit, passed = launch.time_limit, time.monotonic() - began
+        limit = launch.time_limit
+        passed = time.monotonic() - began
         seconds_left = None if limit is None else max(0.0, limit - passed)
         setting = replace(run.setting, time_limit=seconds_left)
         return ray.pickled(partial(open_work, replace(run, setting=setting), workers))
@@ -145,6 +152,7 @@ async def spread_cases(
         lost=driver.lose,
         notice=launch.halt,
     )
+
     async with (
         ray.join_cluster(run.settings.on or ""),
         aclosing(ray.spread(enumerate(cases), crew, ordered=launch.ordered)) as results,
@@ -159,7 +167,9 @@ class _Driver:
     journal and budget, and passes their events on."""
 
     def __init__(self, journal: Journal, launch: Launch, cases: int) -> None:
-        self._journal, self._launch, self._cases = journal, launch, cases
+        self._journal = journal
+        self._launch = launch
+        self._cases = cases
         self._budget = make_budget(launch.limits)
         self._claims: list[tuple[str, Claim]] = []
         self._each = 1
@@ -232,7 +242,9 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
             f"a node has TextEvolve {__version__}, and this machine has {run.version}: install"
             " the same version"
         )
-    study, objects = find_study(run.spec.kind), ray.unpickled(run.objects)
+
+    study = find_study(run.spec.kind)
+    objects = ray.unpickled(run.objects)
     run.check(objects)
 
     async def halt() -> str:
@@ -251,6 +263,7 @@ async def open_work(run: SpreadRun, workers: int, line: ray.Line) -> AsyncGenera
             store = await asyncio.to_thread(open_store, location, patient=True)
             await stack.enter_async_context(store)
             journal = store.journal(run.run_id)
+
         opened = open_workbench(
             replace(run.setting, objects=objects),
             share_limits(run.settings, workers),
@@ -284,6 +297,7 @@ def share_limits(settings: Settings, workers: int) -> Settings:
         name: pool.model_copy(update={"members": tuple(map(part, pool.members))})
         for name, pool in settings.pools.items()
     }
+
     return settings.model_copy(update={"providers": providers, "pools": pools})
 
 

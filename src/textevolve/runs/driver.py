@@ -159,7 +159,8 @@ async def specify(
     further_model = next((model for model in (*of_judges, *asks.models) if model), None)
     needs_own = asks.writes or None in of_judges or asks_default(chains)
     has_model = further_model or (may_ask(chains) and (default_model or settings.model))
-    model, reason = "", ""
+    model = ""
+    reason = ""
     if needs_own or has_model:
         chosen = default_model if needs_own else default_model or further_model
         model, reason = await choose_model(settings, chosen, asks=asks_models)
@@ -191,6 +192,7 @@ async def specify(
     if settings.batch:
         check_takes_batches(models, settings)
     check_spread(study, settings, models, described)
+
     return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
 
 
@@ -246,6 +248,7 @@ def _read_labelled_cases(study: Study[S, R, Any], spec: S, settings: Settings) -
                     changed[name] = tuple(
                         files.get(each, each) for each in cast("tuple[str, ...]", value)
                     )
+
         with also_reach(*files.values()):
             return list(study.cases(spec.model_copy(update=changed)))
 
@@ -263,6 +266,7 @@ def _write_labels(task_name: str, settings: Settings, folder: Path) -> str:
     path = folder / f"{space}-{name}.jsonl"
     with path.open("wb") as target:
         write_rows(lambda: rows, target, ".jsonl")
+
     return str(path)
 
 
@@ -279,6 +283,7 @@ def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
         *models_of_chains(chains),
         *of_agents,
     ]
+
     return tuple(dict.fromkeys(every))
 
 
@@ -308,6 +313,7 @@ def register_run(
                         "of_candidates": referring_case.candidate_images,
                     }
                 ]
+
             digest.update(b"\n" + _canonical(row))
             yield case
 
@@ -317,6 +323,7 @@ def register_run(
         launch.name,
         launch.source,
     )
+
     try:
         store.add_cases(draft.id, noted())
         run = store.settle_run(draft.id, digest.hexdigest())
@@ -337,6 +344,7 @@ def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
         ],
     }
     same = all(run.spec.get(name, []) == value for name, value in changed.items())
+
     return run if same else store.respecify(run.id, changed)
 
 
@@ -381,9 +389,11 @@ async def perform(
     """
     stored = read_stored(run)
     study = find_study(stored.kind)
+
     async with hold(store, run.id, ends=launch.ends):
         require_unchanged(run, launch.objects)
-        keeper, answers = RecordKeeper(study, store, run.id), Usage()
+        keeper = RecordKeeper(study, store, run.id)
+        answers = Usage()
 
         def hear(event: Event) -> None:
             nonlocal answers  # those of the journal count too: a resumed run hears of all
@@ -394,6 +404,7 @@ async def perform(
         work = _work(study, stored, store, run, settings, launch.heard_by(hear))
         facts = {"study": study.kind, "run_id": run.id, "run_name": run.name or None}
         work = open_tracing(settings).follow(f"{study.kind} {run.name or run.id}", facts, work)
+
         try:
             async with aclosing(work) as records:
                 async for record in records:
@@ -405,6 +416,7 @@ async def perform(
             noted = drop_empty(parts)
             if noted != stored.answers:
                 store.respecify(run.id, {"answers": noted})
+
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
 
@@ -419,11 +431,9 @@ def _work(
 ) -> AsyncGenerator[Any]:
     """Yield the records of a run, which is performed in this process or on a cluster, or replayed
     from its journal."""
-    spec, answers, cases = (
-        read_spec(study, stored),
-        store.journal(run.id),
-        store.iterate_cases(run.id),
-    )
+    spec = read_spec(study, stored)
+    answers = store.journal(run.id)
+    cases = store.iterate_cases(run.id)
     setting = Setting(
         default_model=stored.model,
         models=models_asked(study.asks(spec), stored),
@@ -436,7 +446,10 @@ def _work(
         ordered=launch.ordered,
     )
     salt = spec.salt(stored.described) + stored.fresh
-    journal, models, batches = Salted(answers, salt), None, None
+    journal = Salted(answers, salt)
+    models = None
+    batches = None
+
     if mode == "replay":
         models = replay_models(journal, answers.errors)
     else:
@@ -447,8 +460,10 @@ def _work(
             check = partial(require_unchanged, run, action="worked on at a node")
             spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
             return spread_cases(spread, cases, answers, launch)
+
         if not (settings.batch or batches.all_open()):
             batches = None
+
     opened = open_workbench(
         setting,
         settings,
@@ -459,6 +474,7 @@ def _work(
         halt=launch.halt,
         batches=batches,
     )
+
     return _run_at(opened, study, spec, cases)
 
 
@@ -483,6 +499,7 @@ def replay(
     """
     stored = read_stored(run)
     require_unchanged(run, launch.objects, "shown")
+
     return _work(find_study(stored.kind), stored, store, run, settings, launch, "replay")
 
 
@@ -502,6 +519,7 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
     if has_records and store.has_erased(run.id):
         return f"run {run.id}: some of its answers were erased"
     keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
+
     try:
         records = replay(store, run, settings)
         first_record = await anext(records, None)
@@ -509,13 +527,16 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
         if not has_records:
             raise
         return str(error)
+
     async with aclosing(records):
         store.drop_records(run.id)
         if first_record is not None:
             await keeper.add(first_record)
         async for record in records:
             await keeper.add(record)
+
     await keeper.flush()
+
     return ""
 
 
@@ -543,6 +564,7 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
     """
     key = store.place, run_id
     mine = _RunShare(asyncio.get_running_loop())
+
     while True:
         with _guard:
             other = _turns.setdefault(key, mine) if ends else _turns.get(key, mine)
@@ -550,6 +572,7 @@ async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerato
         if other is mine or sync.is_blocked(other.loop):
             break
         await asyncio.shield(asyncio.wrap_future(other.done))
+
     try:
         with store.lease(run_id):
             yield

@@ -40,14 +40,17 @@ from textevolve.runs.study import AnyStudy, StudySpec
 from textevolve.settings import Price, Settings
 from textevolve.wiring import Setting, open_workbench
 
-DRAWS, MOST_CASES = 5, 24
+DRAWS = 5
+MOST_CASES = 24
 """The number of rehearsals, and the largest number of cases in one; these are spread evenly over
 all cases and stand for them."""
 
-SENTENCE, TEXT_WRITTEN = 110, 900
+SENTENCE = 110
+TEXT_WRITTEN = 900
 """The typical number of characters of a text field in a structured answer, and of a free answer."""
 
-WORDINESS, UNEVENNESS = 0.35, 0.3
+WORDINESS = 0.35
+UNEVENNESS = 0.3
 """The standard deviation of the logarithm of answer lengths: between models, and between the
 answers of one model."""
 
@@ -89,6 +92,7 @@ async def forecast(
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
     draws: list[Usage] = []
+
     for draw in range(DRAWS):
         try:
             usage = await rehearse(study, spec, setting, chosen, settings, draw)
@@ -97,8 +101,11 @@ async def forecast(
                 "the cost of this run cannot be estimated, since it fails on made-up answers:"
                 f" {error}"
             ) from error
+
         draws.append(_scale(usage, share))
+
     data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
+
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
 
@@ -110,6 +117,7 @@ def summarise_draws(draws: Sequence[Usage]) -> dict[str, dict[str, float]]:
         values = [getattr(usage, name) for usage in draws]
         if None not in values:
             figures[name] = {"median": median(values), "low": min(values), "high": max(values)}
+
     return figures
 
 
@@ -131,7 +139,8 @@ async def rehearse(
 ) -> Usage:
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
     number of the rehearsal, which seeds the lengths of answers."""
-    journal, calls = _Memory(), list[Usage]()
+    journal = _Memory()
+    calls = list[Usage]()
     models: dict[str, Model] = {}
 
     def model_of(name: str) -> Model:
@@ -146,6 +155,7 @@ async def rehearse(
     ):
         async for _ in records:
             pass
+
     return sum(calls, Usage())
 
 
@@ -198,12 +208,15 @@ class _Actor:
         usage = Usage(1, prompt, 0, answered, cost)
         usage = Usage(1) if self.name.startswith(JOURNALED) else usage
         self.calls.append(usage)
+
         return replace(response, usage=usage, finish_reason="stop")
 
     def _answer(self, request: Request, most: int) -> Response:
         seed = hash((int(request_key(self.name, request)[:12], 16), self.draw))
         rng = Random(seed)
-        yes, text = rng.random(), None
+        yes = rng.random()
+        text = None
+
         if request.embeds:
             entry = embedder_of(self.name)
             dimension = (entry and entry.dimension) or DIMENSION
@@ -219,8 +232,10 @@ class _Actor:
             text = json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
         elif most > 1 and not request.forced:
             text = _prose(min(4 * most, self._length(TEXT_WRITTEN, rng)), seed)
+
         answer = Answer(yes=yes) if text is None else Answer(text=text)
         body = chat_body(self.name, request, "max_tokens")
+
         return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
 
     def _stretch(self, text: str, rng: Random) -> str:

@@ -182,9 +182,12 @@ def check_gates(
     """
     if not gates.any:
         return []
-    by_variant, name = aggregate(rows, gates.pass_threshold), gates.no_worse_than
+    by_variant = aggregate(rows, gates.pass_threshold)
+    name = gates.no_worse_than
     checked = [variant for variant in by_variant if variant != name] or [""]
-    baselines, excuse = dict[str, Aggregates](), ""
+    baselines = dict[str, Aggregates]()
+    excuse = ""
+
     if itself:
         excuse = f"this is the run {name} itself"
     elif earlier is not None:
@@ -194,6 +197,7 @@ def check_gates(
         baselines = dict.fromkeys(checked, by_variant[name])
     elif name == LAST:
         excuse = "no earlier run of the kind to compare with"
+
     outcomes = list(judges)
     if gates.min_agreement is not None and not judges:
         outcomes.append(GateOutcome(AGREEMENT, False, "not checked: it needs the run in its store"))
@@ -204,6 +208,7 @@ def check_gates(
             rows_of, gates, baseline, excuse, bool(by_variant)
         ):
             outcomes.append(GateOutcome(gate, holds, statement, value, variant))
+
     return outcomes
 
 
@@ -217,7 +222,8 @@ def _check(
     """Yield the gates of one variant with their outcomes. `excuse`: the reason why there is no
     baseline to compare with. `has_rows`: whether the run has rows, possibly of other variants
     only."""
-    name, missing = gates.no_worse_than, figures.count_missing(baseline) if baseline else 0
+    name = gates.no_worse_than
+    missing = figures.count_missing(baseline) if baseline else 0
     absent = missing > 0 and not figures.records
     coverage = _check_coverage(figures, gates.max_failed or 0, missing, absent and has_rows)
     if gates.max_failed is not None or not coverage[0]:
@@ -237,6 +243,7 @@ def _check(
         statement = f"not compared with {name}: no case is scored in both"
         yield "no worse than", (False, statement, None)
         return
+
     if gates.max_regressions is not None:
         passes = _pair(figures.case_passes(), baseline.case_passes())
         yield "max regressions", _check_regressions(passes, name, gates.max_regressions)
@@ -254,7 +261,9 @@ def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool
     """Check that at most `most` records (below 1: that share of them) lack a score, and that there
     is a score at all. `missing`: the number of rows of the baseline that have no record; `absent`:
     whether the variant has no records at all."""
-    share, records, lacking = 0 < most < 1, figures.records + missing, figures.unscored + missing
+    share = 0 < most < 1
+    records = figures.records + missing
+    lacking = figures.unscored + missing
     allowed = most * records if share else most
     limit = wording.percent(most, 1) if share else f"{most:,g}"
     lack = f"{lacking:,} of {wording.count(records, 'record')}"
@@ -263,6 +272,7 @@ def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool
     holds = lacking <= allowed + ROUNDING
     left_out = f" ({missing:,} of the baseline {'is' if missing == 1 else 'are'} missing)"
     statement = f"{lack} without a score{left_out if missing else ''}"
+
     return holds, f"{statement}, {'at most' if holds else 'more than'} {limit}", float(lacking)
 
 
@@ -306,6 +316,7 @@ def _check_difference(
     if holds or difference <= -margin:
         return holds, f"{statement}, {'above' if holds else 'not above'} {-margin:g}", difference
     statement = f"{statement}, not shown to be above {-margin:g}: too few rows"
+
     return False, f"{statement}; --max-regressions judges these rows alone", difference
 
 
@@ -323,6 +334,7 @@ def _check_regressions(
     passed = wording.count(sum(theirs == 1 for _, theirs in pairs.values()), "case")
     statement = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
     holds = len(lost) <= most
+
     return holds, f"{statement}, {'at most' if holds else 'more than'} {most:,}", float(len(lost))
 
 
@@ -338,10 +350,13 @@ def check_agreement(
             f"{judge} was not measured on {gates.measured_on}; see textevolve bench agreement"
         )
         return GateOutcome(AGREEMENT, False, statement)
-    least, low = gates.min_agreement or 0, figure.low
+
+    least = gates.min_agreement or 0
+    low = figure.low
     holds = low is not None and low >= least - ROUNDING and figure.value > blind[1] + ROUNDING
     statement = f"agreement of {judge} {_format_figure(figure)} on {gates.measured_on}; its lower"
     statement += f" end must reach {least:g}, and its value must exceed {blind[0]} ({blind[1]:.3f})"
+
     return GateOutcome(AGREEMENT, holds, statement, figure.value)
 
 
@@ -356,7 +371,9 @@ def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:
         for outcome in outcomes
     ]
     if not several:
-        columns, rows = columns[:1] + columns[2:], [row[:1] + row[2:] for row in rows]
+        columns = columns[:1] + columns[2:]
+        rows = [row[:1] + row[2:] for row in rows]
+
     return [Table("Gates", columns, rows)]
 
 
@@ -381,7 +398,8 @@ def find_baseline(
     Raises:
         InputError: there is neither a variant nor a run of the same kind and inputs of that name.
     """
-    name, stored = gates.no_worse_than, read_stored(run)
+    name = gates.no_worse_than
+    stored = read_stored(run)
     if name is None:
         return None
     study = find_study(stored.kind)
@@ -394,6 +412,7 @@ def find_baseline(
         if listed_run.spec.get("kind") == stored.kind
     ]
     by_age = sorted(of_kind, key=lambda listed_run: -listed_run.updated)
+
     if name == LAST:
         earlier_runs = (
             listed_run
@@ -412,12 +431,15 @@ def find_baseline(
         except StoreError as error:
             hint = f"; variants: {', '.join(variants)}" if variants else ""
             raise InputError(f"--no-worse-than: {error}{hint}") from None
+
     if (kind := read_stored(baseline).kind) != stored.kind:
         raise InputError(
             f"--no-worse-than: run {baseline.id} is of the kind {kind}, not {stored.kind}"
         )
+
     require_same_cases(store, baseline, run)
     sync.run(driver.restore_records(store, baseline, settings))
+
     return baseline
 
 
@@ -441,15 +463,20 @@ def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome
         key=lambda listed_run: listed_run.updated,
         default=None,
     )
-    figures, blind = dict[str, Estimate](), ("", 0.0)
+    figures = dict[str, Estimate]()
+    blind = ("", 0.0)
+
     if measurement is not None:
-        study, measured = find_study(MEASURES), read_stored(measurement)
+        study = find_study(MEASURES)
+        measured = read_stored(measurement)
         records = read_records(store, measurement)()
         summary = study.summarise(read_spec(study, measured), records).summary
         for judge, about in _identify_judges(measured):
             figures[about] = estimate(summary.judge(judge).accuracy)
         blind = max(summary.blind_answers, key=lambda answer: answer[1])
+
     judges = _identify_judges(read_stored(run)) or [("no judge", "")]
+
     return [check_agreement(judge, figures.get(about), blind, gates) for judge, about in judges]
 
 
@@ -465,18 +492,23 @@ def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
     JSON."""
     study = find_study(stored.kind)
     spec = read_spec(study, stored)
-    threshold, rubric = getattr(spec, "threshold", None), getattr(spec, "rubric", None)
-    profile, judges = getattr(spec, "profile", None), list[tuple[str, object]]()
+    threshold = getattr(spec, "threshold", None)
+    rubric = getattr(spec, "rubric", None)
+    profile = getattr(spec, "profile", None)
+    judges = list[tuple[str, object]]()
     if isinstance(profile, Profile):
         judges.append((f"debate:{profile.name}", _describe(profile, stored.model)))
     for judge in study.asks(spec).judges:
-        parsed, files = parse_evaluator(judge), stored.judges.get(judge, {})
+        parsed = parse_evaluator(judge)
+        files = stored.judges.get(judge, {})
         about: object = [with_model(judge, stored.model), files, threshold, rubric]
         if parsed.is_debate:
             changed = {} if threshold is None else {"threshold": threshold}
             judge_profile = Profile.model_validate({**files["profile"], **changed})
             about = _describe(judge_profile, parsed.model or stored.model)
+
         judges.append((judge, about))
+
     return [(judge, json.dumps(about, sort_keys=True)) for judge, about in judges]
 
 
@@ -512,6 +544,7 @@ def check_run(
         earlier = map(study.row, read_records(store, baseline)())
     in_order = sorted(rows, key=lambda row: (row.position, row.key))
     itself = baseline is not None and baseline.id == run.id
+
     return Gated(gates, check_gates(in_order, gates, earlier, itself=itself, judges=judges))
 
 
@@ -557,6 +590,7 @@ def _case(
         allowed = row.status == "skipped" or _is_allowed(row, gated, has_score=False)
         outcome = "skipped" if allowed else "error"
         return JUnitCase(name, classname, outcome, _shorten(row.reason or row.status))
+
     least = gated.gates.pass_threshold
     passed = row.passed if least is None else row.score >= least
     if passed is None or passed:
@@ -566,6 +600,7 @@ def _case(
     message = _shorten(f"score {row.score:.3f}, {below}{reason}")
     if _is_allowed(row, gated, has_score=True):
         return JUnitCase(name, classname, "skipped", f"{message} (the gates hold)")
+
     return JUnitCase(name, classname, "failure", message, _format_rows(flat()))
 
 
@@ -579,6 +614,7 @@ def _is_allowed(row: Row, gated: Gated, *, has_score: bool) -> bool:
         for outcome in gated.outcomes
         if outcome.variant == row.variant and (outcome.gate != "max failed") == has_score
     )
+
     return bool(gated.outcomes) and all(relevant)
 
 

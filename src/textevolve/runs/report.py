@@ -88,7 +88,8 @@ def read_figures(store: Store, run_id: str) -> dict[str, Aggregates]:
 def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     """Describe the result in a sentence: which variant is best and by how much, or the pass
     rate."""
-    baseline, seed = baseline_name(spec, figures), getattr(spec, "seed", 0)
+    baseline = baseline_name(spec, figures)
+    seed = getattr(spec, "seed", 0)
     means = {name: aggregates.case_means() for name, aggregates in figures.items()}
     differences = compare_variants(means, baseline, seed=seed)
     return wording.shorten_models(describe_variants(figures, differences, baseline))
@@ -103,7 +104,8 @@ def baseline_name(spec: StudySpec, variants: Mapping[str, object]) -> str:
 def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
     """Return the score from which records pass: that of the specification, of the debate, or of the
     judge that decides; None if a metric decides, or if the judge's file is missing."""
-    threshold, profile = getattr(spec, "threshold", None), getattr(spec, "profile", None)
+    threshold = getattr(spec, "threshold", None)
+    profile = getattr(spec, "profile", None)
     if isinstance(threshold, tuple):  # a limit of a number in a node's state each
         return None
     if threshold is not None:
@@ -141,11 +143,13 @@ def draw_results(
         matrix_rows = show_rows(study, run_id, variants, [record])
         rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
         links += [str(record.position + 1) if place else row.id * has_cells for row in matrix_rows]
+
     if rows:
         heads = name_entries(rows, variants)
         blocks.append(cells.draw_first(rows, heads, links, place or "#row-"))
     if has_cells and len(variants) > 1:
         blocks += _draw_difference(study, spec, store, run_id, figures)
+
     return blocks
 
 
@@ -186,6 +190,7 @@ def _draw_difference(
         cells.draw_cell_difference(row, variants, pair)
         for row in show_rows(study, run_id, variants, stored_records)
     )
+
     return [block for block in drawn if block is not None][:1]
 
 
@@ -253,13 +258,15 @@ def list_studies(
     }
     ids = {run.id for run in (*visible_runs, *filter(None, earlier.values()))}
     standings = store.read(records.count_standing, sorted(ids))
+
     return [_describe(run, earlier[run.id], standings) for run in visible_runs]
 
 
 def _describe(
     run: RunRecord, earlier: RunRecord | None, standings: Mapping[str, Standing]
 ) -> ListedRun:
-    standing, tags = standings[run.id], cast(Sequence[str], run.spec.get("tags", ()))
+    standing = standings[run.id]
+    tags = cast(Sequence[str], run.spec.get("tags", ()))
     scores = {name: score for name, score in standing.scores.items() if score.mean is not None}
     best = max(scores, key=lambda name: _key(scores[name]), default="")
     figures = {
@@ -272,8 +279,10 @@ def _describe(
         change = _format_change(scores[best], before)
     data = wording.shorten(PurePath(data_of(run)).name or data_of(run), SHOWN)
     subject = wording.shorten(wording.shorten_models(subject_of(run)), SHOWN)
-    result, before_id = figures.get(best, ""), earlier.id if earlier else ""
+    result = figures.get(best, "")
+    before_id = earlier.id if earlier else ""
     results = "; ".join(figures.values())
+
     return ListedRun(run, standing, data, subject, result, results, change, before_id, tags)
 
 
@@ -318,6 +327,7 @@ def read_history(
         if aggregates.scored
     )
     charts: list[IntervalChart] = []
+
     for name in variants:
         run_figures = {id: by_variant.get(name, Aggregates()) for id, by_variant in figures.items()}
         rows = [
@@ -325,6 +335,7 @@ def read_history(
             for id, aggregates in run_figures.items()
         ]
         charts.append(IntervalChart(name, rows, "percent" if judged else "number"))
+
     return charts
 
 
@@ -391,6 +402,7 @@ class _CountedRecords:
             sums.setdefault(row.variant, Aggregates(self.threshold)).add(row)
             self.number = number
             yield record
+
         self.sums = {variant: figures for variant, figures in sums.items() if figures.records}
 
 
@@ -415,9 +427,11 @@ def make_report(
                 yield Section("About this run", (), facts)
                 facts = {}
             yield block
+
         yield from [Section("About this run", (), facts)] if facts else []
 
     sentence = wording.shorten_models(study_report.sentence)
+
     return replace(study_report, sentence=sentence, blocks=order(), facts={})
 
 
@@ -430,6 +444,7 @@ def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord)
         f"{stored.model} ({stored.why})" if stored.why else stored.model,
         *_list_other_models(study, spec, stored),
     ]
+
     return {
         "Model": wording.shorten_models(", ".join(filter(None, models))),
         "Other models": wording.shorten_models(wording.other_models(spent)),
@@ -449,6 +464,7 @@ def _describe_settings(spec: StudySpec) -> str:
         name: str(value) if isinstance(value, int | float) else ", ".join(field_names(value))
         for name, value in options.items()
     }
+
     return "; ".join(
         f"{name.replace('_', ' ')} {wording.shorten(text, 80)}"
         for name, text in texts.items()
@@ -481,6 +497,7 @@ def make_data(
     content["aggregates"] = dict(
         collect_figures(plain({"records": counted.number, **sums, **data}))
     )
+
     return content | ({"gates": gated.outcomes} if gated.outcomes else {})
 
 
@@ -569,6 +586,7 @@ class RunComparison:
         }
         if list(scores) == [""]:
             return {"scores": scores[""], "cases": self.cases[""], "left_out": self.left_out}
+
         return {"variants": scores, "cases": self.cases, "left_out": self.left_out}
 
 
@@ -602,6 +620,7 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
     scores = dict(zip(shared, compare_pairs(pairs), strict=True))
+
     return RunComparison(scores, shared, len(before.keys() ^ after.keys()))
 
 
@@ -645,6 +664,7 @@ def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Repo
     sentence = describe_differences(
         {name: comparison.scores[side] for name, side in sides.items()}, first_name
     )
+
     return Report(f"{second_name} compared with {first_name}", sentence, tables)
 
 
@@ -671,4 +691,5 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComp
     require_same_cases(store, run, other)
     comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
     names = run.name or run.id, other.name or other.id
+
     return StoredComparison(comparison, report_comparison(comparison, names))

@@ -67,6 +67,7 @@ async def open_standing_run(
             {"kind": kind, **spec}, f"{kind}-{secrets.token_hex(16)}", "", source
         )
         store.add_cases(run.id, cases)
+
         with store.lease(run.id):
             try:
                 async with open_workbench(
@@ -85,7 +86,8 @@ def list_differences(before: object, now: object, path: str = "") -> Iterator[st
     """Yield a sentence for each input of a stored run (`before`) that differs from the current one
     (`now`). `path`: the name of the input."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
-        old, new = cast(Mapping[str, object], before), cast(Mapping[str, object], now)
+        old = cast(Mapping[str, object], before)
+        new = cast(Mapping[str, object], now)
         for name in sorted({*old, *new}):
             place = f"{path}.{name}" if path else name
             yield from list_differences(old.get(name), new.get(name), place)
@@ -169,6 +171,7 @@ def read_stored(run: RunRecord) -> StoredSpec:
                 f"run {run.id}: has the calls of a {kind} and no results of its own; the same"
                 " calls are answered from it"
             ) from None
+
         day = run.spec.get("today") or time.strftime("%Y-%m-%d", time.localtime(run.created))
         raise MismatchError(
             f"run {run.id}: was made by an earlier version of TextEvolve, which stored calls but"
@@ -176,8 +179,10 @@ def read_stored(run: RunRecord) -> StoredSpec:
             f" TEXTEVOLVE_TODAY={day} textevolve {kind or 'evaluate'} ...; calls with the same"
             " prompts are not repeated"
         ) from None
+
     if stored.version > VERSION:
         raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
+
     return stored
 
 
@@ -197,7 +202,9 @@ class RecordKeeper:
     records that are still skipped."""
 
     def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
-        self._study, self._store, self._run_id = study, store, run_id
+        self._study = study
+        self._store = store
+        self._run_id = run_id
         self._waiting: list[tuple[Any, Row]] = []
         self._written = time.monotonic()
         self.skipped = set[str]()
@@ -211,7 +218,8 @@ class RecordKeeper:
             await self.flush()
 
     async def flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         if waiting:
             await asyncio.shield(asyncio.to_thread(self._write, waiting))
         self._written = time.monotonic()
@@ -295,6 +303,7 @@ def show_rows(
     )
     if not variants:
         return [MatrixRow(name, "", [entry]) for entry in entries]
+
     return [
         MatrixRow(name, "", [by_variant.get(name) for name in variants])
         for by_variant in _spread(stored_records, entries)
@@ -313,6 +322,7 @@ def show_alone(
     if study.rows is not None or len(stored_records) != 1 or not study.streams:
         return []
     record = decode_record(study, run_id, stored_records[0])
+
     return list(study.report(spec, study.summarise(spec, [record])).blocks)
 
 
@@ -336,6 +346,7 @@ def _spread(
         if free is None:
             rows.append(free := {})
         free[stored.variant] = entry
+
     return rows
 
 
@@ -347,6 +358,7 @@ def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
         for name, value in (table_rows[0] if table_rows else {}).items()
         if name not in SHOWN_ELSEWHERE and isinstance(value, str | int | float) and value != ""
     }
+
     return Entry(
         scores={} if stored.score is None else {"score": stored.score},
         passed=stored.passed,

@@ -387,6 +387,7 @@ def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
         find_study(mapping[KIND])
     except InputError as error:
         raise InputError(f"{path}:{line_of(node, (KIND,))}: {error}") from None
+
     try:
         return read_study(mapping)
     except InputError as error:
@@ -406,6 +407,7 @@ def read_study(mapping: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
         raise InputError(f"{KIND}: must name the kind of study: {', '.join(kinds())}")
     study = find_study(kind)
     fields = {name: _read(value) for name, value in mapping.items() if name != KIND}
+
     return study, study.spec(**fields)
 
 
@@ -437,6 +439,7 @@ def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
             "description": field_schema.get("description", ""),
             "anyOf": [field_schema, file_schema],
         }
+
     return field_schema
 
 
@@ -461,12 +464,15 @@ def write_example(kind: str) -> str:
     spec = find_study(kind).spec
     lines = [f"# {line}".rstrip() for line in inspect.cleandoc(spec.__doc__ or "").splitlines()]
     lines += ["# Run it with: textevolve run FILE.yaml", "", f"{KIND}: {kind}", ""]
+
     for name, info in spec.model_fields.items():
         lines.append(f"# {info.description or name}")
         if info.is_required():
             text = option_properties(info).get("text") == "file"
             lines += [f"{name}: {{file: {name}.txt}}" if text else f"{name}: ...", ""]
             continue
+
         written = yaml.safe_dump({name: info.default}, default_flow_style=True, width=1000)
         lines += [f"# {written.strip()[1:-1]}", ""]
+
     return "\n".join(lines)

@@ -55,6 +55,7 @@ def bind(host: str, port: int) -> socket.socket:
         SettingsError: the port is taken, or the address is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
     try:
         listener = socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
     except OSError as error:
@@ -62,6 +63,7 @@ def bind(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"cannot listen on {host}:{port}: {reason.lower()}; choose another port with --port"
         ) from None
+
     return listener
 
 
@@ -162,6 +164,7 @@ def create_app(
     for kind in refused:
         app.add_exception_handler(kind, _answer_http_error)
     app.add_middleware(Guard, options=options, answer_error=_answer_error)
+
     return app
 
 
@@ -172,12 +175,14 @@ def require_keys(options: ServerOptions, resources: Store, key: str | None) -> N
         SettingsError: requests need a key, and no key exists.
     """
     needed = options.keys or not is_here(options.host)
+
     if (
         not needed
         or key is not None
         or any(stored_key.live for stored_key in resources.read(stored_keys.list_keys))
     ):
         return
+
     reason = (
         "--keys" if is_here(options.host) else f"--host {options.host}: other machines could use it"
     )

@@ -50,6 +50,7 @@ def largest_body(path: str, caller: Caller) -> int:
         for start, size in LARGER.items():
             if path == start or path.startswith(f"{start}/"):
                 return size
+
     return LARGEST_BODY
 
 
@@ -60,15 +61,20 @@ async def read_body(receive: Receive, largest: int) -> bytes:
     Raises:
         ApiError: 413, the body is too large.
     """
-    body, size, more = bytearray(), 0, True
+    body = bytearray()
+    size = 0
+    more = True
+
     while more and size <= READ_AWAY * largest:
         message = await receive()
         part: bytes = message.get("body", b"")
         size += len(part)
         body += part if size <= largest else b""
         more = message.get("more_body", False)
+
     if size > largest:
         raise ApiError(413, "request_too_large", f"the body is larger than {largest // MIB} MiB")
+
     return bytes(body)
 
 
@@ -88,7 +94,8 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 FORM = b"application/x-www-form-urlencoded"
 PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip")
 """The headers in which proxies name the client that they forward a request for."""
-API, STATIC = "/v1/", "/static/"
+API = "/v1/"
+STATIC = "/static/"
 
 POLICY = "; ".join(
     (
@@ -164,6 +171,7 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
             although the server requires no key.
     """
     host = headers.get("host", b"").decode("latin-1").lower()
+
     if not needs_key and any(name in headers for name in PROXIED):
         raise ApiError(
             403,
@@ -171,6 +179,7 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
             "the request comes through a proxy, which is allowed only with keys: start"
             " the server with --keys",
         )
+
     if is_here(host):
         return
     name = _name_of(host)
@@ -197,12 +206,14 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
     """
     site = headers.get("sec-fetch-site", b"")
     origin = headers.get("origin", b"").decode("latin-1").lower()
-    of_page, safe = is_page(scope["path"]), scope["method"] in SAFE_METHODS
+    of_page = is_page(scope["path"])
+    safe = scope["method"] in SAFE_METHODS
     if of_page and safe:  # a link from elsewhere leads to a page
         return
     same_origin = origin in _server_origins(scope, headers) or (
         origin == "null" and site == b"same-origin"
     )
+
     if site in (b"cross-site", b"same-site") or (origin and not same_origin):
         raise ApiError(
             403,
@@ -210,6 +221,7 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
             "the request comes from a page of another site: use this server's own pages, or a"
             " client that is not a browser",
         )
+
     if of_page and not origin:
         raise ApiError(
             403,
@@ -240,6 +252,7 @@ def _form_token(body: bytes) -> str:
         fields = parse_qs(body.decode(), max_num_fields=100)
     except ValueError:
         return ""
+
     return fields.get("csrf", [""])[-1]
 
 

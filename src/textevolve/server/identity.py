@@ -144,7 +144,8 @@ class Identities:
     async def find_by_session(self, token: str) -> Caller | None:
         """Return the caller of a browser's session; None if the session or its key is no longer
         valid."""
-        store, stored = self.resources, self._stored_token(token)
+        store = self.resources
+        stored = self._stored_token(token)
         id = await asyncio.to_thread(store.read, stored_keys.find_session, stored)
         if id == OPERATOR.key:
             return OPERATOR if self.env_key is not None else None
@@ -157,9 +158,11 @@ class Identities:
         if caller is None:
             return None
         token = f"{'e' if caller is OPERATOR else 'k'}.{secrets.token_urlsafe(32)}"
-        expires, stored = time.time() + SESSION_SECONDS, self._stored_token(token)
+        expires = time.time() + SESSION_SECONDS
+        stored = self._stored_token(token)
         write = self.resources.write
         await asyncio.to_thread(write, stored_keys.add_session, stored, caller.key, expires)
+
         return token
 
     async def end_session(self, token: str) -> None:
@@ -172,7 +175,8 @@ class Identities:
         return f"{token} {self.env_key}" if token.startswith("e.") else token
 
     async def _look_up(self, query: Callable[..., Any], text: str) -> Caller | None:
-        name, now = digest(f"{query.__name__} {text}"), time.monotonic()
+        name = digest(f"{query.__name__} {text}")
+        now = time.monotonic()
         at, caller = self._known.get(name, (-KEY_SECONDS, None))
         if caller is not None and now - at < KEY_SECONDS:
             return caller
@@ -183,6 +187,7 @@ class Identities:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[name] = (now, caller_by_key(key))
+
         return self._known[name][1]
 
 
@@ -219,8 +224,10 @@ async def find_sender(
         if caller is None:
             raise ApiError(401, "authentication_error", "this key is not valid, or no longer valid")
         return Sender(caller, lambda: identities.find_by_key(key), keyed=True)
+
     if token and (caller := await identities.find_by_session(token)):
         return Sender(caller, lambda: identities.find_by_session(token), token)
+
     return None
 
 
@@ -261,11 +268,13 @@ class Bucket:
         be overdrawn. Otherwise take nothing, and return the seconds until it holds enough."""
         now = time.monotonic()
         filled = self.level + (now - self.at) * self.per_minute / 60
-        self.level, self.at = min(filled, float(self.per_minute)), now
+        self.level = min(filled, float(self.per_minute))
+        self.at = now
         least = min(amount, 1.0)
         if self.level < least:
             return (least - self.level) * 60 / self.per_minute
         self.level -= amount
+
         return 0.0
 
 
@@ -292,6 +301,7 @@ class UsageLimits:
         """
         self._note_used(caller.key)
         allowed = caller.limits.requests_per_minute
+
         if allowed is not None and (wait := _bucket(self._requests, caller.key, allowed).take(1)):
             raise ApiError(
                 429,
@@ -308,6 +318,7 @@ class UsageLimits:
             ApiError: 429, the tokens of the key's minute or of the namespace's day are used up.
         """
         allowed = caller.limits.tokens_per_minute
+
         if allowed is not None and (wait := _bucket(self._tokens, caller.key, allowed).take(0)):
             raise ApiError(
                 429,
@@ -315,8 +326,10 @@ class UsageLimits:
                 f"models may read and write {allowed:,} tokens a minute for the key",
                 retry_after=wait,
             )
+
         space = _charged(caller, namespace)
         budget = await self._budget(space) if space else TokenBudget()
+
         if budget.allowed is not None and budget.used + self._spent[space] >= budget.allowed:
             raise ApiError(
                 429,
@@ -342,6 +355,7 @@ class UsageLimits:
             ApiError: 429, the key has reached its limit of open streams.
         """
         allowed = caller.limits.streams
+
         if allowed is not None and self._streams[caller.key] >= allowed:
             raise ApiError(
                 429,
@@ -349,6 +363,7 @@ class UsageLimits:
                 f"the key may hold {allowed:,} streams open at once",
                 retry_after=1,
             )
+
         self._streams[caller.key] += 1
         try:
             yield
@@ -358,15 +373,19 @@ class UsageLimits:
     async def flush(self) -> None:
         """Write the usage since the last flush to the database. If that fails, the tokens are
         counted again in the next flush."""
-        spent, used = self._spent, self._used
+        spent = self._spent
+        used = self._used
         if not spent and not used:
             return
-        self._spent, self._used = Counter(), {}
+        self._spent = Counter()
+        self._used = {}
+
         try:
             await asyncio.to_thread(self.resources.note_usage, spent, used)
         except StoreError as error:
             log.warning("usage could not be written down, and will be tried again: %s", error)
             self._spent += spent
+
         self._budgets.clear()
 
     async def _budget(self, namespace: str) -> TokenBudget:
@@ -394,6 +413,7 @@ async def open_limits(resources: Store) -> AsyncGenerator[UsageLimits]:
             await limits.flush()
 
     task = asyncio.create_task(keep())
+
     try:
         yield limits
     finally:

@@ -51,6 +51,7 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
         return
     desk = JobDesk(server.runner.settings, server.resources, server.store, log.info)
     work = asyncio.create_task(work_on_jobs(desk), name="jobs")
+
     try:
         yield
     finally:
@@ -93,6 +94,7 @@ def change_job(
     else:
         change = stored_jobs.pause_job if action == "pause" else stored_jobs.hasten_job
         job = resources.write(change, namespace, name)
+
     return respond(_describe(resources, job), 202)
 
 

@@ -47,6 +47,7 @@ async def open_namespace_of(server: ServerState, caller: Caller, name: str) -> A
         await asyncio.to_thread(server.resources.read, kinds.get, kinds.NAMESPACES, "", name)
     except NotFoundError:  # which names others, that this caller may not see
         raise ApiError(404, "not_found", f"no namespace '{name}'") from None
+
     return AsyncNamespace(desk_of(server, name))
 
 

@@ -65,7 +65,8 @@ def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
         return await open_namespace_of(server, await needs(scope)(request), namespace)
 
     async def top(request: Request, server: Server) -> AsyncNamespace:
-        caller, name = await needs(scope)(request), request.path_params.get("name")
+        caller = await needs(scope)(request)
+        name = request.path_params.get("name")
         if name is not None:
             await open_namespace_of(server, caller, name)
         return AsyncNamespace(desk_of(server, ""))
@@ -90,7 +91,8 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
     router = APIRouter(prefix=place, tags=[kind.command])
     example = EXAMPLES[kind.command]
     changes = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
-    reads, admins = _space_of(kind, "read"), _space_of(kind, "admin")
+    reads = _space_of(kind, "read")
+    admins = _space_of(kind, "admin")
 
     def group_of(space: AsyncNamespace) -> AsyncResources[Any, Any]:
         return getattr(space, kind.command)
@@ -110,6 +112,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         if visible is not None:
             stored = [each for each in stored if each.spec.name in visible]
         data = await describe_all(space, stored[:limit])
+
         return respond({"data": data, "next": data[-1]["name"] if len(stored) > limit else None})
 
     @router.post("", status_code=201)

@@ -72,6 +72,7 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
         raise InputError(
             f"rows must have the shape (n, k), and targets n numbers, not {rows.shape}"
         )
+
     strengths = np.broadcast_to(ridge, rows.shape[1])
     if not (strengths > 0).all():
         raise InputError(f"the ridge must be above 0, not {ridge}")
@@ -88,12 +89,14 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
 
     here = np.zeros(rows.shape[1])
     value, gradient, curvature = slopes(here)
+
     for _ in range(STEPS):
         step = -np.linalg.solve(curvature, gradient)
         promise = float(gradient @ step)
         if -promise <= CLOSE * (1 + abs(value)):
             break
         size = 1.0
+
         for _ in range(HALVINGS):
             there = here + size * step
             slopes_there = slopes(there)
@@ -104,7 +107,10 @@ def fit_logistic(rows: Array, shares: Array, counts: Array, ridge: float | Array
             size /= 2
         else:
             break  # nothing lower can be told apart in floating point
-        here, (value, gradient, curvature) = there, slopes_there
+
+        here = there
+        (value, gradient, curvature) = slopes_there
+
     return here
 
 
@@ -178,10 +184,12 @@ def measure_calibration(
     numbers = _numbers_of_bins(predicted, bins)
     bin_masks = [numbers == number for number in np.unique(numbers)]
     names = clusters.tolist()
-    gaps, base = _gaps(predicted, came, numbers), mean_present(came)
+    gaps = _gaps(predicted, came, numbers)
+    base = mean_present(came)
     ends = bootstrap_interval(gaps, _error_of, names, draws=draws, seed=seed, bounds=UNIT)
     squares = (predicted - came) ** 2
     spread = mean_interval(squares, names, draws=draws, seed=seed, bounds=UNIT)
+
     return Calibration(
         items=int(predicted.size),
         brier=Statistic(mean_present(squares), spread),
@@ -209,6 +217,7 @@ def _numbers_of_bins(predicted: Array, bins: int | None) -> NDArray[np.intp]:
         return np.zeros(0, dtype=np.intp)
     ranked = np.sort(predicted)
     below, within = (np.searchsorted(ranked, predicted, side) for side in ("left", "right"))
+
     return number * (below + within) // (2 * predicted.size)
 
 

@@ -42,6 +42,7 @@ def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
         return
     generator = np.random.default_rng(seed)
     block = max(1, _CELLS // groups)
+
     for start in range(0, draws, block):
         size = min(block, draws - start)
         drawn = generator.integers(0, groups, (size, groups))
@@ -118,21 +119,27 @@ def t_quantile(level: float, freedom: int) -> float:
             (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         )
         return sum(term / freedom**power for power, term in enumerate(terms))
-    low, high = 0.0, math.pi / 2
+
+    low = 0.0
+    high = math.pi / 2
     for _ in range(80):
         middle = (low + high) / 2
         low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+
     return math.sqrt(freedom) * math.tan(low)
 
 
 def _within(angle: float, freedom: int) -> float:
     """Compute the probability that |t| is at most sqrt(freedom) * tan(angle)."""
-    cosine, odd = math.cos(angle), freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = 0.0
     for k in range(freedom // 2):
         total += term
         term *= cosine**2 * ((2 * k + 2) / (2 * k + 3) if odd else (2 * k + 1) / (2 * k + 2))
     share = math.sin(angle) * total
+
     return 2 / math.pi * (angle + share) if odd else share
 
 
@@ -152,6 +159,7 @@ def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Int
     middle = share + z**2 / (2 * trials)
     half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
     scale = 1 + z**2 / trials
+
     return Interval(max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale))
 
 
@@ -175,6 +183,7 @@ def mean_interval(
     shares = trials < FEW and np.isin(array[present], (0.0, 0.5, 1.0)).all()
     if bounds == UNIT and trials > 1 and (shares or np.ptp(array[present]) <= TIE):
         return wilson_interval(mean_present(array) * trials, trials, level)
+
     return bootstrap_interval(
         features,
         lambda totals: ratio(totals[..., 0], totals[..., 1]),
@@ -214,6 +223,7 @@ def betting_interval(
     part = np.random.default_rng(seed).permutation(np.clip(part, 0.0, 1.0))
     stake = -math.log(_tail(level))
     ends = _bet_on_more(part, stake), 1 - _bet_on_more(1 - part, stake)
+
     return Interval(low + (high - low) * ends[0], low + (high - low) * ends[1])
 
 
@@ -224,12 +234,15 @@ def _bet_on_more(values: Array, stake: float) -> float:
     middles = (0.5 + np.cumsum(values)) / places
     spreads = (0.25 + np.cumsum((values - middles) ** 2)) / places
     bets = np.sqrt(2 * stake / (values.size * np.append(0.25, spreads[:-1])))
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
+
     for _ in range(40):
         mean = (low + high) / 2
         gains = np.minimum(bets, _GREATEST_BET / mean) * (values - mean)
         refuted = np.log1p(gains).cumsum().max() >= stake  # the largest capital at any time
         low, high = (mean, high) if refuted else (low, mean)
+
     return low
 
 
@@ -266,6 +279,7 @@ def bootstrap_interval(
     if len(sums) < 2:
         return Interval(reason="one group only" if len(sums) else "no item")
     values = [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
+
     return resampling_interval(np.concatenate(values), level).clipped(*bounds)
 
 
@@ -285,6 +299,7 @@ def resampling_interval(values: Array, level: float = 0.95) -> Interval:
     resampled = defined[1:]
     error = math.sqrt((resampled.size - 1) * float(resampled.var()))
     half = t_quantile(level, resampled.size - 1) * error
+
     return Interval(float(values[0]) - half, float(values[0]) + half)
 
 
@@ -300,6 +315,7 @@ def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
         raise InputError(f"{len(groups)} groups were given for {items} items")
     numbers: dict[Hashable, int] = {}
     labels = [g if g not in ("", None) else (i,) for i, g in enumerate(groups)]
+
     return np.array([numbers.setdefault(g, len(numbers)) for g in labels], dtype=np.intp)
 
 
@@ -337,11 +353,13 @@ def vector(values: Numbers) -> Array:
         raise InputError(
             f"one number for each item is needed, not an array of the shape {vector.shape}"
         )
+
     return vector
 
 
 def paired(values: Numbers, references: Numbers) -> tuple[Array, Array]:
-    ours, theirs = vector(values), vector(references)
+    ours = vector(values)
+    theirs = vector(references)
     if ours.size != theirs.size:
         raise InputError(f"{ours.size} and {theirs.size} verdicts cannot be compared item by item")
     return ours, theirs
@@ -387,6 +405,7 @@ def cluster_mean(
     if error <= TIE:
         return Statistic(mean, Interval(reason="no variation between the groups"))
     half = t_quantile(level, sums.size - 1) * error
+
     return Statistic(mean, Interval(mean - half, mean + half))
 
 
@@ -414,18 +433,22 @@ def cluster_share(
     """
     array = vector(successes)
     names, places = np.unique(group_numbers(groups, array.size), return_inverse=True)
-    trials, clusters = array.size, names.size
+    trials = array.size
+    clusters = names.size
     if not trials:
         return Statistic()
     share = float(array.mean())
     if clusters < 2:
         return Statistic(share, Interval(reason="one group only"))
     effective = float(clusters)
+
     if 0 < share < 1:
         sums = sum_groups(array - share, places)
         alone = share * (1 - share) / (trials - 1)
         design = _error(sums, trials) ** 2 / alone
         effective = min(float(trials), max(float(clusters), trials / max(design, TIE)))
+
     few = t_quantile(level, trials - 1) / t_quantile(level, clusters - 1)
     effective *= few**2
+
     return Statistic(share, wilson_interval(share * effective, effective, level))

@@ -133,10 +133,12 @@ def count_bytes(connection: Connection) -> int:
         size = "pg_total_relation_size(format('%%I.%%I', schemaname, tablename)::regclass)"
         query = f"SELECT coalesce(sum({size}), 0)::int8 FROM pg_tables WHERE schemaname ="
         return connection.exec_driver_sql(f"{query} current_schema()").scalar_one()
+
     pages, size = (
         connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
         for name in ("page_count", "page_size")
     )
+
     return pages * size
 
 
@@ -152,6 +154,7 @@ def create_tables(connection: Connection) -> None:
         "postgresql+psycopg" if is_postgres(connection) else "sqlite"
     ):
         connection.exec_driver_sql(statement)
+
     connection.exec_driver_sql(
         "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
         "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
@@ -170,6 +173,7 @@ def _table_statements(dialect: str) -> tuple[str, ...]:
 
     engine = create_mock_engine(f"{dialect}://", note)
     tables.metadata.create_all(engine, checkfirst=False)
+
     return tuple(statements)
 
 
@@ -200,8 +204,10 @@ def _migrate(connection: Connection, revision: str) -> None:
             version["spec"] = json.dumps({"persona": row["text"]}, ensure_ascii=False)
             version["resource_id"] = row["agent_id"]
             connection.execute(tables.resource_versions.insert().values(version))
+
         connection.exec_driver_sql("DROP TABLE personas")
         connection.exec_driver_sql("ALTER TABLE agents DROP COLUMN persona_version")
+
     if not is_postgres(connection):
         index = "type = 'table' AND name LIKE 'memory\\_vectors\\_%' ESCAPE '\\'"
         connection.exec_driver_sql("PRAGMA writable_schema = ON")
@@ -212,4 +218,5 @@ def _migrate(connection: Connection, revision: str) -> None:
         names = connection.exec_driver_sql(f"SELECT name FROM sqlite_master WHERE {index}")
         for name in names.scalars().all():
             connection.exec_driver_sql(f'DROP TABLE "{name}"')
+
     connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")

@@ -68,6 +68,7 @@ def _table(
         column(title, primary_key=place < keys)
         for place, (title, column) in enumerate(columns.items())
     )
+
     return Table(name, metadata, *in_order, **(options or {}))
 
 

@@ -91,12 +91,14 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
                 f"store {target}: is not empty ({', '.join(used)}); name a new file or an empty"
                 " database"
             )
+
         for run in fetch_all(reading, tables.runs, status="running"):
             lease.require_free(reading, run, "wait for it or stop it first")
         for table in copied_tables():
             for page in chunks(read_rows(reading, table), PAGE):
                 writing.execute(table.insert(), page)
         finish_copy(writing)
+
         return count_rows(writing)
 
     with (
@@ -131,12 +133,14 @@ def finish_copy(connection: Connection) -> None:
     for table in (tables.runs, tables.jobs):
         update_where(connection, table, lease.no_lease(table))
     update_where(connection, tables.runs, {"status": "interrupted"}, status="running")
+
     if is_postgres(connection):
         for table in (tables.calls, tables.memories, tables.uses, tables.job_runs):
             (key,) = table.primary_key.columns
             top = f"SELECT coalesce(max({key.name}), 0) + 1 FROM {table.name}"
             sequence = f"pg_get_serial_sequence('{table.name}', '{key.name}')"
             connection.execute(sql(f"SELECT setval({sequence}, ({top}), false)"))
+
     for row in connection.execute(select(tables.collections)).all():
         index_collection(connection, collection_of(row, ""))
 
@@ -144,7 +148,8 @@ def finish_copy(connection: Connection) -> None:
 def index_collection(connection: Connection, collection: Collection) -> None:
     """Index the memories of a collection that has no index, by their embeddings and texts. Erased
     memories, whose text is empty, are left out."""
-    memories, embeddings = tables.memories, tables.embeddings
+    memories = tables.memories
+    embeddings = tables.embeddings
     lost = bytes(4 * collection.dimension)  # a salvaged store may lack an embedding
     query = (
         select(memories, embeddings.c.vector)
@@ -152,6 +157,7 @@ def index_collection(connection: Connection, collection: Collection) -> None:
         .where(memories.c.collection_id == collection.id, memories.c.text != "")
         .order_by(memories.c.seq)
     )
+
     for chunk in chunks(connection.execute(query).all()):
         entries = [
             IndexEntry(row.seq, row.text, np.frombuffer(row.vector or lost, "<f4")) for row in chunk
@@ -267,23 +273,29 @@ def _list_words(text: str) -> list[str]:
 def _clean_call(row: Mapping[str, Any], holding: set[bytes], holds: Matcher) -> dict[str, Any]:
     """Return the new columns of a call that contains one of the texts, in a field or in a part
     whose hash is in `holding`; an empty mapping for other calls."""
-    parts, answer, error = split_hashes(row["parts"]), row["response"], row["error"]
+    parts = split_hashes(row["parts"])
+    answer = row["response"]
+    error = row["error"]
     request, response = (_clean(row[name], holds) for name in ("request", "response"))
     cleaned_error = _clean(error, holds, plain=True)
+
     if (request, response, cleaned_error) == (
         row["request"],
         answer,
         error,
     ) and not holding.intersection(parts):
         return {}
+
     if answer is not None:
         fields = ("finish_reason", "calls", "seconds", "attempts", "member", "reasoning_tokens")
         stored = load_json(unpack_json_bytes(answer))
         stored = {"text": ERASED} | pick(stored, fields)
         answer = dump_json(stored, "an answer")
+
     mark = hash_bytes(ERASED)
     joined = b"".join(mark if part in holding else part for part in parts)
     values = {"parts": joined, "request": request, "error": cleaned_error, "response": answer}
+
     return {**values, "key": tables.ERASED_KEY}
 
 
@@ -297,8 +309,10 @@ def _clean(value: Any, holds: Matcher, plain: bool = False) -> Any:
         cleaned = _clean(text, holds, plain)
         data = text_to_bytes(cleaned)
         return value if cleaned == text else head + (zlib.compress(data, 1) if packed else data)
+
     if value is None or not holds(value):
         return value
+
     return ERASED if plain else _STRING.sub(lambda m: MARK if holds(m[0]) else m[0], value)
 
 
@@ -340,6 +354,7 @@ def require_free_names(
             raise TakenError(
                 f"{str(error).partition(';')[0]}; --name gives it another name here"
             ) from None
+
         if each.kind is NAMESPACES:
             return  # a new namespace has no names yet
 
@@ -363,6 +378,7 @@ def _store_memories(
     Citations of memories that were not added before are left out."""
     ids: dict[str, str] = {}
     plain = [memory for memory in each.memories if not memory.cites]
+
     for group in (plain, [memory for memory in each.memories if memory.cites]):
         changes = [Add(_as_new(memory, each.vectors[memory.id], ids)) for memory in group]
         check_changes(collection, changes)
@@ -402,6 +418,7 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
     before = measure_store(location)
     with closing(open_database(location)) as database:
         database.vacuum()
+
     return before, measure_store(location)
 
 
@@ -454,8 +471,10 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
                 f"store {location}: only a store in a file can be salvaged; copy a database with:"
                 " textevolve config store copy, or restore a backup of pg_dump"
             )
+
         with closing(open_database(location)) as database:
             return database.read(lambda c: _check_rows(partial(read_rows, c)))
+
     with _open_damaged(location.expanduser().absolute()) as file:
         if salvage is None:
             return _check_file(file)
@@ -467,8 +486,12 @@ def _check_rows(
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
     """Check all rows, and copy the intact ones, unless their run is lost."""
-    intact, unreadable, n_cases = Counter[str](), Counter[str](), Counter[str]()
-    incomplete, runs = set[str](), dict[str, int]()
+    intact = Counter[str]()
+    unreadable = Counter[str]()
+    n_cases = Counter[str]()
+    incomplete = set[str]()
+    runs = dict[str, int]()
+
     for table in (tables.runs, *(each for each in copied_tables() if each is not tables.runs)):
         for row in read_table(table):
             run_id = str(row["id"] if table is tables.runs else row.get("run_id"))
@@ -478,14 +501,18 @@ def _check_rows(
                 if table is tables.runs or "run_id" in row:
                     incomplete.add(run_id)
                 continue
+
             intact[table.name] += 1
+
             if table is tables.runs:
                 runs[run_id] = row["n_cases"] or 0
             elif table is tables.calls:
                 intact["erased calls"] += row["key"] == tables.ERASED_KEY
             elif table is tables.cases:
                 n_cases[run_id] += 1
+
     incomplete |= {run_id for run_id, number in runs.items() if n_cases[run_id] < number}
+
     return Findings(dict(+intact), dict(unreadable), tuple(sorted(incomplete)))
 
 
@@ -495,6 +522,7 @@ def _is_whole(table: Table, row: Mapping[str, Any]) -> bool:
         _CHECKS.get(table, lambda _row: None)(row)
     except DAMAGES:
         return False
+
     return True
 
 
@@ -542,14 +570,16 @@ class _DamagedFile:
     empty without one. `gaps`: the number of unreadable places in each table."""
 
     def __init__(self, raw: sqlite3.Connection, complaint: str) -> None:
-        self._raw, self.complaint = raw, complaint
+        self._raw = raw
+        self.complaint = complaint
         self._raw.row_factory = sqlite3.Row
         self.gaps = Counter[str]()
 
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
         """Yield the readable rows of a table: from the beginning up to the first unreadable place,
         and from the end back to the last one."""
-        source, last = f"FROM {table.name} NOT INDEXED", 0
+        source = f"FROM {table.name} NOT INDEXED"
+        last = 0
         queries = [f"SELECT ? AS number, * {source}"]
         if table.dialect_options["sqlite"]["with_rowid"]:
             forwards = f"SELECT rowid AS number, * {source} WHERE rowid > ? ORDER BY rowid"
@@ -560,6 +590,7 @@ class _DamagedFile:
                     values = dict(row)
                     last = values["number"]
                     yield {column.name: values[column.name] for column in table.columns}
+
                 return
             except (sqlite3.Error, *DAMAGES):
                 self.gaps[table.name] = 1
@@ -590,8 +621,10 @@ def _lock(raw: sqlite3.Connection, path: Path) -> str:
         if busy or not os.access(path, os.W_OK):
             raise sqlite.explain(error, path) from error
         return str(error)
+
     if mark != tables.APPLICATION_ID:
         return "the file has no mark of a TextEvolve store"
+
     return "" if result == "ok" else " ".join(str(result).split())
 
 
@@ -625,7 +658,8 @@ def _salvage(file: _DamagedFile, target: Path) -> Findings:
 
 def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
     """Insert a row; return whether it broke no constraint."""
-    names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
+    names = ", ".join(f'"{name}"' for name in row)
+    marks = ", ".join("?" * len(row))
     statement = f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})"
     return connection.exec_driver_sql(statement, tuple(row.values())).rowcount == 1
 
@@ -633,7 +667,9 @@ def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool
 def _interrupt_runs(connection: Connection) -> None:
     """Mark finished runs as interrupted, so they can be resumed; runs that lack cases will read
     them again. Delete the servers' rows of runs that are lost."""
-    runs, served, cases = tables.runs, tables.served_runs, tables.cases
+    runs = tables.runs
+    served = tables.served_runs
+    cases = tables.cases
     connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))
     finished = update(runs).where(runs.c.status == "finished")
     connection.execute(finished.values(status="interrupted"))

@@ -98,6 +98,7 @@ class ChainRuns(Result):
         (run,) = self.runs
         if run.failure is not None:
             raise error_of(run.failure)
+
         return run.outputs
 
 
@@ -125,17 +126,21 @@ def chain_cases(
     """
     chain = open_chain_named(spec.chain, objects)
     counts = Counter[str]()
+
     for number, (where, row) in enumerate(rows, 1):
         inputs = {str(name): value for name, value in row.items() if value is not None}
         try:
             chain.take_inputs(inputs, others=True)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
+
         try:
             values = json.dumps(to_jsonable_python(inputs), ensure_ascii=False)
         except ValueError as error:
             raise InputError(f"{where}: a value cannot be stored: {error}") from None
+
         yield Case(values, (), name_row(row, number, counts))
+
     if not counts:
         raise InputError("the data has no rows")
 
@@ -150,13 +155,15 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
 
 def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
     """Run the chain on each row, and yield the result of each."""
-    chain, listed_cases = open_chain_named(spec.chain, bench.objects), list(cases)
+    chain = open_chain_named(spec.chain, bench.objects)
+    listed_cases = list(cases)
 
     async def work(placed: tuple[int, Case]) -> ChainRun:
         position, case = placed
         values = json.loads(case.input)
         inputs = {name: values[name] for name in chain.inputs}
         spent = TraceRecorder(chain.name, "chain")
+
         try:
             bench.require_time()
             with span("case", f"case {case.id}", input=inputs) as here:
@@ -166,10 +173,13 @@ def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenera
             raise
         except (ModelError, BudgetError) as error:
             return ChainRun(position, case.id, inputs, spent.trace, failure=failure_of(error))
+
         json_outputs = to_jsonable_python(outputs, serialize_unknown=True)
+
         return ChainRun(position, case.id, inputs, spent.trace, json_outputs)
 
     numbered = enumerate(listed_cases, bench.first)
+
     return stream(numbered, work, bench.concurrency, ordered=bench.ordered)
 
 
@@ -200,6 +210,7 @@ def _show(chain_run: ChainRun) -> Iterator[Block]:
         yield Texts(
             "Outputs", [(name, value_text(value)) for name, value in chain_run.outputs.items()]
         )
+
     yield Tree("Steps", [branch_of(chain_run.trace)])
 
 
@@ -208,7 +219,8 @@ def branch_of(trace: StepTrace) -> Branch:
     calls = wording.count(trace.usage.calls, "call") if trace.usage.calls else ""
     notes = [trace.kind, trace.note, wording.duration(trace.seconds), calls]
     notes += [f"failed: {wording.shorten(trace.error, 120)}"] if trace.error else []
-    description, tone = ", ".join(filter(None, notes)), "bad" if trace.error else ""
+    description = ", ".join(filter(None, notes))
+    tone = "bad" if trace.error else ""
     return Branch(trace.name, description, tone, [branch_of(step) for step in trace.steps])
 
 

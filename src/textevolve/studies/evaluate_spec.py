@@ -50,6 +50,7 @@ def _read_weights(source: object) -> object:
     if not isinstance(source, str):
         return reject_list(source)
     weights: dict[str, float] = {}
+
     for part in source.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name in weights:
@@ -60,6 +61,7 @@ def _read_weights(source: object) -> object:
             raise InputError(
                 f"weights: '{part}' is not of the form NAME=NUMBER, such as accuracy=1"
             ) from None
+
     return weights
 
 
@@ -232,6 +234,7 @@ def _take_profile(profile: object) -> object:
         raise InputError(
             f"a profile is a name, a YAML file's path or a Profile, not {profile!r:.40}"
         )
+
     return str(profile) if isinstance(profile, Path) else cast(object, profile)
 
 

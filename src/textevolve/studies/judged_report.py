@@ -67,6 +67,7 @@ def verdict(result: DebateResult) -> str:
         return f"a tie of {letters(result.tied)} at {scores[best]:.2f}"
     runner_up = sorted(range(len(scores)), key=lambda j: -scores[j])[1]
     lead = f"{scores[best] - scores[runner_up]:.2f} ahead of {letter(runner_up)}"
+
     return f"{letter(best)} with {scores[best]:.2f}, {lead}"
 
 
@@ -120,7 +121,8 @@ def _side(winner: int | None) -> str:
 
 def ending(result: DebateResult) -> str:
     """Describe the number of rounds, and the reason why the debate ended."""
-    rounds, profile = len(result.convergence), result.profile
+    rounds = len(result.convergence)
+    profile = result.profile
     cause = {
         "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
         "converged": "and a later one would change no score"
@@ -130,6 +132,7 @@ def ending(result: DebateResult) -> str:
         "budget": f"then it was cut short: {describe_limit(result)}",
         "failed": "then no agent gave an answer",
     }[result.stopped]
+
     return f"{count(rounds, 'round')}, {cause}"
 
 
@@ -141,11 +144,13 @@ def round_text(profile: Profile, r: int, cv: float, certainty: float | None, vot
     agents = len(profile.agents)
     parts = [f"CV {cv:.3f}" if math.isfinite(cv) else "no score above 0, so no CV"]
     parts += [f"{voters} of {agents} agents voted"] if voters < agents else []
+
     if profile.protocol == "escalation" and r == 0:
         certainty_text = "none" if certainty is None else f"{certainty:.3f}"
         parts.append(f"certainty {certainty_text}, no debate from {profile.escalate_below:g} on")
     elif profile.protocol != "independent" and profile.convergence is not None:
         parts.append(f"agreed at {profile.convergence:g} or less")
+
     return "; ".join(parts)
 
 
@@ -169,6 +174,7 @@ def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     case = judged.case
     is_debate = isinstance(judged, DebateResult)
     figures = _debate_figures(judged) if is_debate else _judged_figures(judged)
+
     for j, fields in enumerate(figures):
         place: ResultRow = {"index": judged.index, "id": case.id, **_trajectory_row(case)}
         if case.candidates:
@@ -315,8 +321,10 @@ def facts_of(judged: Judged) -> dict[str, str]:
         for name, urls in by_text
         for n, url in enumerate(urls, 1)
     )
+
     if isinstance(judged, JudgedCase):
-        decided, used = describe_deciders(count_decided(judged)), wording.used(judged.usage)
+        decided = describe_deciders(count_decided(judged))
+        used = wording.used(judged.usage)
         facts = {"Decided by": decided, "Used": used, "Images": images}
     else:
         planned = int(np.prod(judged.tensor.shape[:2]))
@@ -336,6 +344,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
         for failure, turns in failures(judged).items():
             names = ", ".join(f"{judged.agents[t.agent]} in round {t.round + 1}" for t in turns)
             facts[failure.kind.capitalize()] = f"{names}: {failure.reason}"
+
     return drop_empty(facts)
 
 
@@ -383,11 +392,13 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
     if trajectory is None:
         return []
     texts = [(f"Passage {n}", text) for n, text in enumerate(trajectory.contexts, 1)]
+
     for position, call in enumerate(trajectory.tool_calls or (), 1):
         lines = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"]
         lines += [f"result: {call.result}"] if call.result is not None else []
         lines += [f"error: {call.error}"] if call.error is not None else []
         texts.append((f"Tool call {position}", "\n".join(lines)))
+
     return texts
 
 
@@ -417,6 +428,7 @@ def _draw_scores(
     ]
     best = frozenset(winners_of(judged) if len(rows) > 1 else ())
     columns = ("candidate", *columns)
+
     return Table("Scores", columns, rows, best, note, star="Highest score")
 
 
@@ -434,21 +446,25 @@ def _draw_debate_scores(result: DebateResult) -> Table:
         parts: Mapping[str, float] = components or {}
         units = [parts[n] / TOP if n in parts else None for n in result.components]
         figures.append([metrics["scores"][j], metrics["passed"][j], spread[j], *units])
+
     note = (
         f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents:"
         " standard deviation over the agents."
     )
+
     return _draw_scores(result, columns, figures, note)
 
 
 def _round(result: DebateResult, r: int) -> Section:
-    cv, voters = result.convergence[r], result.voters[r]
+    cv = result.convergence[r]
+    voters = result.voters[r]
     summary = round_text(result.profile, r, cv, result.certainty, voters)
     blocks: list[Block] = [Note(summary)]
     for turn in (turn for turn in result.turns if turn.round == r):
         blocks += _draw_turn(turn, result.profile, result.labels, _note(turn), _list_points(turn))
     if r < len(result.summaries) and result.summaries[r]:
         blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
+
     return Section(f"Round {r + 1}", blocks)
 
 
@@ -463,7 +479,8 @@ def _draw_turn(
     total score of each candidate in this turn. `labels`: for each candidate, the number by which
     the agents know it."""
     failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
-    speaker, note = profile.agents[turn.agent].name, f"round {turn.round + 1}, {note}"
+    speaker = profile.agents[turn.agent].name
+    note = f"round {turn.round + 1}, {note}"
     yield Transcript("", [Utterance(speaker, turn.argument, note, points, failure)])
     if turn.scores is None:
         return
@@ -489,6 +506,7 @@ def _list_points(turn: Turn) -> list[tuple[str, str]]:
             ("to change", point.instructions),
         )
         points += [(f"{wording.letter(j)}, {name}", text) for name, text in groups if text]
+
     return [*points, *(("recalled", recalled(memory)) for memory in turn.memories)]
 
 
@@ -534,7 +552,8 @@ def _describe_best(judged: JudgedCase) -> str:
 
 def case_matrix_row(judged: Judged) -> MatrixRow:
     """Return the matrix row of a case; its texts and all arguments unfold in their cells."""
-    case, winners = judged.case, winners_of(judged)
+    case = judged.case
+    winners = winners_of(judged)
     texts = case.candidates or ("",) * len(judged.result)
     entries = [
         _entry(judged, j, text, outcome)
@@ -546,6 +565,7 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     facts |= describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
+
     return MatrixRow(name, case.input, entries, reference, facts, (details,))
 
 
@@ -559,8 +579,10 @@ def _entry(judged: Judged, j: int, text: str, outcome: EvaluationResult | Failur
             components: Mapping[str, float] = outcome.metadata["components"]
             scores |= {name: score / TOP for name, score in components.items()}
         return Entry(text, scores, outcome.passed, reasons, facts=facts)
+
     if outcome.kind == "skipped":  # a call that was not made has not failed
         return Entry(text, facts={**facts, "not judged": outcome.reason})
+
     return Entry(text, failure=f"failed: {outcome.reason}", facts=facts)
 
 
@@ -580,7 +602,8 @@ class LiveDebate:
                 return self._status(event)
             case StepFinished(step="turn", value=Turn() as turn):
                 note = f"{turn.model}, {wording.duration(turn.seconds)}"
-                profile, labels = self._debate["profile"], self._debate["labels"]
+                profile = self._debate["profile"]
+                labels = self._debate["labels"]
                 return Report("", "", list(_draw_turn(turn, profile, labels, note)))
             case StepFinished(step="certainty"):
                 self._certainty = event.value
@@ -589,6 +612,7 @@ class LiveDebate:
                 return Report("", "", [Note(f"Round {r + 1}: {text}", "strong")])
             case _:
                 pass
+
         return None
 
     def _status(self, event: StepStarted) -> str:

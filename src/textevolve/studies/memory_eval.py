@@ -135,6 +135,7 @@ def _sentence(evaluation: MemoryEvaluation) -> str:
     ]
     sentence = f"{', '.join(figures)}." if figures else "nothing could be measured."
     unfinished = "" if evaluation.complete else "Not finished; so far: "
+
     return unfinished + sentence if unfinished else sentence[0].upper() + sentence[1:]
 
 
@@ -147,6 +148,7 @@ def _facts(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> dict[str
     users = wording.count(evaluation.scope.users, "user")
     sessions = wording.count(evaluation.scope.sessions, "session")
     malformed = f"; {len(evaluation.malformed)} malformed, skipped" if evaluation.malformed else ""
+
     return {
         "System": spec.system_name,
         "Data": f"{spec.data}: {users}, {sessions}{malformed}",
@@ -175,6 +177,7 @@ def _blocks(evaluation: MemoryEvaluation) -> Iterator[Block]:
         ]
         if rows:
             yield _table(title, rows)
+
     yield _coverage(evaluation)
     if evaluation.failures:
         yield _failures(evaluation)
@@ -208,6 +211,7 @@ def _unmeasured(evaluation: MemoryEvaluation) -> dict[str, str]:
         if not _is_known(pair):
             reason = pair.all.reason or pair.valid.reason
             reasons.setdefault(reason.removeprefix("not measured: "), []).append(TITLES[name])
+
     return {", ".join(titles): reason for reason, titles in reasons.items()}
 
 
@@ -223,6 +227,7 @@ def _coverage(evaluation: MemoryEvaluation) -> Table:
         (task, coverage.valid, coverage.failed, coverage.skipped, coverage.share)
         for task, coverage in tasks.items()
     ]
+
     return Table("Coverage", columns, rows)
 
 
@@ -337,6 +342,7 @@ async def describe(
         system = _open_system(spec, settings, objects)
         objects[OPENED] = system
         described |= {"system": system.name, "capabilities": asdict(system.capabilities)}
+
     return described
 
 
@@ -358,6 +364,7 @@ def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
         survey.note(line)
         if isinstance(line, User):
             yield Case(line.sha256, (), line.id)
+
     if spec.system == RECORDED:
         survey.check_recorded(spec.data)
 
@@ -380,6 +387,7 @@ def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tu
     """
     lines = read_data(spec.data, None, spec.sessions)
     users = (line for line in lines if isinstance(line, User))
+
     for number, (name, sha256) in enumerate(hashes.items(), 1):
         user = next((user for user in users if user.id == name), None)
         if user is None or user.sha256 != sha256:
@@ -387,6 +395,7 @@ def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tu
                 f"{spec.data}: has changed since the run was started; start a new run with the"
                 " same command"
             )
+
         yield number, user
 
 
@@ -442,6 +451,7 @@ def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | N
     if names_own(spec.system):
         return open_own(spec.system, bench)
     opened = cast("MemorySystem | None", bench.objects.get(OPENED))
+
     return opened or _open_system(spec, bench.settings, bench.objects)
 
 
@@ -476,7 +486,8 @@ def find_row(record: EvaluationRecord) -> Row:
                 reason=record.stopped,
             )
         case MemoryJudgement():
-            subject, outcome = record.subject, record.outcome
+            subject = record.subject
+            outcome = record.outcome
             kind = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
             return Row(
                 f"{subject.user}/{subject.session + 1:03}/{kind}/{subject.item:03}",
@@ -565,6 +576,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
         return resources.memories(NAMESPACE), opened[user]
 
     model = bench.model if plan.model is None else bench.model_of(plan.model)
+
     return TextEvolveSystem(spec.strip(), plan, open_memories, bench.embed, model, resources.close)
 
 
@@ -583,6 +595,7 @@ async def _create(resources: Store, embedder: str, user: str, bench: Workbench) 
         await asyncio.to_thread(
             resources.write, kinds.create, kinds.COLLECTIONS, NAMESPACE, collection_spec
         )
+
     return name
 
 
@@ -621,6 +634,7 @@ class Stages:
         limit is reached, and in a replay where the journal ends."""
         number, user = numbered
         pieces = self._read(user) if self.can is None else self._feed(user, number, self.can)
+
         async with aclosing(pieces):
             try:
                 async for piece in pieces:
@@ -637,9 +651,11 @@ class Stages:
     async def _feed(
         self, user: User, number: int, can: Capabilities
     ) -> AsyncGenerator[PieceToJudge]:
-        bench, key = self.bench, f"{self.bench.run}-{number}"
+        bench = self.bench
+        key = f"{self.bench.run}-{number}"
         system = self.system or RehearsedSystem(user, can)
         instance = await open_instance(system, self.name, user, key, bench.journal, self.health)
+
         async with aclosing(feed(user, key, can, bench.keep(instance))) as pieces:
             async for piece in pieces:
                 if isinstance(piece, SessionTimes):
@@ -654,6 +670,7 @@ class Stages:
             if piece.stopped:
                 self.stopped.set()
             return piece
+
         if isinstance(piece, Subject):
             judgement = await self._judge(piece)
         else:
@@ -661,9 +678,11 @@ class Stages:
             answer = await self._answer(piece, metered)
             judgement = await self._judge(with_answer(piece.subject, answer))
             judgement = replace(judgement, usage=judgement.usage + metered.usage)
+
         skipped = isinstance(judgement.outcome, Failure) and judgement.outcome.kind == "skipped"
         if skipped and self.bench.mode != "replay":
             self.stopped.set()
+
         return clip_texts(judgement)
 
     async def _answer(self, piece: Unanswered, model: Model) -> str | Failure:
@@ -675,6 +694,7 @@ class Stages:
             raise
         except (ModelError, BudgetError) as error:
             return replace(failure_of(error), reason=f"no answer to judge: {error}")
+
         return answer.text
 
     async def _judge(self, subject: Subject) -> MemoryJudgement:

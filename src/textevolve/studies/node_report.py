@@ -100,6 +100,7 @@ def find_row(record: Record) -> Row:
         return Row(
             f"line {record.number}", record.number, record.place, None, "failed", record.reason
         )
+
     row = Row(str(record.number), record.number, record.id)
     if record.unasked:
         return replace(row, status="skipped", reason=record.unasked)
@@ -112,6 +113,7 @@ def find_row(record: Record) -> Row:
     if scored:
         score = fmean(outcome.score for outcome in scored)
         return replace(row, score=score, passed=all(outcome.passed for outcome in scored))
+
     return replace(row, reason=next((outcome.reason for outcome in failures.values()), ""))
 
 
@@ -186,7 +188,10 @@ class NodesResult(Result):
 
 def summarise(_spec: object, records: Iterable[Record], most: int = MOST_NODES) -> NodesResult:
     """Return the figures of all nodes, and the first nodes, at most `most`."""
-    statistics, first_nodes, unused = NodeStatistics(), list[JudgedNode](), list[UnusedLine]()
+    statistics = NodeStatistics()
+    first_nodes = list[JudgedNode]()
+    unused = list[UnusedLine]()
+
     for record in records:
         if isinstance(record, UnusedLine):
             unused.append(record)
@@ -194,6 +199,7 @@ def summarise(_spec: object, records: Iterable[Record], most: int = MOST_NODES) 
         statistics.add(record.episode, record.item)
         if len(first_nodes) < most:
             first_nodes.append(record)
+
     return NodesResult(statistics, first_nodes, unused)
 
 
@@ -214,6 +220,7 @@ def _sentence(statistics: NodeStatistics) -> str:
     counts = (
         f"{number:,} {name.replace('_', ' ')}" for name, number in count_nodes(statistics).items()
     )
+
     return f"{text}. Nodes: {', '.join(counts)}"
 
 
@@ -234,12 +241,14 @@ def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
         columns = ("not used", "why")
         yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in result.unused])
     yield from _tree(result, most, states)
+
     if len(result.shown) < result.statistics.nodes:
         number = wording.count(result.statistics.nodes, "node")
         note = (
             f"The first {wording.count(len(result.shown), 'node')} of {number} are shown in full."
         )
         yield Note(f"{note} The figures cover all.", "warning")
+
     for node in result.shown:
         yield _in_full(node)
 
@@ -257,6 +266,7 @@ def _by_evaluator(node_statistics: NodeStatistics) -> Table:
         (wording.shorten(name, 60), *(getattr(evaluator, figure) for figure in names))
         for name, evaluator in statistics.items()
     ]
+
     return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in present)], rows)
 
 
@@ -278,12 +288,14 @@ def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
     their start."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
-        inner, others = list[tuple[JudgedNode, Branch]](), list[tuple[JudgedNode, Branch]]()
+        inner = list[tuple[JudgedNode, Branch]]()
+        others = list[tuple[JudgedNode, Branch]]()
         for root in roots:
             (inner if _ran_in(root[0].item, node.item) else others).append(root)
         children = [replace(branch, label=step.item.node) for step, branch in _by_start(inner)]
         grown = _grow(node, states)
         roots = [*others, (node, replace(grown, children=[*grown.children, *children]))]
+
     return [branch for _, branch in _by_start(roots)]
 
 
@@ -309,9 +321,11 @@ def _grow(node: JudgedNode, states: bool) -> Branch:
         label = "waits" if item.interrupted else "failed"
         tone: Tone = "warning" if item.interrupted else "bad"
         children.append(Branch(f"{label}: {item.error}", tone=tone))
+
     results = item.evaluation_results.items()
     children += [Branch(name, *_judged(outcome)) for name, outcome in results]
     about = ", ".join(filter(None, (_about(item), f"superstep {node.step + 1}")))
+
     return Branch(node.name or "(no name)", about, "strong", children)
 
 
@@ -352,6 +366,7 @@ def _in_full(node: JudgedNode) -> Section:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))
     scores = [f"{name} {_score(outcome)}" for name, outcome in item.evaluation_results.items()]
     title = wording.shorten(f"{node.id}  {', '.join(scores)}", 200)
+
     return Section(title, [Texts("", texts)], facts, folded=True)
 
 

@@ -139,7 +139,8 @@ def targets_of(spec: NodeChecks) -> Targets:
 def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
     """Return a judge as an evaluator of nodes, named by its text. Judges of trajectories judge
     complete runs, and all types of nodes."""
-    fields, needs_input = (spec.input_key, spec.output_key), not name.startswith("rules:")
+    fields = (spec.input_key, spec.output_key)
+    needs_input = not name.startswith("rules:")
     if (judge_spec := parse_evaluator(name)).reads_trajectory:
         return RunEvaluator(name, judge, *fields, needs_input=judge_spec.kind.asks)
     return JudgeEvaluator(name, judge, *fields, targets_of(spec), needs_input=needs_input)
@@ -163,6 +164,7 @@ def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
         checks.append(LatencyEvaluator("latency", spec.latency, target_instructions=targets))
     if spec.tokens is not None:
         checks.append(TokenEvaluator("tokens", spec.tokens, target_instructions=targets))
+
     return checks
 
 
@@ -211,7 +213,9 @@ class NodesSpec(NodeChecks, StudySpec):
             raise InputError(
                 f"two evaluators have the name '{min(double)}'; give them different names"
             )
+
         types_of(self)
+
         return self
 
 
@@ -223,6 +227,7 @@ def types_of(spec: NodesSpec) -> dict[str, Instruction]:
         if not equals or not name:
             raise InputError(f"instruction: '{text}' is not of the form NAME=TYPE")
         types[name] = read_type("instruction", kind)
+
     return types
 
 
@@ -254,6 +259,7 @@ def node_cases(episodes: Iterable[Episode], reading: Reading | None = None) -> I
         if waiting is not None:
             yield waiting
         waiting = as_case(node)
+
     if waiting is None:
         raise InputError("there is no node to judge: the history is empty")
     if reading is not None and (reading.n_faults or reading.others):
@@ -281,6 +287,7 @@ def ask(spec: NodesSpec) -> Asks:
     if not spec.judge:
         return Asks()
     decides = any(map(reads_decisions, spec.judge))
+
     return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(decides=decides))
 
 
@@ -303,6 +310,7 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
         async for node in judged_nodes:
             number += 1
             yield as_record(node, number, _find_unasked(node.item, spec.judge))
+
     bench.listener(StepFinished(spec.kind, READ, reading))
     for record in unused_lines(reading, number):
         yield record
@@ -319,6 +327,7 @@ def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
                 return reason
             case _:
                 pass
+
     return ""
 
 

@@ -114,6 +114,7 @@ def write_request(target: Target, row: Mapping[str, Any], version: str, sample: 
     identity = drop_empty(about)
     header = (Message("system", (json.dumps(identity, sort_keys=True),)),) if identity else ()
     sent = Message("user", (mend_text(json.dumps(body, ensure_ascii=False)),))
+
     return Request(messages=(*header, sent), sample=sample)
 
 
@@ -128,6 +129,7 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
     if not isinstance(template, str):
         return template
     placeholder = _WHOLE.fullmatch(template)
+
     return row[placeholder[1]] if placeholder and placeholder[1] in row else fill(template, texts)
 
 
@@ -161,6 +163,7 @@ async def ask_target(model: Model, target: Target, request: Request) -> TargetAn
         raise AnswerError(
             "the output is empty: the application answered without a text or a tool call"
         )
+
     return answer
 
 
@@ -173,13 +176,16 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
             "the row has an output, but the target gives the outputs: leave the column out, or"
             " read it as the expected answer with --map reference=COLUMN"
         )
+
     request = write_request(target, {"input": case.input}, version)
     answer = await ask_target(model, target, request)
-    context, trajectory = answer.context or case.context, answer.trajectory
+    context = answer.context or case.context
+    trajectory = answer.trajectory
     if case.trajectory is not None:
         expected = case.trajectory.expected_tools
         trajectory = replace(trajectory or Trajectory(), expected_tools=expected)
     text = answer.text if answer.text.strip() else NO_ANSWER
+
     return replace(case, candidates=(text,), context=context, trajectory=trajectory)
 
 
@@ -195,9 +201,11 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
     except ValueError:  # made up by a rehearsal
         text = response.text
         return TargetAnswer(text, Trajectory((text, text, text), ()))
+
     streamed = response.finish_reason == EVENTS
     parts = cast("list[object]", value) if streamed else [value]
     texts = [text for part in parts if (text := _find_text(target, part)) is not None]
+
     if not texts:
         field_names = target.answer or " or ".join(ANSWER_FIELDS)
         answer_text = wording.shorten(json.dumps(value, ensure_ascii=False), 160)
@@ -205,14 +213,17 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
             f"{target.label}: no field '{field_names}' in its answer: {answer_text}; name the field"
             " with `answer` in a file of the target"
         )
+
     paths = {name: getattr(target, name) for name in ("contexts", "tool_calls", "steps", "usage")}
     fields = {name: _find_last(parts, path) for name, path in paths.items()}
     try:
         trajectory = read_trajectory(fields, target.label)
     except InputError as error:
         raise AnswerError(str(error)) from None
+
     stated = fields["usage"]
     usage = ReportedUsage.model_validate(stated) if isinstance(stated, dict) else None
+
     return TargetAnswer("".join(texts), trajectory, usage and usage_of(usage, None))
 
 
@@ -223,6 +234,7 @@ def _find_text(target: Target, part: object) -> str | None:
     elif isinstance(part, dict):
         fields = cast("dict[str, object]", part)
         value = first_of(fields, ANSWER_FIELDS)
+
     return None if value is None else column_text(value)
 
 
@@ -238,4 +250,5 @@ def _find_path(value: object, path: str) -> object:
             value = cast(Any, value)[int(step) if isinstance(value, list) else step]
         except (LookupError, TypeError, ValueError):
             return None
+
     return value

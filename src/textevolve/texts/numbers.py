@@ -26,6 +26,7 @@ def take_decimal(value: object) -> object:
         raise ValueError("must be a number, not true or false")
     if value is None or (isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())):
         raise ValueError("must be a plain number, such as 8 or 8.5")
+
     return float(value) if isinstance(value, str) else value
 
 
@@ -40,6 +41,7 @@ def reject_odd_number(value: object) -> object:
         isinstance(value, str) and not _WRITTEN.fullmatch(value.strip())
     ):
         raise ValueError("must be a valid number, such as 2 or 0.5")
+
     return value
 
 
@@ -53,6 +55,7 @@ def read_number(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise ValueError("must be a finite number")
+
     return number
 
 
@@ -91,6 +94,7 @@ def parse_time(text: str) -> float | None:
             return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError, IndexError, TypeError):
             continue
+
     return None
 
 

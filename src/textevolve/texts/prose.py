@@ -42,11 +42,13 @@ def split_text(text: str, size: int) -> Iterator[str]:
     """
     if size < 3:
         raise ValueError("size must be 3 or more")
-    start, third = 0, size // 3
+    start = 0
+    third = size // 3
     while (remaining := len(text) - start) > size:
         end = _find_seam(text, start + third, start + min(size, remaining - third))
         yield text[start:end]
         start = end
+
     if start < len(text):
         yield text[start:]
 
@@ -61,6 +63,7 @@ def _find_seam(text: str, low: int, high: int) -> int:
             seam_end = match.end()
         if seam_end >= low:
             return seam_end
+
     return high
 
 
@@ -75,6 +78,7 @@ def cut_at_seam(text: str, size: int) -> str:
         for end in reversed(ends):
             if 0 < len(head := text[:end].rstrip()) <= size:
                 return head
+
     return text[:size]
 
 
@@ -89,11 +93,14 @@ def excerpt(text: str, most: int, focus: int | None = None) -> str:
     if focus is not None:
         start = min(max(focus - part, part), len(text) - 3 * part)
         spans.insert(1, (start, start + 2 * part))
-    result, end = "", 0
+    result = ""
+    end = 0
+
     for start, stop in spans:
         omitted = start - end
         result += (f"\n[... {omitted} characters left out ...]\n" if omitted else "") + text[
             start:stop
         ]
         end = stop
+
     return result

@@ -93,8 +93,12 @@ class Chain:
             raise InputError(
                 "the first argument of a chain is its name, as in Chain('summary', ask(...))"
             )
-        self.name, self.model, self.description = name, model, description
+
+        self.name = name
+        self.model = model
+        self.description = description
         self.own_name = name  # in the specification of a study
+
         try:
             self.steps = _check_steps(steps)
             self.inputs = _typed(inputs or ())
@@ -102,6 +106,7 @@ class Chain:
                 input_name for input_name in self.inputs if not str(input_name).isidentifier()
             ]:
                 raise InputError(f"an input has a name such as 'question', not {wrong[0]!r:.40}")
+
             produced = check_names(steps, self.inputs, is_open=inputs is None)
             self.outputs = _take_outputs(
                 _typed(steps[-1].into if outputs is None else outputs), {**self.inputs, **produced}
@@ -130,6 +135,7 @@ class Chain:
                 "a chain has no models of its own: open it with textevolve.open_chain(chain),"
                 " and call what that returns"
             )
+
         return await _callers[0](self, values)
 
     def as_callee(self) -> Callee:
@@ -165,11 +171,13 @@ class Chain:
             raise InputError(
                 f"chain '{self.name}': no input '{unknown[0]}'{suggest(unknown[0], names)}"
             )
+
         if missing:
             raise InputError(
                 f"chain '{self.name}': the input '{missing[0]}' is missing; inputs: "
                 + ", ".join(names)
             )
+
         try:
             return {name: _check(name, kind, values[name]) for name, kind in self.inputs.items()}
         except ValueError as error:
@@ -230,6 +238,7 @@ class Chain:
             problem = f"several steps call a model; name one of: {there}"
         elif named:
             problem = f"two steps have the name '{name}'; give them different names"
+
         raise InputError(f"chain '{self.name}': {problem}")
 
     @property
@@ -393,6 +402,7 @@ def _take_outputs(expected: Mapping[str, Any], produced: Mapping[str, Any]) -> d
     for name in expected:
         if name not in produced:
             raise InputError(f"no step makes the output '{name}'{suggest(name, tuple(produced))}")
+
     return {name: produced[name] if kind is None else kind for name, kind in expected.items()}
 
 
@@ -431,7 +441,8 @@ class PromptSet(Mapping[str, str]):
                 raise InputError(f"the prompt '{name}' must be a text that is not blank")
 
     def __getitem__(self, name: str) -> str:
-        text, trying = self._texts[name], current_trial.get()
+        text = self._texts[name]
+        trying = current_trial.get()
         return text if trying is None else trying.texts.get(name, text)
 
     def __iter__(self) -> Iterator[str]:
@@ -452,6 +463,7 @@ class PromptSet(Mapping[str, str]):
         template = read_text_template(self._texts[name])
         slots = {part.name for part in template if isinstance(part, Slot)}
         message = TemplateMessage("user", read_text_template(self[name], slots))
+
         return ChatTemplate((message,)).fill({**(values or {}), **named})[0].text
 
     async def ask(
@@ -477,6 +489,7 @@ class PromptSet(Mapping[str, str]):
         chain = Chain(name, step, inputs=["prompt"])
         inputs = {"prompt": self.fill(name, values, **named)}
         result = await run_within(chain, inputs)
+
         return str((await chain.acall(**inputs) if result is None else result)["answer"])
 
     def ask_sync(
@@ -522,9 +535,11 @@ def load_chain(name: str, folder: Path = Path()) -> Chain:
         raise InputError(
             f"{name}: is not the name of a chain: write FILE.yaml, MODULE:NAME or FILE.py:NAME"
         )
+
     target = load_object(name, folder)
     if target is None:
         raise InputError(f"{name}: there is no object with that name")
+
     return as_chain(target, name.rpartition(":")[2])
 
 
@@ -536,6 +551,7 @@ def _read_file(path: Path, name: str) -> Chain:
         raise InputError(
             f"{name}: the chain calls itself, directly or through another chain: remove that step"
         )
+
     before = _reading.set((*_reading.get(), path))
     try:
         return read_chain(read_text(str(path)), name, path.parent)
@@ -555,6 +571,7 @@ def as_chain(target: object, name: str = "") -> Chain:
     callee = take_callee(target)
     single = "input" if callee.takes is None and is_runnable(target) else None
     called = name or callee.name.rpartition(":")[2]
+
     return Chain(called, call("output", target, inputs=single))
 
 
@@ -570,6 +587,7 @@ def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain
         raise InputError(f"{source}:1: a chain is a mapping with name and steps")
     place: tuple[str | int, ...] = ()
     steps: list[ChainStep] = []
+
     try:
         spec = _ChainSpec(**{str(name): value for name, value in cast("Any", data).items()})
         for number, step in enumerate(spec.steps):
@@ -677,6 +695,7 @@ def _read_type(name: str, kind: Any) -> Any:
     listed = text.removeprefix("list of ")
     if listed not in TYPES:
         raise InputError(f"'{name}': no type {kind!r:.40}{suggest(text, tuple(TYPES))}")
+
     return TYPES[listed] if listed == text else list[TYPES[listed]]
 
 
@@ -695,6 +714,7 @@ def read_prompts(text: str, source: str) -> dict[str, str]:
         parsed: object = json.loads(text)
     except (ValueError, RecursionError):
         parsed = parse_yaml(text, source)[1]
+
     wrong = (
         f"{source}: must be a mapping of names of templates to their texts, as in 'draft: Write"
         " ...'"
@@ -705,4 +725,5 @@ def read_prompts(text: str, source: str) -> dict[str, str]:
     for name, template in templates.items():
         if not isinstance(name, str) or not isinstance(template, str) or not template.strip():
             raise InputError(f"{wrong}; a wrong entry is {name!r:.60}")
+
     return {str(name): str(template).replace("\r\n", "\n") for name, template in templates.items()}

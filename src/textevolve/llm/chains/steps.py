@@ -79,12 +79,15 @@ def take_callee(target: Any) -> Callee:
         raise InputError(
             f"a step cannot call {target!r:.60}: it is no function, Runnable or module"
         )
-    name, function = callable_name(target), cast("Callable[..., Any]", target)
+
+    name = callable_name(target)
+    function = cast("Callable[..., Any]", target)
 
     async def call(arguments: Any) -> Any:
         return await call_function(function, **arguments)
 
     takes, may_take = _signature_of(function)
+
     return Callee(
         function,
         "code",
@@ -153,6 +156,7 @@ def _take_module(module: Any) -> Callee:
             if inner is None:
                 raise
             raise inner from None
+
         return (
             dict(prediction)
             if hasattr(prediction, "keys") and hasattr(prediction, "completions")
@@ -175,6 +179,7 @@ def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]
             takes, may_take = _signature_of(getattr(module, method))
             if takes is not None:
                 return takes, may_take
+
     return None, ()
 
 
@@ -206,6 +211,7 @@ def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None,
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None, ()
+
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None, ()
     for argument in parameters:
@@ -214,8 +220,10 @@ def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None,
                 f"{callable_name(function)}: its argument '{argument.name}' is positional"
                 " only; wrap it in a function with named arguments"
             )
+
     keywords = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     needed = tuple(p.name for p in keywords if p.default is p.empty)
+
     return needed, tuple(p.name for p in keywords if p.default is not p.empty)
 
 
@@ -279,6 +287,7 @@ class ModelStep:
             parse = describe_type(self._form)
         elif self.parse is not None:
             parse = f"{callable_name(self.parse)} {hash_source(self.parse)}"
+
         return {
             **{name: getattr(self, name) for name in ("into", "name", "model")},
             **{name: self.sampling.get(name) for name in SAMPLING},
@@ -293,6 +302,7 @@ class ModelStep:
         request = Request(messages=self.template.fill(values), **self.sampling)
         prompt = "\n\n".join(message.text for message in request.messages)
         first_sample = scope.context.sample * self.attempts
+
         for sample in range(first_sample, first_sample + self.attempts):
             try:
                 value = await self._ask(model, replace(request, sample=sample))
@@ -307,6 +317,7 @@ class ModelStep:
                     scope.recorder.add(used)
                 note_use(self.name, prompt, value_text(value))
                 return value
+
         raise AssertionError  # there is at least one attempt
 
     async def _ask(self, model: Model, request: Request) -> Any:
@@ -376,6 +387,7 @@ class CallStep:
                 f"step '{self.name}': the cost of {callee.name}, which calls models by itself,"
                 " cannot be estimated; run the chain without --dry-run"
             )
+
         return await callee.call(_collect_arguments(callee, self.arguments, values))
 
 
@@ -383,11 +395,14 @@ def _collect_arguments(
     callee: Callee, arguments: Mapping[str, str] | str | None, values: Mapping[str, Any]
 ) -> Any:
     if isinstance(arguments, str):
-        value, takes = find_value(arguments, values), callee.takes
+        value = find_value(arguments, values)
+        takes = callee.takes
         return {takes[0]: value} if callee.kind == "code" and takes and len(takes) == 1 else value
+
     if arguments is not None:
         return {argument: find_value(name, values) for argument, name in arguments.items()}
     optional = [name for name in callee.may_take if name in values]
+
     return {name: values[name] for name in (*(callee.takes or ()), *optional)}
 
 
@@ -405,6 +420,7 @@ def check_names(
             does.
     """
     produced: dict[str, Any] = {}
+
     for step in steps:
         for name in step.needs:
             root, *path = name.split(".")
@@ -416,6 +432,7 @@ def check_names(
                     f"step '{step.name}': '{root}' has no field"
                     f" '{path[0]}'{suggest(path[0], tuple(fields))}"
                 )
+
             if root in produced or root in inputs:
                 continue
             if not is_open:
@@ -423,13 +440,17 @@ def check_names(
                 raise InputError(
                     f"step '{step.name}': there is no value '{root}' at this point{near}"
                 )
+
             inputs[root] = None
+
         if step.into in produced or step.into in inputs:
             raise InputError(
                 f"step '{step.name}': the value '{step.into}' exists already, or is used"
                 " before it is produced: choose another name"
             )
+
         produced[step.into] = step.gives
+
     return produced
 
 
@@ -465,12 +486,14 @@ def ask(
         raise InputError(
             f"step '{into}': no parameter '{wrong[0]}'; there are: {', '.join(SAMPLING)}"
         )
+
     if parse is not None and not callable(parse):
         raise InputError(f"step '{into}': parse must be a pydantic model or a function")
     try:
         parsed = take_template(template)
     except InputError as error:
         raise InputError(f"the template of step '{into}': {error}") from None
+
     return ModelStep(
         into=into,
         name=name or into,
@@ -503,6 +526,7 @@ def call(
     if inputs is not None and not isinstance(inputs, str | Mapping):
         arguments = {name: name for name in inputs}
     problem = ""
+
     if callee.takes is None and arguments is None:
         problem = f"the arguments of {callee.name} are not known: name them with inputs"
     elif isinstance(arguments, str) and callee.kind in ("chain", "module"):
@@ -515,9 +539,11 @@ def call(
             problem = f"{callee.name} takes no '{unknown[0]}'{suggest(unknown[0], takes)}"
         elif missing:
             problem = f"{callee.name} also needs '{missing[0]}'"
+
     if problem:
         raise InputError(f"step '{into}': {problem}")
     argument_names = cast("Mapping[str, str] | str | None", arguments)
+
     return CallStep(into=into, name=into, callee=callee, arguments=argument_names)
 
 

@@ -96,6 +96,7 @@ def _marked(
         "eos": eos,
         "stop": (eos,),
     }
+
     return ChatFormat(name=name, title=title, **(fields | more))
 
 
@@ -111,6 +112,7 @@ def _mistral(name: str, title: str, space: str, **more: Any) -> ChatFormat:
         "stop": ("</s>",),
         "more_markers": _MISTRAL_MARKERS,
     }
+
     return ChatFormat(name=name, title=title, **(fields | more))
 
 
@@ -298,6 +300,7 @@ def chat_format(name: str) -> ChatFormat:
     match = CHAT_FORMATS.get(name)
     if match is None:
         raise NotFoundError(f"no chat format '{name}'{suggest(name, list(CHAT_FORMATS))}")
+
     return match
 
 
@@ -369,11 +372,13 @@ def check_chat_template(template: JinjaTemplate) -> TemplateCheck:
         InputError: the template cannot be rendered at all.
     """
     template.render(talk(_TIDES[0]), add_generation_prompt=True)
+
     try:
         text = template.render(talk(_TIDES[0], system=_BRIEF), add_generation_prompt=True)
         system = "" if _BRIEF in text else "dropped: the model never sees it"
     except InputError as error:
         system = f"refused: {error}"
+
     return TemplateCheck(match_formats(template.render, template.bos_token), system)
 
 
@@ -382,6 +387,7 @@ def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, .
     best match first."""
     texts = [_render(render, talk, asks, bos_token) for talk, asks in CONVERSATIONS]
     matches: list[FormatMatch] = []
+
     for name, format in CHAT_FORMATS.items():
         write = partial(render_chat, format, on_marker="keep")
         rendered = (_render(write, talk, asks, format.bos) for talk, asks in CONVERSATIONS)
@@ -389,6 +395,7 @@ def match_formats(render: Render, bos_token: str | None) -> tuple[FormatMatch, .
         # Two refusals alone are not a match.
         if any(text is not None for text in same):
             matches.append(FormatMatch(name, len(same), len(texts)))
+
     return tuple(sorted(matches, key=lambda match: -match.same))
 
 
@@ -397,6 +404,7 @@ def detect_prompt(text: str) -> tuple[str, ...]:
     are preferred; if there is none, all that can parse it are returned. Formats with the fewest
     characters left in the texts of messages come first."""
     readings: list[tuple[bool, int, str]] = []
+
     for name, format in CHAT_FORMATS.items():
         try:
             parsed = parse_chat(format, text)
@@ -409,7 +417,9 @@ def detect_prompt(text: str) -> tuple[str, ...]:
             differs = again != text.removeprefix(format.bos)
             length = sum(len(message["content"]) for message in parsed.messages)
             readings.append((differs, length, name))
+
     readings.sort()
+
     return tuple(name for differs, _, name in readings if differs == readings[0][0])
 
 
@@ -421,4 +431,5 @@ def _render(
         text = render(list(map(dict, messages)), add_generation_prompt=asks)
     except InputError:
         return None
+
     return text.removeprefix(bos or "")

@@ -74,6 +74,7 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
         raise InputError("there are no messages to render: give at least one")
     if any(not isinstance(message, Mapping) for message in cast(Sequence[object], messages)):
         raise InputError('messages must be a list of {"role": ..., "content": ...}')
+
     return [_read(message, place) for place, message in enumerate(messages, 1)]
 
 
@@ -86,7 +87,9 @@ def _read(message: Mapping[str, Any], place: int) -> dict[str, Any]:
         raise InputError(
             f"message {place}: no format can write the field '{unknown[0]}'; leave it out"
         )
+
     thought = str(message.get("reasoning_content") or "")
+
     return make_message(str(role), _read_text(message.get("content"), place), thought)
 
 
@@ -101,6 +104,7 @@ def _read_text(content: Any, place: int) -> str:
     if not isinstance(content, list):
         raise InputError(f"message {place}: content must be a text, not {type(content).__name__}")
     texts: list[str] = []
+
     for part in cast("list[Any]", content):
         match part:
             case {"type": "text", "text": text}:
@@ -109,6 +113,7 @@ def _read_text(content: Any, place: int) -> str:
                 raise InputError(
                     f"message {place}: formats write texts alone, not images; leave the images out"
                 )
+
     return "".join(texts)
 
 
@@ -160,6 +165,7 @@ def guard(text: str, markers: tuple[str, ...], place: int) -> str:
                 f"message {place} has {marker!r}, a marker of the format that cannot be escaped;"
                 " remove it"
             )
+
     return break_up(text, markers)
 
 
@@ -273,6 +279,7 @@ class ChatFormat(Frozen):
         for text in texts:
             tokens = CONTROL_TOKEN.findall(text)
             markers += tokens or ([text.strip()] if text in openings and text.strip() else [])
+
         return tuple(dict.fromkeys([*markers, *self.more_markers]))
 
     @cached_property
@@ -299,11 +306,13 @@ def render_chat(
         InputError: the format cannot express the conversation; says what to do.
     """
     talk = read_messages(messages)
+
     if on_marker == "neutralise":
         for place, message in enumerate(talk, 1):
             for name in ("content", "reasoning_content"):
                 if message.get(name):
                     message[name] = guard(message[name], format.markers, place)
+
     return _compiled()(f=format.plain, messages=talk, add_generation_prompt=add_generation_prompt)
 
 
@@ -365,13 +374,16 @@ def parse_chat(format: ChatFormat, text: str) -> ParsedChat:
     if format.system is not None and not format.system.inside:
         reader.read_system(format.system)
     begun = bool(reader.messages)
+
     while (asks := reader.closing()) is None:
         if begun:
             reader.require(format.separator)
         begun = True
         reader.read_turn()
+
     if not reader.messages:
         raise reader.wrong("a turn")
+
     return ParsedChat(tuple(reader.messages), asks)
 
 
@@ -387,6 +399,7 @@ def convert(
     parsed = parse_chat(source, text)
     default = source.system.default if source.system else None
     is_default = parsed.messages[0] == {"role": "system", "content": default}
+
     return render_chat(
         target,
         parsed.messages[1:] if is_default else parsed.messages,
@@ -440,6 +453,7 @@ class _Reader:
                 f"the text is not in the format {self.format.name}: the marker {marker!r} is at a"
                 f" place where no speaker changes, near {text[:_SHOWN]!r}"
             )
+
         return unbreak(text, self.format.markers)
 
     @cached_property
@@ -465,11 +479,13 @@ class _Reader:
             ends = [re.escape(text) + r"\Z" for text in {format.generation, format.ending, ""}]
             ends += [re.escape(format.separator + opening) for opening in self.openings]
             end += f"(?={'|'.join(ends)})"
+
         match = re.compile(end).search(self.text, self.at)
         if match is None:
             raise self.wrong(f"a turn that ends with {after!r}" if after else "the end of a turn")
         content = self.text[self.at : match.start()]
         self.at = match.end()
+
         return content
 
     def closing(self) -> bool | None:
@@ -482,7 +498,8 @@ class _Reader:
         return False if remaining == self.format.ending else None
 
     def read_turn(self) -> None:
-        system, thoughts = self.format.system, self.format.thoughts
+        system = self.format.system
+        thoughts = self.format.thoughts
         for role, turn in self.turns:
             fits = role != "assistant" or self.last == "user" or self.is_marked(turn.before)
             if not (fits and self.take(turn.before)):
@@ -495,6 +512,7 @@ class _Reader:
                 text = text.removeprefix(f"{thoughts.opening}\n\n{thoughts.closing}\n\n")
             self.add(role, text)
             return
+
         expected = {repr(turn.before) for _, turn in self.turns if turn.before}
         raise self.wrong(" or ".join(sorted(expected)))
 

@@ -93,13 +93,16 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         message["content"] = text = answer.text or ""
         finish_reason = answer.finish_reason or "tool_calls"
         add_calls(message, calls, rng)
+
     if answer.reasoning and answer.reasoning_field == "text":
         message["content"] = text = f"<think>\n{answer.reasoning}\n</think>\n\n{text}"
     elif answer.reasoning:
         message[answer.reasoning_field] = answer.reasoning
+
     if answer.refusal is not None:
         message |= {"content": None, "refusal": answer.refusal}
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
+
     if body.get("logprobs"):
         top_count = int(body.get("top_logprobs") or 0)
         content = (
@@ -110,6 +113,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
             else _tokens(text, top_count, rng)
         )
         choice["logprobs"] = {"content": content}
+
     completion_body = {
         "id": f"chatcmpl-{seed:016x}",
         "object": "chat.completion",
@@ -118,6 +122,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         "choices": [choice],
         "usage": answer.usage if answer.usage is not None else _usage(body, text, answer),
     }
+
     return json.dumps(completion_body).encode()
 
 
@@ -164,19 +169,24 @@ def _text(
     yes: float | None = None
     finish_reason = "stop"
     schema = _schema(body)
+
     if answer.text is not None:
         text = answer.text
     elif body.get("grammar"):
         text = forced_text(body["grammar"])
     elif one_token or answer.yes is not None:
         yes = answer.yes if answer.yes is not None else round(rng.uniform(0.02, 0.98), 3)
-        text, finish_reason = words[yes < 0.5], "length"
+        text = words[yes < 0.5]
+        finish_reason = "length"
     elif schema is not None:
         text = json.dumps(instance(schema, rng))
     else:
         text = prose(rng, 16)
+
     if answer.alter is not None:
-        text, yes = answer.alter(text), None
+        text = answer.alter(text)
+        yes = None
+
     return text, answer.finish_reason or finish_reason, yes
 
 
@@ -196,6 +206,7 @@ def _usage(body: Mapping[str, Any], text: str, answer: Answer) -> dict[str, Any]
     thought = len(answer.reasoning or "") // 4
     answered += thought
     details = {"completion_tokens_details": {"reasoning_tokens": thought}} if thought else {}
+
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answered,
@@ -227,6 +238,7 @@ def _choice(text: str, yes: float, top_count: int, words: tuple[str, ...]) -> di
         for probability, word in zip([yes, *other_probabilities], words, strict=True)
         for variant, share in ((word, 0.9), (word.swapcase(), 0.06), (f" {word}", 0.04))
     ]
+
     return _with_alternatives(text, [*shares, ("Maybe", 0.02)], top_count)
 
 
@@ -256,7 +268,9 @@ def _tokens(text: str, top_count: int, rng: Random) -> list[dict[str, Any]]:
             shares = [(token, share), *((other, remaining / len(near)) for other in near)]
         else:
             shares = [(token, 0.95), ("…", 0.03)] if token != "…" else [(token, 0.95)]
+
         tokens.append(_with_alternatives(token, shares, top_count))
+
     return tokens
 
 
@@ -297,12 +311,14 @@ def instance(schema: Mapping[str, Any], rng: Random) -> Any:
                 for name, value in properties.items()
                 if name in required or depth < 4  # an optional property could nest without end
             }
+
         if kind == "array":
             return [draw(item, depth + 1) for item in _items(part, rng, depth)]
         if kind in ("number", "integer"):
             return _number(part, rng, kind == "integer")
         if kind == "boolean":
             return rng.random() < 0.5
+
         return None if kind == "null" else _string(part, rng)
 
     return draw(schema, 0)
@@ -325,7 +341,8 @@ def _items(schema: Mapping[str, Any], rng: Random, depth: int) -> list[Any]:
 
 
 def _number(schema: Mapping[str, Any], rng: Random, integer: bool) -> int | float:
-    low, high = float(schema.get("minimum", 0)), float(schema.get("maximum", math.inf))
+    low = float(schema.get("minimum", 0))
+    high = float(schema.get("maximum", math.inf))
     step = float(schema.get("multipleOf", 1 if integer else 0.5))
     if "exclusiveMinimum" in schema:
         low = float(schema["exclusiveMinimum"]) + step
@@ -333,16 +350,19 @@ def _number(schema: Mapping[str, Any], rng: Random, integer: bool) -> int | floa
         high = float(schema["exclusiveMaximum"]) - step
     if math.isinf(high):
         high = low + 10
-    lowest, last = math.ceil(low / step), math.floor(high / step)
+    lowest = math.ceil(low / step)
+    last = math.floor(high / step)
     if lowest > last:  # bounds closer than the step
         return (low + high) / 2
     value = rng.randint(lowest, last) * step
+
     return int(value) if integer or value.is_integer() else value
 
 
 def _string(schema: Mapping[str, Any], rng: Random) -> str:
     text = prose(rng, 12)
-    least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+    least = int(schema.get("minLength", 0))
+    most = schema.get("maxLength")
     while len(text) < least:
         text += " " + prose(rng, 12)
     return text if most is None else text[: int(most)]
@@ -361,6 +381,7 @@ def split_tokens(text: str) -> list[tuple[int, bytes]]:
             tokens.append((ord(character), data))
         else:
             tokens += [(_BYTES + byte, bytes([byte])) for byte in data]
+
     return tokens
 
 
@@ -397,6 +418,7 @@ def drawn_calls(body: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], 
         candidate for candidate in functions if function_name in (None, candidate["name"])
     )
     arguments = instance(function.get("parameters") or {"type": "object"}, rng)
+
     return ((function["name"], json.dumps(arguments)),)
 
 
@@ -459,7 +481,8 @@ def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]
     """Yield the events of a streamed chat completion: the role, reasoning, a refusal, the text,
     tool calls, the finish reason, the usage if the request asks for it, and the end mark."""
     (choice,) = body["choices"]
-    message, logprobs = choice["message"], choice.get("logprobs")
+    message = choice["message"]
+    logprobs = choice.get("logprobs")
     head = {k: body[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
 
     def chunk(delta: Mapping[str, Any], **more: Any) -> bytes:
@@ -477,6 +500,7 @@ def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]
     else:
         for word in _split_words(message.get("content")):
             yield chunk({"content": word})
+
     for delta in call_deltas(message):
         yield chunk(delta)
     yield chunk({}, finish_reason=choice["finish_reason"])
@@ -497,6 +521,7 @@ def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
     Raises AttributeError, KeyError or TypeError if the request has no questions of the protocol.
     """
     questions: Any = request.get("questions") or {}
+
     if dialect == "systemone":
         state = request.get("state")
         answers: Any = {
@@ -508,16 +533,21 @@ def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
             _answer(dialect, state, question) | {"name": question.get("name")}
             for question in questions
         ]
+
     usage = _decision_usage(dialect, len(json.dumps(state)) // 4 + 20 * len(questions))
     body = {"model": request.get("model", ""), "usage": usage, "answers": answers}
+
     return json.dumps(body).encode()
 
 
 def _answer(dialect: Wire, state: object, question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to one question. A predicate has the options no and yes, and a score the
     numbers of its levels."""
-    kind, is_native = str(question.get("type")), dialect == "systemone"
-    options, levels = ["no", "yes"], list[Any]()
+    kind = str(question.get("type"))
+    is_native = dialect == "systemone"
+    options = ["no", "yes"]
+    levels = list[Any]()
+
     if kind == "choice":
         choices = question["criteria" if is_native else "choices"]
         options = [option if isinstance(option, str) else option["value"] for option in choices]
@@ -535,10 +565,12 @@ def _answer(dialect: Wire, state: object, question: Mapping[str, Any]) -> dict[s
         fields = {"score": sum(number * p for number, p in enumerate(row))}
         if is_native:
             fields["legend"] = dict(zip(options, levels, strict=True))
+
     if not is_native:
         shares = [{"value": option, "probability": p} for option, p in shares.items()]
         for number, level in enumerate(levels):
             shares[number] |= {"value": number, "label": level["label"]}
+
     return {"type": kind, **fields, "confidence": max(row), "probabilities": shares}
 
 
@@ -554,4 +586,5 @@ def _decision_usage(dialect: Wire, tokens: int) -> dict[str, Any]:
         cached = {"cached_tokens": tokens // 32 * 16, "cache_write_tokens": 0}
         usage |= {"input_tokens_details": cached, "output_tokens_details": {"reasoning_tokens": 0}}
         usage["total_tokens"] = tokens
+
     return usage

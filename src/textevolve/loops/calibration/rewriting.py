@@ -52,7 +52,8 @@ every rewrite more expensive."""
 TEXT_SHARES = (8, 16, 32)
 """The maximum size of one text of an outcome is an eighth of the characters of all outcomes, or a
 smaller share if otherwise fewer than `FEWEST_SHOWN` outcomes fit."""
-TRACE_TEXTS, REASON_TEXTS = 4, 3
+TRACE_TEXTS = 4
+REASON_TEXTS = 3
 """The maximum size of all steps of a program together (half of it for their prompts), and that of a
 judge's reasons, as multiples of the size of one text."""
 REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
@@ -60,7 +61,8 @@ REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
 with headings."""
 STEPS_SHOWN = 8
 """The maximum number of a program's steps that a prompt shows."""
-FEWEST_SHOWN, MOST_SHOWN = 3, 10
+FEWEST_SHOWN = 3
+MOST_SHOWN = 10
 """The least and the greatest number of outcomes in one prompt, if there are as many."""
 INSTRUCTIONS_TOKENS = 1000
 """The maximum number of tokens of a list of instructions."""
@@ -189,6 +191,7 @@ def _answer_type(most: int) -> type[_Instructions]:
     listed = Annotated[
         list[_Instruction], Field(min_length=1, max_length=most), BeforeValidator(usable)
     ]
+
     return create_model("_Instructions", __base__=_Instructions, instructions=(listed, ...))
 
 
@@ -204,6 +207,7 @@ async def write_instructions(
     """
     scored = fit_outcomes(worst_first(outcomes), editor.shown)
     nonce, examples = _fence_outcomes(scored, editor, [text for _, text in templates.parts])
+
     if len(templates.names) == 1 and editor.rules[part].names:
         request_text = prompt("calibrate_instructions").render(
             placeholders=editor.rules[part].placeholders,
@@ -226,8 +230,10 @@ async def write_instructions(
             examples=examples,
             most=editor.most,
         )
+
     request = text_request(request_text, INSTRUCTIONS_TOKENS, editor.seed)
     answer = await ask_structured(editor.model, request, _answer_type(editor.most))
+
     return tuple(dict.fromkeys(answer.value.instructions))
 
 
@@ -241,6 +247,7 @@ def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
     if not scored:
         reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
         raise AnswerError(f"no output could be scored ({reason})")
+
     return sorted(scored, key=lambda outcome: outcome.score or 0.0)
 
 
@@ -259,6 +266,7 @@ def _fence_outcomes(
         }
         for outcome, parts in zip(outcomes, listings, strict=True)
     ]
+
     return nonce, examples
 
 
@@ -293,7 +301,8 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
     answer; the other parts are shortened in proportion. The excerpts of answer and label include
     the place where they begin to differ."""
     label = outcome.example.label
-    answer, expected = outcome.output or "", "" if label is None else str(label)
+    answer = outcome.output or ""
+    expected = "" if label is None else str(label)
     pairs = enumerate(zip_longest(answer, expected))
     differs = next((n for n, pair in pairs if pair[0] != pair[1]), None) if expected else None
     values = outcome.example.values
@@ -312,6 +321,7 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
         ("problem", excerpt(problem, most)),
         ("judgement", excerpt(outcome.reasons, min(REASONS_SHOWN, REASON_TEXTS * most))),
     ]
+
     return [part for part in parts if part[1]]
 
 
@@ -324,7 +334,9 @@ def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
         texts.append((f"prompt of {step.name}", step.prompt))
         if step.output != outcome.output:
             texts.append((f"output of {step.name}", step.output))
+
     most = limit // max(1, 2 * len(steps))
+
     return [(name, excerpt(text, most)) for name, text in texts if text]
 
 
@@ -345,6 +357,7 @@ async def rewrite(
     nonce = draw_nonce((template, *instructions), editor.seed)
     question = _ask_successor(template, instructions, editor.rules[part].placeholders, nonce)
     messages = (*_example(), Message("user", (question,)))
+
     return await _ask_rewrite(editor, part, template, messages, nonce, sample, instructions)
 
 
@@ -365,6 +378,7 @@ async def write_reflection(
         most=editor.most,
     )
     messages = (Message("user", (question,)),)
+
     return await _ask_rewrite(editor, part, template, messages, nonce, sample)
 
 
@@ -396,12 +410,14 @@ async def _ask_rewrite(
             answer, _ = read_answer(response, answer_type)
         except AnswerError as error:
             return Rewritten(None, instructions, str(error))
+
         changes = instructions
         if isinstance(answer, _Reflection):
             texts = [text for text in map(shorten_instruction, answer.changes) if text]
             changes = tuple(dict.fromkeys(texts[: editor.most]))
         text = read_template(answer.template, nonce, template)
         fault = template_fault(text, template, rules)
+
         return Rewritten(None if fault else text, changes, fault)
 
     answer = await editor.model(request)
@@ -415,6 +431,7 @@ async def _ask_rewrite(
     changes = repaired.instructions or rewritten.instructions
     if not repaired.fault or not changes:
         return replace(repaired, instructions=changes)
+
     return append_instructions(template, replace(repaired, instructions=changes), rules)
 
 
@@ -445,6 +462,7 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
     if template_fault(text, "", rules):
         return failed
+
     return Rewritten(
         text,
         failed.instructions,
@@ -461,6 +479,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
         lines += (
             [part for part in mark.split(line) if part.strip()] if mark.search(line) else [line]
         )
+
     echoes = (nonce,) if OWN_WORDS in parent else (nonce, OWN_WORDS)
     lines = [line for line in lines if not any(echo in line for echo in echoes)]
     text = "\n".join(lines).strip()
@@ -468,6 +487,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     wrapped = len(lines) > 2 and text.startswith("```") and lines[-1].strip() == "```"
     if wrapped and not parent.lstrip().startswith("```"):
         text = "\n".join(lines[1:-1]).strip()
+
     return text
 
 
@@ -480,6 +500,7 @@ def template_fault(text: str, template: str, rules: RewritingRules) -> str:
         return f"it has {len(text)} characters, and {rules.longest} are the most there may be"
     if fault := find_fault(text, rules.seed_template, rules.names, rules.columns):
         return fault
+
     return "it is the same as before" if text == template.strip() else ""
 
 
@@ -494,7 +515,8 @@ def _unusable(text: str, seed: str) -> str:
     return ""
 
 
-HEADING, ENDING = "Examples of inputs and their right answers:", "Now the same for this:"
+HEADING = "Examples of inputs and their right answers:"
+ENDING = "Now the same for this:"
 """The text before the demonstrations, and the text between them and the template."""
 MOST_CHARACTERS = 6000
 """The maximum number of characters of all demonstrations of a template."""

@@ -55,11 +55,15 @@ async def find_answer(
     name: str = body["model"]
     decider = server.serving.find(name)
     if isinstance(decider, DecidingModel):
-        spec, note = decider.model.name, await _charge(server, caller)
+        spec = decider.model.name
+        note = await _charge(server, caller)
         return RelayedAnswer(server.relays, spec, body, note)
+
     agent = name if "/" in name else name.replace(ALIAS, "/", 1)
+
     if decider is not None:
-        own_request, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
+        own_request = read_own_request(body, JUDGES_CANNOT)
+        note = await _charge(server, caller)
         pieces = answer_as_judge(server.serving, decider, own_request, note)
     elif await is_agent(server, caller, agent):
         own_request = read_own_request(body)
@@ -67,6 +71,7 @@ async def find_answer(
         pieces = await answer_as_agent(server, agent, own_request, note)
     else:
         raise no_model(name)
+
     return ServedAnswer(name, pieces, own_request)
 
 
@@ -90,6 +95,7 @@ async def list_names(server: ServerState, caller: Caller) -> list[str]:
         ]
 
     agents = await asyncio.to_thread(look_up)
+
     return list(dict.fromkeys((*server.serving.names, *agents)))
 
 
@@ -190,6 +196,7 @@ async def list_models(request: Request, server: Server) -> Response:
         for name in serving.names
     ]
     data = [_write_model(server, name) for name in names]
+
     return respond({"object": "list", "data": data, "models": models})
 
 

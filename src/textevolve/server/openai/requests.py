@@ -122,6 +122,7 @@ async def read_json_body(request: Request) -> dict[str, Any]:
         body: object = from_json(await request.body(), allow_inf_nan=False)
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
+
     if not isinstance(body, dict):
         raise bad_request("the body must be a JSON object")
     content = cast("dict[str, Any]", body)
@@ -129,6 +130,7 @@ async def read_json_body(request: Request) -> dict[str, Any]:
         raise bad_request("the field model is missing or empty: name a model", param="model")
     if not isinstance(content.get("stream") or False, bool):
         raise bad_request("stream must be true or false", param="stream")
+
     return content
 
 
@@ -157,9 +159,11 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             message = f"'{body['model']}' is an agent or a judge, which take no '{field}'; "
             message += JUDGE_TOOLS if field == "tools" else "leave it out"
             raise ApiError(400, "unsupported_parameter", message, param=field)
+
     request = read_shape(ServedRequest, body)
     if request.n not in (None, 1):
         raise bad_request("n: must be 1, since agents and judges give one answer each", param="n")
+
     return request
 
 
@@ -183,11 +187,13 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
             "agents read no result of a function, and judges none of a tool either: leave it out",
             param=f"{where}.role",
         )
+
     if message.role == "tool" and not message.tool_call_id:
         raise bad_request(
             "the result of a tool must have the id of its call",
             param=f"{where}.tool_call_id",
         )
+
     if not isinstance(message.content, list):
         return message.content or ""
     for part in message.content:
@@ -196,6 +202,7 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
                 f"agents and judges read text, not '{part.type}'",
                 param=f"{where}.content",
             )
+
     return "\n".join(part.text or "" for part in message.content)
 
 
@@ -216,7 +223,8 @@ class WhileConnected(Response):
     ) -> None:
         """Prepare a response. `make` creates it; the context `place` is held until it is sent."""
         super().__init__()
-        self._make, self._place = make, place
+        self._make = make
+        self._place = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def work() -> None:
@@ -226,12 +234,14 @@ class WhileConnected(Response):
 
         working = asyncio.ensure_future(work())
         gone = asyncio.ensure_future(_await_disconnect(receive))
+
         try:
             await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
+
         if not working.cancelled():
             working.result()
 
@@ -249,7 +259,8 @@ class EventResponse(Response):
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(headers=headers, media_type=kind or "text/event-stream")
         del self.headers["content-length"]
-        self._parts, self._serving = parts, serving
+        self._parts = parts
+        self._serving = serving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
@@ -264,6 +275,7 @@ class EventResponse(Response):
             # A part of an event may have been sent before.
             body = b"\n\n" + event_of(openai_error(as_api_error(error)))
             await send({"type": "http.response.body", "body": body, "more_body": True})
+
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -321,7 +333,9 @@ async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) ->
     whole."""
     stops = [stop] if isinstance(stop, str) else list(stop or ())
     longest = max(map(len, stops), default=1)
-    waiting, cut = "", False
+    waiting = ""
+    cut = False
+
     async with aclosing(pieces) as all_pieces:
         async for piece in all_pieces:
             if isinstance(piece, AnswerEnd):
@@ -329,6 +343,7 @@ async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) ->
                     yield waiting
                 yield piece
                 continue
+
             waiting = "" if cut else waiting + piece
             places = [place for one in stops if one and (place := waiting.find(one)) >= 0]
             cut = cut or bool(places)
@@ -352,13 +367,15 @@ class ServedAnswer:
         }
 
     async def complete(self) -> JsonObject:
-        text, end = "", AnswerEnd()
+        text = ""
+        end = AnswerEnd()
         async with aclosing(self._pieces) as pieces:
             async for piece in pieces:
                 if isinstance(piece, AnswerEnd):
                     end = piece
                 else:
                     text += piece
+
         message: JsonObject = {
             "role": "assistant",
             "content": text,
@@ -367,6 +384,7 @@ class ServedAnswer:
         }
         if end.tool_calls:
             message |= {"content": text or None, "tool_calls": as_sent(end.tool_calls)}
+
         return {
             "object": "chat.completion",
             **self._head,
@@ -377,17 +395,22 @@ class ServedAnswer:
 
     async def chunks(self) -> AsyncGenerator[JsonObject]:
         head = {"object": "chat.completion.chunk", **self._head}
-        opening, end = {"role": "assistant", "content": ""}, AnswerEnd()
+        opening = {"role": "assistant", "content": ""}
+        end = AnswerEnd()
         async with aclosing(self._pieces) as pieces:
             async for piece in pieces:
                 if isinstance(piece, AnswerEnd):
                     end = piece
                     continue
-                delta, opening = {**opening, "content": piece}, {}
+                delta = {**opening, "content": piece}
+                opening = {}
                 yield {**head, "choices": [_choice("delta", delta, None)]}
+
         for index, call in enumerate(as_sent(end.tool_calls)):
-            delta, opening = {**opening, "tool_calls": [{"index": index, **call}]}, {}
+            delta = {**opening, "tool_calls": [{"index": index, **call}]}
+            opening = {}
             yield {**head, "choices": [_choice("delta", delta, None)]}
+
         metadata = {"metadata": dict(end.metadata)} if end.metadata else {}
         yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **metadata}
         if end.usage is not None and self._reports_usage:

@@ -76,8 +76,10 @@ async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObj
                 f" {request.dimensions}",
                 param="dimensions",
             )
+
     write = _encode if request.encoding_format == "base64" else list[float]
     tokens = spent.usage.prompt_tokens
+
     return {
         "object": "list",
         "model": request.model,
@@ -111,25 +113,31 @@ def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
     turns = [
         {"role": message.role, "content": text} for message, text in pair_texts(request.messages)
     ]
-    rubric, end = (request.metadata or {}).get("rubric", ""), turns[-1]
+    rubric = (request.metadata or {}).get("rubric", "")
+    end = turns[-1]
     last = parse_text(end["content"], CONTAINERS) if end["role"] == "user" else None
+
     if isinstance(last, Mapping):
         case = _read_object(cast("Mapping[str, Any]", last))
     else:
         case, asks = _read_judged_exchange(turns)
         rubric = rubric or asks
+
     if rubric and not judge.takes_rubric:
         raise bad_request(
             "this judge takes no rubric: the last message must be the reply that it judges",
             param="messages",
         )
+
     for name in judge.needs:
         if getattr(case, name) is None:
             raise bad_request(
                 f"the judge needs a {name}: send a JSON object with input, output and {name}",
                 param="messages",
             )
+
     check_case(case)
+
     return case, rubric
 
 
@@ -155,6 +163,7 @@ def _read_judged_exchange(turns: Sequence[Mapping[str, str]]) -> tuple[Case, str
         return Case(UNKNOWN_INPUT, (turns[-1]["content"],)), ""
     after = [turn["content"] for turn in turns[replies[-1] + 1 :]]
     before = turns[: replies[-1] + 1]
+
     return _read_state(before), "\n".join(after)
 
 
@@ -172,6 +181,7 @@ async def answer_as_judge(
         ApiError: the request is invalid, or no candidate could be judged.
     """
     case, rubric = read_case(request, judge)
+
     with serving.place(), spending(note) as spent:
         results = (await judge.open(rubric)(case)).result
         failures = [result for result in results if isinstance(result, Failure)]
@@ -199,7 +209,9 @@ def _write_result(result: EvaluationResult | Failure) -> dict[str, Any]:
 # Agents as models of chat completions: a request's metadata choose the session, the user and the
 # settings of recall.
 
-SESSION, MEMORY, RECALL = "session", "memory", "memory."
+SESSION = "session"
+MEMORY = "memory"
+RECALL = "memory."
 """The names of fields in the metadata of a request and of an answer: the session's id, how memories
 are used, and the prefix of settings of recall."""
 NEW = "new"
@@ -216,6 +228,7 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
         await asyncio.to_thread(server.resources.read, kinds.get, kinds.AGENTS, namespace, agent)
     except InputError:
         return False
+
     return True
 
 
@@ -227,13 +240,16 @@ async def answer_as_agent(
     Raises:
         ApiError: the request is invalid, or names a session that does not exist.
     """
-    request, chat = read_chat_request(name, body), None
+    request = read_chat_request(name, body)
+    chat = None
     session = request.options.session
+
     try:
         chat = await server.chats.open(await server.chats.plan(request))
     except InputError:
         if session is None:
             raise
+
     if chat is None or session not in (None, chat.session):
         raise ApiError(
             404,
@@ -241,6 +257,7 @@ async def answer_as_agent(
             f"there is no session '{session}'; give the complete id",
             param="metadata.session",
         )
+
     return _answer(server, chat, request.text, note)
 
 
@@ -262,12 +279,15 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
         for message, text in messages[: asking + 1]
         if message.role == "user" or (message.role == "assistant" and text.strip())
     ]
+
     if not turns or not turns[-1][1].strip() or exchange is None:
         raise bad_request(
             "the last message must have the role user, or be the result of a tool",
             param="messages",
         )
-    metadata, choice = body.metadata or {}, body.tool_choice if body.tools else None
+
+    metadata = body.metadata or {}
+    choice = body.tool_choice if body.tools else None
     session = metadata.get(SESSION) or None
     options = ChatOptions(
         agent=name,
@@ -286,6 +306,7 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
         )
         for n, (role, text) in enumerate(turns[:-1], 1)
     ]
+
     return ChatRequest(
         options=options,
         text=turns[-1][1],
@@ -318,6 +339,7 @@ def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Messa
             exchange.append(Message("tool", (text,), tool_call_id=message.tool_call_id))
         else:
             return None
+
     return tuple(exchange) if not exchange or exchange[-1].role == "tool" else None
 
 
@@ -327,15 +349,18 @@ def _read_recall(metadata: Mapping[str, str]) -> dict[str, str]:
         key.removeprefix(RECALL): v for key, v in metadata.items() if key.startswith(RECALL)
     }
     names = RecallSettings.model_fields.keys() - {"collections"}
+
     for key in overrides.keys() - names:
         raise bad_request(
             f"there is no setting memory.{key}; there are: {', '.join(sorted(names))}",
             param=f"metadata.memory.{key}",
         )
+
     try:
         RecallSettings.model_validate({"budget": 1000, **overrides})
     except InputError as error:
         raise bad_request(f"memory: {error}", param="metadata") from None
+
     return overrides
 
 
@@ -346,6 +371,7 @@ def _read_use(metadata: Mapping[str, str]) -> MemoryUse:
             f"memory must be one of {', '.join(USES)}, not '{mode}'",
             param="metadata.memory",
         )
+
     return USES[mode]
 
 
@@ -367,11 +393,13 @@ async def _answer(
                             "the answer broke off, and the second attempt began with"
                             " other words; send the request again",
                         )
+
                     if len(now) > len(sent):
                         yield now[len(sent) :]
                         sent = now
                 elif isinstance(event, ChatAnswer):
                     is_stored = not chat.session.startswith("unkept")
                     session = {SESSION: chat.session} if is_stored else dict[str, str]()
-                    reason, calls = event.finish_reason or "stop", event.tool_calls
+                    reason = event.finish_reason or "stop"
+                    calls = event.tool_calls
                     yield AnswerEnd(reason, event.usage, session, calls)

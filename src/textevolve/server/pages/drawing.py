@@ -135,6 +135,7 @@ async def read_form(request: Request) -> dict[str, str]:
         )
     except ValueError:
         raise bad_request("the form cannot be read") from None
+
     return {name: values[-1] for name, values in fields.items()}
 
 
@@ -162,6 +163,7 @@ def _environment() -> Environment:
         "shade": shade,
         "main_score": main_score,
     }
+
     return environment
 
 

@@ -65,6 +65,7 @@ async def show_memories(
     store = server.resources.memories(namespace)
     stored_collection = await store.collection(collection)
     values: dict[str, Any] = {"recalled": None, "hindrance": "", "scores": {}, "older": ""}
+
     if text := q.strip():
         recalled, hindrance = await _search(server, caller, stored_collection, text)
         scores = {memory.id: memory for memory in recalled.memories}
@@ -78,6 +79,7 @@ async def show_memories(
         if len(memories) > SHOWN:
             older = request.url.include_query_params(before=memories[SHOWN - 1].id)
             values["older"] = older.query
+
     return draw(
         request,
         "memories.html",
@@ -99,6 +101,7 @@ async def _search(
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
     recall = partial(recall_memories, store, settings=settings, cue=text)
     hindrance = "a search by meaning calls a model, and the key has no scope 'run'"
+
     if caller.may("run"):
         try:
             await server.limits.check_tokens(caller, store.namespace)
@@ -108,6 +111,7 @@ async def _search(
         except (ApiError, TextEvolveError, TimeoutError) as error:
             late = f"no answer within {EMBED_SECONDS:g} s"
             hindrance = f"{collection.embedder} could not be called: {str(error) or late}"
+
     return await recall(embed=None), hindrance
 
 
@@ -131,6 +135,7 @@ async def show_memory(
         sessions = server.resources.sessions(namespace)
         with suppress(NotFoundError):  # it may have been deleted
             chat = await asyncio.to_thread(sessions.get, memory.origin.source.removeprefix(CHAT))
+
     return draw(
         request,
         "memory.html",

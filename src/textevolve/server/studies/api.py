@@ -76,7 +76,9 @@ async def begin(
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
-    settings, store = server.runner.settings_of(served), server.store
+    settings = server.runner.settings_of(served)
+    store = server.store
+
     with server.runner.confine(served):
         fields = {name: value for name, value in body.items() if name != RUN}
         study, spec = await asyncio.to_thread(read_study, fields)
@@ -91,14 +93,17 @@ async def begin(
         )
         start = Launch(name=part.name, source="HTTP")
         run = await asyncio.to_thread(driver.register_run, store, study, stored, cases, start)
+
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too
         if await asyncio.to_thread(store.get_served, run.id) is None:
             await asyncio.to_thread(store.serve_run, run_row)
         return run, 200
+
     if not await server.runner.is_busy(run.id):
         await asyncio.to_thread(store.serve_run, run_row)
         server.runner.submit(run.id)
+
     return run, 201 if run.created >= served.created else 202
 
 
@@ -139,6 +144,7 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
     seen = sorted(caller.namespaces or ())
     if len(seen) != 1:
         raise bad_request(f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}")
+
     return seen[0]
 
 
@@ -151,6 +157,7 @@ def _read_case(sent: CasePart) -> Case:
     case = Case(**dict(sent))
     if case.images or case.candidate_images:
         check_images(case)
+
     return case
 
 
@@ -272,9 +279,12 @@ async def cancel_study(server: Server, caller: MayRun, seen: SeenRun) -> Respons
                 "in_work",
                 f"run {run_id} was started by a command, not by this server; stop that command",
             )
+
         if seen.run.status == "finished":
             raise ApiError(409, "finished", f"run {run_id} is finished")
+
     await server.runner.cancel(run_id)
+
     return await asyncio.to_thread(_describe, server, caller, run_id, 202)
 
 
@@ -290,13 +300,16 @@ async def resume_study(
             "not_served",
             f"run {run_id} was started without the server; use: textevolve runs resume",
         )
+
     status = 200 if seen.run.status == "finished" else 202
+
     if status == 202 and not await server.runner.is_busy(run_id):
         changed = changes.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
         launch = {**seen.served.launch, **changed}
         again = replace(seen.served, key_id=caller.key, wanted="running", launch=launch, reason="")
         await asyncio.to_thread(server.store.serve_run, again)
         server.runner.submit(run_id)
+
     return await asyncio.to_thread(_describe, server, caller, run_id, status)
 
 

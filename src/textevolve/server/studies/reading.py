@@ -61,7 +61,9 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
     cannot be read: new records, and the status and the progress when they have changed. The final
     status comes after all records."""
     last: dict[str, bytes] = {}
-    sum_at, heard = 0.0, time.monotonic()
+    sum_at = 0.0
+    heard = time.monotonic()
+
     while not runner.ending.is_set():
         try:
             status, records = await asyncio.to_thread(_look, runner, run_id, after)
@@ -75,16 +77,19 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
         except TextEvolveError as error:
             log.warning("the progress of run %s cannot be read: %s", run_id, error)
             return
+
         parts = [event for name, event in news.items() if last.get(name) != event]
         parts += map(encode_record, records)
         parts += [status_event] if is_over and not records else []
         last |= news
+
         if parts:
             heard = now
             yield b"".join(parts)
         elif now - heard > QUIET_SECONDS:
             heard = now
             yield b": nothing new\n\n"
+
         if records:
             after = records[-1].revision
         elif is_over:
@@ -172,15 +177,18 @@ def find_seen(store: Store, caller: Caller, run_ref: str) -> VisibleRun:
         NotFoundError: the caller sees no such run. StoreAwayError: the store cannot be read.
     """
     missing = NotFoundError(f"no run '{run_ref[:60]}'")
+
     try:
         run = store.get_run(run_ref)
     except StoreAwayError:
         raise
     except StoreError:
         raise missing from None
+
     served = store.get_served(run.id)
     if caller.namespaces is not None and (served is None or not caller.sees(served.namespace)):
         raise missing
+
     return VisibleRun(run, served)
 
 
@@ -194,6 +202,7 @@ def find_study_run(store: Store, caller: Caller, run_id: str) -> VisibleRun:
     seen = find_seen(store, caller, run_id)
     if seen.run.id != run_id or seen.run.spec.get("kind") in STANDING:
         raise NotFoundError(f"no run '{run_id[:60]}'")
+
     return seen
 
 
@@ -216,9 +225,12 @@ def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[s
 
 def run_detail(server: ServerState, seen: VisibleRun) -> RunDetail:
     """Return one run with its usage so far."""
-    store, run, served = server.store, seen.run, seen.served
+    store = server.store
+    run = seen.run
+    served = seen.served
     totals = store.run_totals(run.id)
     launch: Mapping[str, Any] = {} if served is None else served.launch
+
     return RunDetail(
         **_summary(server.runner, run, served),
         spec=run.spec.get("spec", {}),
@@ -264,6 +276,7 @@ def list_page(
     runs = server.store.list_chosen(seen, place, choose, limit + 1)
     page = runs[:limit]
     more = write_cursor(page[-1][0].created, page[-1][0].id) if len(runs) > limit else None
+
     return {"data": [_summary(server.runner, run, served) for run, served in page], "next": more}
 
 
@@ -277,6 +290,7 @@ def records_page(
     last = page[-1] if len(rows) > limit else None
     more = None if last is None else write_cursor(last.score, last.position, last.key)
     data = b", ".join(map(record_json, page))
+
     return b'{"data": [' + data + b'], "next": ' + json.dumps(more).encode() + b"}"
 
 
@@ -307,12 +321,15 @@ def write_report(server: ServerState, seen: VisibleRun, format: ReportFormat) ->
         SettingsError: the package that writes the format is not installed.
         ApiError: the run has no results yet.
     """
-    store, run, ending = server.store, seen.run, f".{format}"
+    store = server.store
+    run = seen.run
+    ending = f".{format}"
     study = find_study(read_stored(run).kind)
     check_format(ending)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
+
     try:
         with server.runner.confine(seen.served):
             write_output(study, store, run, read_records(store, run), ending, target)
@@ -320,6 +337,7 @@ def write_report(server: ServerState, seen: VisibleRun, format: ReportFormat) ->
     except BaseException:
         target.close()
         raise
+
     return target
 
 

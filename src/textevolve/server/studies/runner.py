@@ -93,18 +93,22 @@ class Uploads:
             name = str(path).encode()
             head = f"{len(name)}:{len(contents[path])}:".encode()
             digest.update(head + name + contents[path])
+
         target = self.folder / digest.hexdigest()
         if target.is_dir():
             os.utime(target)  # so that they are not swept before their run is known
             return target.name
         size = sum(map(len, contents.values()))
         stored = self.folder.rglob("*") if self.folder.is_dir() else ()
+
         if size + sum(path.stat().st_size for path in stored) > MOST_BYTES:
             raise InputError(
                 f"run.files: the server keeps at most {MOST_BYTES / 2**30:g} GiB of clients' files,"
                 " and these are too many; delete runs that are not needed any more"
             )
+
         _write(target, contents)
+
         return target.name
 
     def holds(self, name: str) -> bool:
@@ -142,9 +146,12 @@ def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
                 f"run.files: '{name:.60}': the name is too long or is given twice; give each file"
                 f" a name of at most {LONGEST_NAME} bytes"
             )
+
         placed[path] = content
+
     if nested := [path for path in placed if not placed.keys().isdisjoint(path.parents)]:
         raise InputError(f"run.files: '{nested[0]}' uses the name of another file as its folder")
+
     return placed
 
 
@@ -153,12 +160,14 @@ def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
     beside = folder.with_name(f".{secrets.token_hex(8)}.part")
     folder.parent.mkdir(0o700, parents=True, exist_ok=True)
     folder.parent.chmod(0o700)
+
     try:
         for place, content in contents.items():
             for parent in reversed(place.parents):
                 (beside / parent).mkdir(0o700, exist_ok=True)
             (beside / place).touch(0o600)
             (beside / place).write_bytes(content)
+
         try:
             os.replace(beside, folder)
         except OSError:
@@ -170,7 +179,8 @@ def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
 
 def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, store: Store) -> Reach:
     """Return the files, models, code, addresses and namespaces that a run may use."""
-    sent, seen = served.launch.get("files"), served.launch.get("namespaces")
+    sent = served.launch.get("files")
+    seen = served.launch.get("namespaces")
     return Reach(
         folder=files_folder(store.location) / sent if sent else None,
         own=lambda name: name == settings.profile,
@@ -267,6 +277,7 @@ class Runner:
             run = await asyncio.to_thread(self.store.get_run, run_id)
             if served is None or served.wanted != "running" or run.status == "finished":
                 await asyncio.wait([task])
+
         return self.works_on(run_id)
 
     def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[StudyStatus, str]:
@@ -284,6 +295,7 @@ class Runner:
         if served.wanted == "running":
             return ("queued" if self.works_on(run.id) else "interrupted"), ""
         states: dict[str, StudyStatus] = {"cancelled": "cancelled", "failed": "failed"}
+
         return states.get(served.wanted, "interrupted"), served.reason
 
     async def cancel(self, run_id: str) -> None:
@@ -305,6 +317,7 @@ class Runner:
             if run_id not in self._begun:
                 task.cancel()
         tasks = list(self._tasks.values())
+
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
             for task in late:
@@ -322,10 +335,12 @@ class Runner:
                     served = await asyncio.to_thread(self.store.get_served, run_id)
                     if served is None or served.wanted == "cancelled":
                         await self._end(run_id)
+
                 abandoned = set(await asyncio.to_thread(self._find_left))
             except StoreError as error:
                 log.warning("the server cannot read its runs from the store now: %s", error)
                 continue
+
             for run_id in abandoned & free:
                 self.submit(run_id)
             free = abandoned
@@ -365,6 +380,7 @@ class Runner:
                 await self._perform(run_id)
             except BusyError:  # another server was faster, or has taken it over
                 return False
+
         return True
 
     async def _note_failure(self, run_id: str, reason: str) -> None:
@@ -385,6 +401,7 @@ class Runner:
             async with aclosing(driver.perform(self.store, run, settings, launch)) as records:
                 async for _ in records:
                     pass
+
         run = await asyncio.to_thread(self.store.get_run, run_id)
         if run.status != "finished" and not self.ending.is_set():
             await asyncio.to_thread(self._note_limit, run_id)
@@ -405,6 +422,7 @@ class Runner:
             concurrency = min(concurrency, most)
         changed = {"namespace": served.namespace, "concurrency": concurrency or most}
         changed["batch"] = self.settings.batch or bool(served.launch.get("batch"))
+
         return self.settings.model_copy(update=changed)
 
     def _launch(self, served: ServedRun) -> Launch:
@@ -437,9 +455,11 @@ class Runner:
                     await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
                 else:
                     return ""
+
             return ENDING
 
         spent = replace(totals.spent, calls=totals.spent.calls + totals.failed)
+
         return Launch(
             name=served.launch.get("name", ""),
             source="HTTP",
@@ -466,6 +486,7 @@ async def keep_running(runner: Runner) -> AsyncGenerator[None]:
     for served in await asyncio.to_thread(runner.store.unfinished_served):
         runner.submit(served.run_id)
     looking = asyncio.create_task(runner.look())
+
     try:
         yield
     finally:

@@ -123,6 +123,7 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
     single, jury, debate, _ = judges_of(spec)
     measured_names = {judge.name for judge in measured.summary.judges}
     payoff = None
+
     if measured_names >= {single, jury, debate, FIRST_ROUND}:
         payoff = weigh_debate(
             measured.items,
@@ -132,6 +133,7 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
             [jury, single, FIRST_ROUND],
             minimum_effect=spec.minimum_effect,
         )
+
     names = {
         debate: "the debate",
         jury: "the jury of the same agents",
@@ -139,6 +141,7 @@ def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
         FIRST_ROUND: "its own first round",
     }
     unknown = "Whether the debate pays is unknown: no item has a verdict of each judge."
+
     return Ablation(measured, payoff, describe_payoff(payoff, names) if payoff else unknown)
 
 

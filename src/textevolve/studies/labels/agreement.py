@@ -77,6 +77,7 @@ def summary_sentence(summary: AgreementSummary) -> str:
     result_text = f"{best.name} {does} in {share} of the items"
     blind_text = f"the best baseline that reads no text in {wording.percent(blind, 1)}"
     prefix = "Of all judges, " if len(scored) > 1 else ""
+
     return f"{prefix}{result_text}, {blind_text}."
 
 
@@ -90,6 +91,7 @@ def summary_facts(summary: AgreementSummary) -> dict[str, str]:
             alpha = cell_text(estimate(people.alpha), Column("", "number"))
             facts["People"] += f"; {people.annotators} annotators, Krippendorff's alpha {alpha};"
             facts["People"] += f" split evenly, and left out: {people.even:,}"
+
     for judge in summary.judges:
         reasons = [
             f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
@@ -97,13 +99,15 @@ def summary_facts(summary: AgreementSummary) -> dict[str, str]:
         ]
         if reasons:
             facts[f"Missing, {judge.name}"] = "\n".join(reasons)
+
     return facts
 
 
 def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> Iterator[Block]:
     """Yield the tables of the agreement, and the items on which judges and people disagree.
     `threshold`: the score from which a single response passes; None: the judge's own verdict."""
-    items, summary = measured.items, measured.summary
+    items = measured.items
+    summary = measured.summary
     yield _draw_accuracy(summary) if summary.people is None else _draw_responses(summary)
     yield from _draw_calibration(items, summary)
     yield _draw_spent(summary, measured.samples)
@@ -127,7 +131,9 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         bias = (j.position.consistency.value, j.position.first) if j.position else (math.nan,) * 2
         shares = map(finite, (j.kappa.value, j.ties, j.coverage, *bias))
         rows.append((j.name, estimate(j.accuracy), *shares))
+
     rows += [(name, finite(share), *[""] * 5) for name, share in summary.blind_answers]
+
     return Table(
         "Agreement with people",
         columns,
@@ -145,6 +151,7 @@ def _draw_responses(summary: AgreementSummary) -> Table:
     numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
     columns = ["judge", *percents, *numbers, Column("covered", "percent", 0)]
     rows: list[tuple[Cell, ...]] = []
+
     for judge in summary.judges:
         if (figures := judge.responses) is not None:
             name = f"{judge.name} from {figures.threshold:.4g} on"
@@ -152,7 +159,9 @@ def _draw_responses(summary: AgreementSummary) -> Table:
                 (judge.name, *_cells(figures.verdicts), estimate(figures.auc), judge.coverage)
             )
             rows += [(name, *_cells(figures.validated), "", "")] * math.isfinite(figures.threshold)
+
     rows += [(name, finite(share), *[""] * 6) for name, share in summary.blind_answers]
+
     return Table(
         "Agreement with people",
         columns,
@@ -202,6 +211,7 @@ def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
         )
         for judge in summary.judges
     ]
+
     return Table(
         "Cost of an item",
         columns,
@@ -229,6 +239,7 @@ def _draw_comparisons(comparisons: Sequence[JudgeComparison]) -> Table:
         )
         for pair in comparisons
     ]
+
     return Table(
         "Between judges",
         columns,
@@ -249,12 +260,14 @@ def _draw_disagreements(
     outcomes = gather_outcomes(items, verdicts, threshold)
     failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
     disputed: list[tuple[float, Item]] = []
+
     for item in items:
         of_item = [of[item.id] for of in outcomes.values()]
         if any(outcome.credit < 1 - TIE for outcome in of_item):
             errors = [abs(o.score - item.human[0]) for o in of_item if o.credit < 1]
             credit = mean_present([outcome.credit for outcome in of_item])
             disputed.append((credit - 1e-6 * max(0.0, mean_present(errors)), item))
+
     disputed.sort(key=lambda pair: pair[0])
     if not disputed:
         return
@@ -272,7 +285,8 @@ def _row(
 ) -> MatrixRow:
     entries: list[Entry] = []
     for name, of in outcomes.items():
-        outcome, missing = of[item.id], failures.get((item.id, name), "")
+        outcome = of[item.id]
+        missing = failures.get((item.id, name), "")
         turns: dict[str, str] = {}
         if outcome.flipped:
             forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
@@ -282,12 +296,14 @@ def _row(
         if item.is_single:
             scores = {"score": finite(outcome.score)}
         entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
+
     winner = int(item.human[0] > 0.5) if item.is_single else winner_of(item.human)
     people = _chose(item, winner)
     facts = {"subset": item.subset} if item.subset else {}
     facts |= {name: _chose(item, int(passed)) for name, passed in item.labels}
     texts = [("Input", item.input), *([("Context", item.context)] if item.context else [])]
     texts += [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
+
     return MatrixRow(item.id, item.input, entries, people, facts, [Texts("", texts)])
 
 
@@ -340,6 +356,7 @@ def ask(spec: AgreementSpec) -> Asks:
             "give samples or equal tokens, not both: with equal tokens the number of samples"
             " follows from the cost"
         )
+
     return Asks(spec.judge)
 
 
@@ -372,12 +389,15 @@ def measure_judges(
     items: dict[str, Item] = {}
     verdicts: list[Verdict] = []
     samples: dict[str, int] = {}
+
     for record in records:
         verdict = record.verdict
         items.setdefault(record.item.id, record.item)
         verdicts.append(verdict)
         samples[verdict.judge] = max(samples.get(verdict.judge, 1), verdict.sample + 1)
+
     summary = summarise(tuple(items.values()), verdicts, seed=spec.seed, threshold=threshold)
+
     return MeasuredJudges(tuple(items.values()), tuple(verdicts), samples, summary)
 
 

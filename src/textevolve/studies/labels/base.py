@@ -122,6 +122,7 @@ def as_case(item: Item) -> Case:
     }
     about |= {} if item.context is None else {"context": item.context}
     about |= {"labels": dict(item.labels)} if item.labels else {}
+
     return Case(item.input, item.candidates, item.id, about)
 
 
@@ -166,11 +167,13 @@ async def ask_judges(
     ranges = dict.fromkeys(judges, range(samples))
     counted = defaultdict[str, DistinctCalls](DistinctCalls)
     verdicts: list[Verdict] = []
+
     for again in (False, True) if equal_tokens else (False,):
         if again:
             if select_skipped(verdict.failure for verdict in verdicts):
                 return
             ranges = {name: range(1, n) for name, n in count_samples(verdicts, judges).items()}
+
         number = sum(map(len, ranges.values())) + (0 if again else len(views or ()))
         each = sum(len(orders_of(item, orders)) for item in items.values())
         bench.listener(RecordsExpected(len(verdicts) + number * each))
@@ -199,7 +202,8 @@ def require_absolute_judges(items: Iterable[Item], judges: Iterable[str]) -> Non
 def find_row(record: ItemVerdict) -> Row:
     """Return the store columns of a verdict. Its score is the credit: 1 if the judge and people
     choose the same, 0.5 if only one side sees a tie between two texts, 0 otherwise."""
-    verdict, failure = record.verdict, record.verdict.failure
+    verdict = record.verdict
+    failure = record.verdict.failure
     return Row(
         key=f"{verdict.judge}/{verdict.order}/{verdict.sample}/{verdict.item}",
         position=record.position,
@@ -212,7 +216,8 @@ def find_row(record: ItemVerdict) -> Row:
 
 
 def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
-    verdict, failure = record.verdict, record.verdict.failure
+    verdict = record.verdict
+    failure = record.verdict.failure
     yield {
         "item": verdict.item,
         "subset": record.item.subset,

@@ -117,6 +117,7 @@ def report(spec: EscalationSpec, result: Escalated) -> Report:
         facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
     title = f"When {name_first(spec)} is good enough"
     blocks = [_draw_curve(result.curve, spec)] if result.curve else []
+
     return Report(title, explain_selection(spec, result), blocks, facts)
 
 
@@ -131,6 +132,7 @@ def explain_selection(spec: EscalationSpec, result: Escalated) -> str:
     if selection.threshold is None or result.chosen is None:
         return f"No threshold reaches {aim}: {selection.reason}."
     point = result.chosen
+
     return (
         f"For {aim} {name_first(spec)} is good enough from a certainty of"
         f" {selection.threshold:.6g} on."
@@ -177,6 +179,7 @@ def _draw_curve(curve: Sequence[Point], spec: EscalationSpec) -> Table:
         )
         for point in curve
     ]
+
     return Table(
         "What escalating below a certainty does",
         columns,
@@ -246,7 +249,8 @@ def data(spec: EscalationSpec, result: Escalated) -> Mapping[str, Any]:
 
 
 def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
-    used, failure = judgement.usage, judgement.failure
+    used = judgement.usage
+    failure = judgement.failure
     yield {
         "item": judgement.item,
         "order": judgement.order,

@@ -153,9 +153,12 @@ class FitSpec(OrdersSpec):
                 raise InputError(
                     f"signal '{name}': cannot be stored in a file; name a shipped judge"
                 )
+
             judges_in(name)
+
         if len(set(names)) < len(names):
             raise InputError("a signal is named twice; name each signal once")
+
         return self
 
 
@@ -255,7 +258,9 @@ def find_row(record: SignalVerdict) -> Row:
 
 
 def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
-    verdicts, items, models = list(records), dict[str, Item](), dict[str, str | None]()
+    verdicts = list(records)
+    items = dict[str, Item]()
+    models = dict[str, str | None]()
     for record in verdicts:
         items.setdefault(record.found.item.id, record.found.item)
         models[record.found.verdict.judge] = record.model
@@ -265,12 +270,15 @@ def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
     )
     labelled = len(data.items) + data.left_out
     promise = {"precision": spec.precision, "confidence": spec.confidence}
+
     try:
         fit = fit_signals(data, **promise, seed=spec.seed)
     except InputError as error:
         missing = [f"{name} is missing on {n}" for name, n in data.missing.items() if n]
         return FittedSignals(labelled, reason="; ".join([str(error), *missing]))
+
     date = datetime.date.fromisoformat(verdicts[0].date)
+
     return FittedSignals(labelled, fit, file_of(fit, models, spec.orders, date))
 
 
@@ -282,7 +290,8 @@ def report(_spec: FitSpec, result: FittedSignals) -> Report:
 
 
 def data(spec: FitSpec, result: FittedSignals) -> Mapping[str, Any]:
-    file, fit = result.file, result.fit
+    file = result.file
+    fit = result.fit
     return {
         "parameters": spec.model_dump(mode="json"),
         "source": list(spec.items),

@@ -70,9 +70,11 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     """Yield first a case whose parameters hold facts about all texts, then a case for each text,
     with the judge's verdict, and people's for labelled texts."""
     field, verdicts = _read_judged(spec)
-    labelled, moved = list[tuple[float | None, float]](), set[TextKey]()
+    labelled = list[tuple[float | None, float]]()
+    moved = set[TextKey]()
     rows = list(read_rows(spec.labelled, "row", _is_column))
     by_human = any(HUMAN in row for _, row in rows)
+
     for where, row in rows:
         human = _take_verdict(row, [HUMAN] if by_human else label_columns(row), where)
         judged = _take_verdict(row, [field], where)
@@ -89,12 +91,15 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
                 f"{where}: '{field}' is missing, and the file of verdicts has no text with this id;"
                 " add the field, or correct the id"
             )
+
         labelled.append((judged, human))
+
     if not labelled:
         raise InputError(
             f"{spec.labelled}: no row has '{HUMAN}' or a '{LABEL}' by a person; add the verdicts of"
             " people to some rows"
         )
+
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
     unlabelled = [verdict for key, verdict in verdicts.items() if key not in moved]
     for number, judged in enumerate(unlabelled, 1):
@@ -108,6 +113,7 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
     for rows without an id) and number of the candidate."""
     verdicts: dict[TextKey, float | None] = {}
     field = spec.field
+
     for where, row in read_rows(spec.judged, "row", _is_column):
         field = field or next((name for name in FIELDS if name in row), None)
         if field is None:
@@ -116,11 +122,13 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
         if key in verdicts:
             raise InputError(f"{where}: the id '{key[0]}' is used twice; give each text its own id")
         verdicts[key] = _take_verdict(row, [field], where)
+
     if field is None or all(verdict is None for verdict in verdicts.values()):
         raise InputError(
             f"{spec.judged}: no row has a verdict in '{field or ' or '.join(FIELDS)}'; name the"
             " field with --field"
         )
+
     return field, verdicts
 
 
@@ -129,7 +137,8 @@ def _is_column(name: str) -> bool:
 
 
 def _key_of(row: FileRow, where: str) -> TextKey:
-    id, candidate = row.get("id"), row.get("candidate")
+    id = row.get("id")
+    candidate = row.get("candidate")
     number = "1" if candidate is None else str(candidate).removesuffix(".0")
     return where if id is None else str(id), number
 
@@ -143,6 +152,7 @@ def _take_verdict(row: FileRow, names: Iterable[str], where: str) -> float | Non
         raise InputError(
             f"{where}: {' and '.join(names)} must be pass or fail, or a number from 0 to 1"
         )
+
     return fmean(verdicts) if verdicts else None
 
 

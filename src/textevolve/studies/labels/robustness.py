@@ -94,7 +94,8 @@ def run(
 def find_row(judgement: CardJudgement) -> Row:
     """Return the store columns of a judgement. The score is 1 if the better response won, 0.5 for a
     tie, 0 otherwise. If the judge refuses a case, it has no score but is not failed either."""
-    outcome, question = judgement.outcome, judgement.question
+    outcome = judgement.outcome
+    question = judgement.question
     answered = isinstance(outcome, CardAnswer)
     return Row(
         key=question.key,
@@ -122,6 +123,7 @@ def report(_spec: RobustnessSpec, card: Card) -> Report:
     }
     tables = [_draw_check(check) for check in card.checks]
     how = Section("How to read this", [Note(READING)], folded=True)
+
     return Report(f"Robustness card of {card.name}", explain_card(card), [*tables, how], facts)
 
 
@@ -143,6 +145,7 @@ def _draw_check(check: Check) -> Table:
         )
         for rate in check.rates
     ]
+
     return Table(check.title, columns, rows)
 
 
@@ -152,7 +155,8 @@ def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
 
 
 def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
-    question, outcome = judgement.question, judgement.outcome
+    question = judgement.question
+    outcome = judgement.outcome
     refused = "refused" if isinstance(outcome, CardRefusal) else "scored"
     yield {
         "case": question.case.id,

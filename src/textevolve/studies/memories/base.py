@@ -69,11 +69,13 @@ def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
     full = ["/".join(split_name(name, agent.namespace)) for name in collections]
     insights = spec.insights and "/".join(split_name(spec.insights, agent.namespace))
     names = tuple(dict.fromkeys(name for name in full if name != insights))
+
     if not names:
         raise InputError(
             f"agent {agent.full_name} has no memories; give it a collection with: textevolve"
             f" agents update {agent.full_name} --memories NAME"
         )
+
     return names
 
 
@@ -84,6 +86,7 @@ async def stream_memories(
     earlier version of the collection; None: the current one. `closed`: include memories that were
     superseded or forgotten."""
     after = None
+
     while page := await store.page(
         collection, after=after, limit=PAGE, version=version, closed=closed
     ):
@@ -120,15 +123,23 @@ async def read_newest(
     """Read the memories of collections that were stored after the version in `since`, and whose
     trust is at least `least_trust`. `versions`: the version of each collection to read. Only the
     `most` newest memories are held."""
-    newest, number, importance = list[MemoryRecord](), 0, 0.0
+    newest = list[MemoryRecord]()
+    number = 0
+    importance = 0.0
+
     for name, version in versions.items():
         store, collection = memories_of(bench, name)
-        begin, some = (since or {}).get(name, 0), deque[MemoryRecord](maxlen=most)
+        begin = (since or {}).get(name, 0)
+        some = deque[MemoryRecord](maxlen=most)
         async with aclosing(stream_memories(store, collection, version)) as records:
             async for record in records:
                 if record.added > begin and record.origin.trust >= least_trust:
                     some.append(record)
-                    number, importance = number + 1, importance + record.importance
+                    number = number + 1
+                    importance = importance + record.importance
+
         newest += some
+
     newest.sort(key=lambda record: record.created)
+
     return NewestMemories(newest[-most:], number, round(importance, 6))

@@ -87,6 +87,7 @@ def read_dialogues(path: str) -> Iterator[UserDialogue]:
         InputError: something cannot be read, or is no dialogue; names file and line.
     """
     seen = set[str]()
+
     for file, name in find_files(path, "dialogue"):
         messages: list[Mapping[str, Any]] = []
         for where, row in read_rows(file, "dialogue", lambda _: False):
@@ -94,8 +95,10 @@ def read_dialogues(path: str) -> Iterator[UserDialogue]:
                 messages.append(row)
             else:
                 yield from _take_row(row, where, str(len(seen) + 1), seen)
+
         if messages:
             yield from _take_row({"id": Path(name).stem, CHATS[0]: messages}, name, "", seen)
+
     if not seen:
         raise InputError(f"{path}: has no dialogues")
 
@@ -134,6 +137,7 @@ def _take_row(
                 f" content, or from and value, in one of the columns {', '.join(CHAT_COLUMNS)};"
                 f" saw {list_names(row)}"
             )
+
         if name in seen:
             raise InputError(f"{where}: the id '{name[:80]}' is there twice")
         seen.add(name)
@@ -255,22 +259,26 @@ class _Work:
             return _Read(position, dialogue, start, Failure("skipped", "not read yet"))
         if self.bench.seconds_left == 0:
             return _Read(position, dialogue, start, Failure("skipped", "the time limit is reached"))
-        meter, at_once = UsageMeter(ground.model), self.bench.calls_per_case
+        meter = UsageMeter(ground.model)
+        at_once = self.bench.calls_per_case
         points = await attempt(
             extract_points(meter, dialogue.turns, ground.settings, start.done_turns, at_once)
         )
+
         return _Read(position, dialogue, start, points, meter.usage)
 
     async def keep(self, reading: _Read) -> DialogueRecord:
         """Apply all changes of a dialogue in one transaction, or none, and return its record. A
         replay or an estimate stores nothing."""
-        dialogue, turns = reading.dialogue, len(reading.dialogue.turns)
+        dialogue = reading.dialogue
+        turns = len(reading.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
         meter = UsageMeter(self.ground.model)
         if turns:
             keeping = self._keep(replace(self._about(dialogue), model=meter), reading)
             created = await attempt(keeping, ConflictError, InputError)
         failed = isinstance(created, Failure)
+
         return DialogueRecord(
             dialogue.id,
             reading.position,
@@ -281,8 +289,10 @@ class _Work:
         )
 
     async def _keep(self, ground: Ground, reading: _Read) -> CreatedMemories | Failure:
-        source, turns = ChangeSource("", reading.dialogue.id), reading.dialogue.turns
-        points, start = reading.points, reading.start
+        source = ChangeSource("", reading.dialogue.id)
+        turns = reading.dialogue.turns
+        points = reading.points
+        start = reading.start
         if isinstance(points, Failure):
             return points
         now = await find_start(ground, turns, source)
@@ -290,6 +300,7 @@ class _Work:
             return await read_decisions(ground, now.applied)
         if now.done_turns != start.done_turns:  # its beginning stood before this one
             points = await extract_points(ground.model, turns, ground.settings, now.done_turns)
+
         return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
 
     def _about(self, dialogue: UserDialogue) -> Ground:
@@ -390,6 +401,7 @@ def summarise(_spec: CreateMemoriesSpec, records: Iterable[DialogueRecord]) -> C
         total.decisions += [
             (record.id, decision) for decision in decisions[: SHOWN - len(total.decisions)]
         ]
+
     return total
 
 
@@ -423,6 +435,7 @@ def _sentence(creation: Creation) -> str:
         if missing_count
         else ""
     )
+
     return f"{opening} {', '.join(counted)}.{missing}"
 
 
@@ -448,12 +461,14 @@ def _blocks(creation: Creation) -> Iterator[Block]:
         note = f"{hidden:,} more: -o FILE.jsonl writes all of them." if hidden else ""
         columns = [Column(n, "number", 1) if n == "importance" else n for n in names]
         yield Table("Decisions", columns, rows, note=note)
+
     if creation.failures:
         reasons = creation.failures.most_common(REASONS_SHOWN)
         rows = [(number, wording.shorten(reason, 300)) for reason, number in reasons]
         columns = (Column("dialogues", "count"), "reason")
         note = "None of their memories were stored; the same command again reads them."
         yield Table("Why dialogues gave nothing", columns, rows, note=note)
+
     if creation.deciders["fallback"]:
         number = wording.count(creation.deciders["fallback"], "point")
         yield Note(f"{number} added unchanged, since the model made no usable decision.", "warning")

@@ -195,12 +195,14 @@ async def run(
 
     batches = batch_memories(newest.memories, spec)
     steps = list[EvolutionStep]()
+
     async with aclosing(
         stream(enumerate(batches, 1), propose, bench.concurrency)
     ) as finished_steps:
         async for step in finished_steps:
             steps.append(step)
             yield step
+
     if select_skipped(step.failure for step in steps):
         return
     texts = {record.id: record.text for batch in batches for record in batch}
@@ -216,7 +218,8 @@ async def _evolve(
 ) -> EvolutionStep:
     """Choose among the proposals, compose the new persona, and store it unless the run only
     proposes."""
-    meter, before = UsageMeter(bench.model), snapshot.persona
+    meter = UsageMeter(bench.model)
+    before = snapshot.persona
     base = text_to_edit(before, spec)
     step = EvolutionStep(0, len(texts), before=before)
     proposed = [change for batch_step in steps for change in batch_step.changes]
@@ -230,6 +233,7 @@ async def _evolve(
     composed = compose_persona(base, chosen.changes, spec.persona_tokens)
     text = composed.text if composed.changes else ""
     keeps = text and not spec.propose
+
     return replace(
         step,
         changes=composed.changes,
@@ -253,7 +257,8 @@ async def _keep(
     if bench.mode == "rehearsed":
         return None
     space, name = split_name(snapshot.agent, "")
-    read_store, write = bench.resources.read, bench.resources.write
+    read_store = bench.resources.read
+    write = bench.resources.write
     source = f"evolve-persona, run {bench.run.rpartition('-')[0]}"
     versions = await asyncio.to_thread(read_store, kinds.list_versions, kinds.AGENTS, space, name)
     for version in versions:
@@ -272,6 +277,7 @@ async def _keep(
         [asdict(change) for change in changes],
         snapshot.version,
     )
+
     return changed.spec_version
 
 
@@ -293,6 +299,7 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
         blocks.append(Diff("The persona", final.before, final.text))
         branches = [_branch(change, final.cited) for change in final.changes]
         blocks.append(Tree("The memories behind each change", branches))
+
     if evolved.refused:
         rows = [
             (change.action, change.text, change.reason)
@@ -302,11 +309,13 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
         more = len(evolved.refused) - len(rows)
         note = f"{more} more not shown here." if more else ""
         blocks.append(Table("Changes that were not made", columns, rows, note=note))
+
     memories = sum(step.memories for step in evolved.batches)
     facts = {
         "Looked at": f"{wording.count(memories, 'memory')} in"
         f" {wording.count(len(evolved.batches), 'call')}"
     }
+
     return Report(f"The persona of {spec.agent}", _describe_outcome(spec, evolved), blocks, facts)
 
 
@@ -331,6 +340,7 @@ def _describe_outcome(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> str:
     changes = wording.count(len(final.changes), "change")
     if final.version is None:
         return f"{changes} proposed; the agent stays unchanged."
+
     return (
         f"{changes}: version {final.version}. To go back: textevolve agents revert"
         f" {spec.agent} {final.version - 1}"

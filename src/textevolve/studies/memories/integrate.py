@@ -120,15 +120,18 @@ async def describe(
                 f"agent {agent.full_name} has no collection of insights; name one with: textevolve"
                 f" agents update {agent.full_name} --insights NAME"
             )
+
         target = await find_collection(resources, agent.spec.insights, agent.namespace)
         names = memories_of_agent(agent)
         collections = [await find_collection(resources, name, agent.namespace) for name in names]
+
         for collection in collections:
             if collection.namespace != target.namespace:
                 raise InputError(
                     f"the insights of {target.full_name} cannot cite memories of"
                     f" {collection.full_name}, which is in another namespace"
                 )
+
         since, insights_version = _read_marks(
             resources.read(list_source_labels, target, MARK), collections
         )
@@ -148,16 +151,16 @@ def _read_marks(
 ) -> tuple[dict[str, int], int]:
     """Return the integrated version of each collection, as read from labels, the newest first, and
     the version of the collection of insights that the newest label made."""
-    names, since, insights_version = (
-        {collection.full_name for collection in collections},
-        dict[str, int](),
-        0,
-    )
+    names = {collection.full_name for collection in collections}
+    since = dict[str, int]()
+    insights_version = 0
+
     for label, version in marks:
         for match in _MARKED.finditer(label):
             if match["name"] in names and match["name"] not in since:
                 since[match["name"]] = int(match["version"])
                 insights_version = max(insights_version, version)
+
     return since, insights_version
 
 
@@ -183,11 +186,13 @@ async def run(
         return
     yield IntegrationRecord(replace(gathered, questions=questions, usage=meter.usage))
     failures = list[Failure | None]()
+
     async with aclosing(stream(enumerate(questions, 1), work.draw, bench.concurrency)) as drawn:
         async for drawn_question in drawn:
             result = await work.settle(drawn_question)
             failures.append(result.failure)
             yield IntegrationRecord(result)
+
     if None in failures and not select_skipped(failures):
         await work.mark()
 
@@ -208,7 +213,9 @@ class _Integrating:
     """The work of one run: it draws insights, and stores them."""
 
     def __init__(self, spec: IntegrateMemoriesSpec, bench: Workbench, snapshot: Snapshot) -> None:
-        self._spec, self._bench, self._snapshot = spec, bench, snapshot
+        self._spec = spec
+        self._bench = bench
+        self._snapshot = snapshot
         namespace, self._into = split_name(snapshot.into, bench.settings.namespace)
         self._store = bench.resources.memories(namespace)
         self._embed = bench.embed
@@ -216,7 +223,8 @@ class _Integrating:
     async def draw(self, numbered: tuple[int, str]) -> _Drawn:
         """Recall memories for a question, and have the model draw insights from them."""
         number, question = numbered
-        spec, meter = self._spec, UsageMeter(self._bench.model)
+        spec = self._spec
+        meter = UsageMeter(self._bench.model)
         self._bench.listener(StepStarted("1", "insights", {"question": question}))
         versions = dict(self._snapshot.sources)
         if self._snapshot.known:
@@ -234,6 +242,7 @@ class _Integrating:
             return _Drawn(number, question, (), meter, recalled)
         memories = recalled.memories
         drawn = await attempt(draw_insights(meter, question, memories, spec))
+
         return _Drawn(number, question, memories, meter, drawn)
 
     async def settle(self, drawn: _Drawn) -> QuestionInsights:
@@ -249,19 +258,23 @@ class _Integrating:
             decided = await attempt(self._keep(drawn, drawn.result, list(cited)))
         except ConflictError as error:  # somebody changed a memory that they would replace
             decided = Failure("skipped", str(error))
+
         if isinstance(decided, Failure):
             return replace(result, usage=drawn.meter.usage, failure=decided)
+
         return replace(result, insights=decided, usage=drawn.meter.usage)
 
     async def _keep(
         self, drawn: _Drawn, insights: DrawnInsights, cited: list[str]
     ) -> tuple[DecidedInsight, ...]:
         """Store insights; if they were stored before, read them from their memories."""
-        store, live = self._store, self._bench.mode == "live"
+        store = self._store
+        live = self._bench.mode == "live"
         settings = CreationSettings(neighbours=1, floor=NEAR)
         collection = await store.collection(self._into)
         ground = Ground(store, self._embed, drawn.meter, collection, settings)
         key = change_key(self._bench, self._spec, drawn.number)
+
         if (applied := await store.applied(self._into, key)) is not None:
             created = await read_decisions(ground, applied)
         else:
@@ -269,6 +282,7 @@ class _Integrating:
             points = as_points(insights.insights, drawn.question, records)
             source = ChangeSource(key, f"integration of {', '.join(self._snapshot.sources)}")
             created = await keep_points(ground, points, Start(key), source, write=live)
+
         return tuple(decided_insight(each, drawn.question) for each in created.decisions)
 
     async def mark(self) -> None:
@@ -391,6 +405,7 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
         columns = ("refused", "why")
         rows = [(insight.text, insight.reason) for insight in integration.refused]
         blocks.append(Table("Refused insights", columns, rows))
+
     return Report(title, _describe_integration(integration, new), blocks, {"Memories": sums})
 
 

@@ -101,6 +101,7 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
         InputError: a file cannot be read, is no text, or is given twice; names it.
     """
     seen = set[str]()
+
     for path in spec.files:
         name = name_document(path)
         if name in seen:
@@ -122,13 +123,16 @@ def _read_document(path: str, name: str) -> str:
             f"{name}: this format cannot be read; convert the file to Markdown first, as with"
             " pandoc"
         )
+
     text = read_text(path)
     if "\0" in text:
         raise InputError(
             f"{name}: is not a text file: it has a NUL character at {text.index(chr(0))}"
         )
+
     if not text.strip():
         raise InputError(f"{name}: is empty")
+
     return text
 
 
@@ -160,7 +164,8 @@ class _Reading:
     """The work of a run: it finds the changed chunks of documents, and stores them as memories."""
 
     def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
-        self._spec, self._bench = spec, bench
+        self._spec = spec
+        self._bench = bench
         self._store, self._name = memories_of(bench, bench.described["collection"])
         self._base = int(bench.described["version"])
         self._role = spec.role or ""
@@ -176,6 +181,7 @@ class _Reading:
                 if (name := BETWEEN.join(parts[:number])) in documents:
                     chunks[name].append(kept_chunk(record))
                     break
+
         self._known = chunks
 
     async def read(self, position: int, case: Case) -> DocumentReading:
@@ -189,6 +195,7 @@ class _Reading:
         usage = meter.usage if meter else Usage()
         if isinstance(outcome, Failure):
             return DocumentReading(case.id, position, unchanged, (), usage, outcome)
+
         return DocumentReading(case.id, position, unchanged, outcome, usage)
 
     async def _change(
@@ -196,20 +203,25 @@ class _Reading:
     ) -> tuple[ReadChunk, ...]:
         """Embed and store the changed chunks, after a model has retold them if the specification
         names a role."""
-        bench, role, seed = self._bench, self._role, self._spec.seed
+        bench = self._bench
+        role = self._role
+        seed = self._spec.seed
         retold_chunks = [RetoldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
+
         if meter is not None:
             voicing = [
                 lambda c=chunk, m=meter: voice_chunk(m, c, document, role, seed)
                 for chunk in changed_chunks(steps)
             ]
             retold_chunks = await gather_bounded(voicing, bench.concurrency)
+
         collection = await self._store.collection(self._name)
         embedding = [
             lambda text=retold.text: bench.embed(collection, text) for retold in retold_chunks
         ]
         vectors = await gather_bounded(embedding, EMBEDDINGS_AT_ONCE)
         ids = await self._apply(steps, retold_chunks, vectors, document)
+
         return tuple(_list_chunks(steps, retold_chunks, ids, document))
 
     async def _apply(
@@ -228,6 +240,7 @@ class _Reading:
         applied = await self._store.applied(self._name, key)
         if applied is None and self._bench.mode == "live":
             applied = await self._store.apply(self._name, changes, ChangeSource(key, document))
+
         return () if applied is None else applied.ids
 
 
@@ -237,7 +250,8 @@ def _list_chunks(
     ids: Sequence[str],
     document: str,
 ) -> Iterator[ReadChunk]:
-    texts, new_ids = iter(retold_chunks), iter(ids)
+    texts = iter(retold_chunks)
+    new_ids = iter(ids)
     for step in steps:
         if step.action == "close":
             yield ReadChunk("close", document, 0, "", step.memory)
@@ -322,6 +336,7 @@ def report(spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Report:
         rows = [(chunk.source, chunk.position, chunk.failure) for chunk in untold[:ROWS_SHOWN]]
         heads = ("source", Column("place", "count"), "why")
         blocks.append(Table("Left in the document's own words", heads, rows))
+
     return Report("Documents read", _describe_readings(readings, len(untold)), blocks, facts)
 
 
@@ -332,6 +347,7 @@ def _describe_readings(readings: Sequence[DocumentReading], untold: int) -> str:
     }
     unchanged = sum(reading.kept for reading in readings)
     failed = sum(reading.failure is not None for reading in readings)
+
     return (
         f"{wording.count(len(readings) - failed, 'document')}:"
         f" {wording.count(number['add'], 'chunk')} added, {number['replace']} replaced,"
