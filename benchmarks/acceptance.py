@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 
 from textevolve.loops.calibration.optimizing import cut_looks
 from textevolve.loops.calibration.trial_runner import Example, share_held_out
-from textevolve.statistics.comparisons import sign_flip_test
-from textevolve.statistics.intervals import wilson_interval
-from textevolve.statistics.sequential import (
-    ALPHA,
+from textevolve.statistics.comparisons import (
     FIRST_LOOK,
     fewest_units,
     sequential_test,
+    sign_flip_test,
 )
+from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
+from textevolve.statistics.intervals import wilson_interval
 
 Array = NDArray[np.float64]
 Rule = Callable[[Array, np.random.Generator], tuple[bool, int]]

@@ -20,11 +20,11 @@ from pathlib import Path
 from textevolve.evaluation import Case
 from textevolve.events import BatchPolled, CallFinished
 from textevolve.llm.testing import serve_in_process
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
+from textevolve.runs.study import find_study
 from textevolve.settings import Batches, Settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
-from textevolve.studies.kinds import find_study
 
 
 async def measure(url: str, folder: Path, number: int, batch: bool) -> None:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from textevolve import AsyncClient
-from textevolve.api.objects import Objects
+from textevolve.api.results import Objects
 from textevolve.cli.execution import calm_collector
 from textevolve.events import Event, StepStarted
 from textevolve.judges.probe import QUESTIONS

@@ -19,7 +19,7 @@ from pathlib import Path
 from textevolve.llm.mapreduce import WORDS_A_TOKEN, compress
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.opening import open_client
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN
+from textevolve.llm.prompts import CHARACTERS_A_TOKEN
 from textevolve.settings import read_settings
 
 PAGES = ("judges.md", "metrics.md", "debate.md", "calibrate.md", "memory-eval.md", "traces.md")

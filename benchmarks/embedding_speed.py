@@ -19,8 +19,7 @@ from random import Random
 
 import numpy as np
 
-from textevolve.llm.embeddings import embed_texts
-from textevolve.llm.minilm import MiniLM
+from textevolve.llm.embeddings import MiniLM, embed_texts
 from textevolve.llm.opening import open_client
 from textevolve.settings import Local, read_settings
 

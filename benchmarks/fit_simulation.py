@@ -24,12 +24,10 @@ from functools import partial
 
 import numpy as np
 
-from textevolve.bench.fit_summary import Fit, fit_signals
-from textevolve.bench.fitting import LabelledSignals
+from textevolve.bench.fitting import Fit, LabelledSignals, fit_signals
 from textevolve.bench.items import Item
-from textevolve.statistics.intervals import Interval
-from textevolve.statistics.regression import logistic
-from textevolve.statistics.resampling import Array
+from textevolve.statistics.calibration import logistic
+from textevolve.statistics.intervals import Array, Interval
 
 NAMES = ("probe", "pairwise", "instruction-likelihood", "look:length")
 NEW = 20_000

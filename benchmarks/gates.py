@@ -21,8 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.intervals import UNIT, Interval, betting_interval, mean_interval
-from textevolve.statistics.resampling import Array
+from textevolve.statistics.intervals import UNIT, Array, Interval, betting_interval, mean_interval
 
 ROWS = (3, 5, 10, 20, 30, 50, 100, 200)
 FEW_ROWS = (5, 8, 12, 20, 29)

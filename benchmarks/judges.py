@@ -34,16 +34,15 @@ from pathlib import Path
 
 from textevolve.api.client import AsyncClient
 from textevolve.bench.agreement import AgreementSummary, summarise
-from textevolve.bench.fit_summary import fit_signals
-from textevolve.bench.fitting import cross_validate, gather_signals
+from textevolve.bench.fitting import cross_validate, fit_signals, gather_signals
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.evaluation import Usage
 from textevolve.report.data import plain
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
-from textevolve.studies.agreement import AgreementSpec
-from textevolve.studies.labelled_items import Orders, as_case
+from textevolve.studies.labels.agreement import AgreementSpec
+from textevolve.studies.labels.base import Orders, as_case
 from textevolve.wiring import Limits
 
 JUDGES = (

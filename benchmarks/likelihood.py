@@ -29,9 +29,9 @@ from textevolve.bench.items import Item
 from textevolve.evaluation import Case
 from textevolve.judges.context import JudgeContext, Options, prompt
 from textevolve.judges.instruction_likelihood import cut_instruction, request_instruction
-from textevolve.llm.fence import fence
 from textevolve.llm.model import Message, Model
 from textevolve.llm.opening import open_client
+from textevolve.llm.prompts import fence
 from textevolve.settings import read_settings
 
 MODES = ("json", "schema", "tokens")

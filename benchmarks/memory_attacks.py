@@ -27,8 +27,14 @@ from typing import Any
 from kept_run import keep_run, open_run
 from textevolve.evaluation import Case
 from textevolve.llm.model import Model, Request, Response
-from textevolve.memory_eval.judgement import Label, MemoryJudgement, Subject, Task
-from textevolve.memory_eval.judging import judge_subject, prompts_version
+from textevolve.memory_eval.judging import (
+    Label,
+    MemoryJudgement,
+    Subject,
+    Task,
+    judge_subject,
+    prompts_version,
+)
 from textevolve.settings import read_settings
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import open_store

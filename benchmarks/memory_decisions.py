@@ -25,8 +25,8 @@ from kept_run import keep_run, open_run
 from textevolve.errors import AnswerError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
+from textevolve.memory.creation import ComparedNote, compare_notes
 from textevolve.memory.extraction import CreationSettings
-from textevolve.memory.reconciliation import ComparedNote, compare_notes
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store

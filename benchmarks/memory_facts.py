@@ -33,10 +33,10 @@ from textevolve import (
 from textevolve.agents.resources import CollectionSpec
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.record import Add, NewMemory, Origin
+from textevolve.runs.stored import open_standing_run
 from textevolve.settings import read_settings, today
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.store import kinds
-from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Setting, Workbench
 
 NAMES = (

@@ -33,7 +33,7 @@ import aiohttp
 from aiohttp import web
 
 from textevolve.api.client import AsyncClient
-from textevolve.api.objects import Objects
+from textevolve.api.results import Objects
 from textevolve.api.running import open_run
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.embeddings import embed
@@ -41,11 +41,11 @@ from textevolve.llm.local import serve
 from textevolve.llm.weights import fetch
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.evaluation import MemoryEvaluation, SessionTimes
-from textevolve.memory_eval.judgement import Label, MemoryJudgement, MemoryVerdict, Subject
+from textevolve.memory_eval.judging import Label, MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
 from textevolve.settings import Local, Provider, Settings, read_settings
 from textevolve.studies.memory_eval import MemoryEvaluationSpec
-from textevolve.texts.dates import dates_in, parse_time, write_date
+from textevolve.texts.numbers import dates_in, parse_time, write_date
 from textevolve.wiring import open_models
 
 EMBEDDER = "local/minilm"

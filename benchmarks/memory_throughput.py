@@ -27,13 +27,13 @@ from textevolve.cli.execution import calm_collector
 from textevolve.events import CallFinished, Event
 from textevolve.llm.testing import serve_in_process
 from textevolve.memory_eval.dataset import DialogueTurn, user_to_line
-from textevolve.memory_eval.judgement import MemoryJudgement
+from textevolve.memory_eval.judging import MemoryJudgement
 from textevolve.memory_eval.synthesis import synthesise
-from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.systems import Capabilities
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
 from textevolve.studies.memory_eval import STUDY, USERS_IN_FLIGHT, MemoryEvaluationSpec
 from textevolve.user_code import name_object
 

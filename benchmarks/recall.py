@@ -32,10 +32,9 @@ import numpy as np
 import numpy.typing as npt
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
-from textevolve.memory.index import MemoryQuery
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Add, Collection, NewMemory, Origin, Vector
+from textevolve.memory.record import Add, Collection, MemoryQuery, NewMemory, Origin, Vector
 from textevolve.store import Store, kinds
 
 DIMENSION = 384

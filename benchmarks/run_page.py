@@ -25,16 +25,15 @@ from pathlib import Path
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judges.judged import JudgedCase
-from textevolve.server.app import create_app
-from textevolve.server.listening import bind, make_server, run, url_of
+from textevolve.runs.stored import StoredSpec, keep_record
+from textevolve.runs.study import AnyStudy
+from textevolve.server.app import bind, create_app, make_server, run, url_of
 from textevolve.server.options import ViewOptions
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
 from textevolve.store.records import StoredRecord
 from textevolve.studies import compare, evaluate
 from textevolve.studies.compare_cells import Grade, Output
-from textevolve.studies.stored import StoredSpec, keep_record
-from textevolve.studies.study import AnyStudy
 
 WORDS = [
     "the",

@@ -43,8 +43,7 @@ from ray_nodes import open_nodes
 from textevolve import AsyncClient, Debate
 from textevolve.cli.execution import calm_collector
 from textevolve.evaluation import Usage
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings, store_location
 from textevolve.store import open_store

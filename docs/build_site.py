@@ -20,10 +20,10 @@ from pydantic import BaseModel
 import textevolve
 from textevolve import Settings, cli
 from textevolve.cli.app import app
-from textevolve.judges.shipped_rubrics import load_rubric, shipped_rubrics
+from textevolve.judges.rubric import load_rubric, shipped_rubrics
 from textevolve.metrics import label_metrics
+from textevolve.runs.study import schema_of_all
 from textevolve.settings import ENVIRONMENT
-from textevolve.studies.study_file import schema_of_all
 
 ROOT = Path(__file__).parent.parent
 OPENAPI = ROOT / "tests" / "guards" / "frozen" / "openapi.json"

@@ -28,13 +28,11 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.cli.app import app as commands
 from textevolve.engine import sync
-from textevolve.jobs.job_spec import JobSpec
-from textevolve.jobs.schedules import next_due
+from textevolve.jobs.job_spec import JobSpec, next_due
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Change, Forget, NewMemory, Origin, Supersede
-from textevolve.server.app import create_app
-from textevolve.server.listening import bind, make_server, run, url_of
+from textevolve.server.app import bind, create_app, make_server, run, url_of
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
 from textevolve.store import Store, kinds

@@ -19,15 +19,15 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from textevolve.cli import display
+from textevolve.cli import working
 from textevolve.engine import sync
 from textevolve.events import CallFinished, Event, StepFinished, StepStarted
 from textevolve.report.terminal import print_report
+from textevolve.runs import driver
+from textevolve.runs.report import make_report
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
 from textevolve.studies.evaluate import STUDY
-from textevolve.studies.reporting import make_report
 
 TARGET = Path(__file__).with_name("terminal.svg")
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -62,7 +62,7 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
         sync.run(driver.restore_records(store, run, settings))
         records = driver.read_records(store, run)
         (result,) = records()
-        live = display.LiveDebate(result.case, result.profile, console=console)
+        live = working.LiveDebate(result.case, result.profile, console=console)
         shown = result.profile.rounds if round is None else round
 
         def listen(event: Event) -> None:
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=read_settings().store)
     parser.add_argument("--round", type=int)
     given = parser.parse_args()
-    setattr(display, "Live", Still)  # noqa: B010 - the module's own name is replaced here
+    setattr(working, "Live", Still)  # noqa: B010 - the module's own name is replaced here
     TARGET.write_text(draw(given.run, given.store, given.round), encoding="utf-8")
 
 

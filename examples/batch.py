@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from textevolve import EvaluationResult, Failure, TextEvolveError, Usage, evaluate_batch
-from textevolve.studies.case_rows import read_cases
+from textevolve.studies.rows import read_cases
 
 CASES = Path(__file__).with_name("cases.jsonl")
 

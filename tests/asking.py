@@ -2,10 +2,9 @@
 
 from contextlib import aclosing
 
-from textevolve.bench.card import SEEDS, sum_up_card
-from textevolve.bench.card_cases import ask_all, plan_questions, shipped_cases
+from textevolve.bench.card import SEEDS, ask_all, plan_questions, shipped_cases, sum_up_card
 from textevolve.bench.verdicts import stream_verdicts
-from textevolve.llm.usage_meter import DistinctCalls
+from textevolve.llm.model import DistinctCalls
 
 
 async def make_card(judge, cases=None, *, seeds=SEEDS, concurrency=8, name=""):

@@ -21,8 +21,8 @@ from textevolve import (
 )
 from textevolve.errors import AccessError
 from textevolve.llm.testing import Answer, Fault
+from textevolve.runs.stored import FLUSH_RECORDS
 from textevolve.store.repository import open_store
-from textevolve.studies.stored import FLUSH_RECORDS
 
 pytestmark = pytest.mark.usefixtures("home")
 

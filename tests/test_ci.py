@@ -13,7 +13,7 @@ import yaml
 from test_docs import ROOT, blocks, parse_command
 from textevolve.cli import GATED
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.studies.gates import Gates
+from textevolve.runs.gates import Gates
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 INPUTS = ACTION["inputs"]

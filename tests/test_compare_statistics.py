@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve.bench.variants import compare_variants, describe_differences
-from textevolve.statistics.clusters import cluster_mean, cluster_share
+from textevolve.runs.aggregates import Aggregates
+from textevolve.runs.study import Row
 from textevolve.statistics.comparisons import compare_pairs, permutation_p
-from textevolve.statistics.intervals import t_quantile
-from textevolve.studies.aggregates import Aggregates
-from textevolve.studies.study import Row
+from textevolve.statistics.intervals import cluster_mean, cluster_share, t_quantile
 
 SIMULATIONS = 500
 

@@ -35,11 +35,11 @@ from textevolve.debate.result import DebateResult, Turn, result_metrics
 from textevolve.evaluation import Case, Failure
 from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.providers import PROVIDERS
+from textevolve.runs.study import read_study, schema_of_all
 from textevolve.settings import ENVIRONMENT, Settings
 from textevolve.studies.evaluate import unusable
 from textevolve.studies.evaluate_spec import DebateParameters, explicit_parameters
 from textevolve.studies.judged_report import candidate_rows
-from textevolve.studies.study_file import read_study, schema_of_all
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]

@@ -6,7 +6,7 @@ import pytest
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_result
 from textevolve.loops.attempt import as_evaluator
-from textevolve.metrics.shapes import read_score
+from textevolve.metrics.plain import read_score
 from textevolve.user_code import UserCodeError
 
 SAID = "It names the moon."

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from textevolve.errors import InputError
 from textevolve.rows import read_rows
-from textevolve.rows.hub import choose_converted, parse_name
+from textevolve.rows.images import choose_converted, parse_name
 
 COMMIT = "0" * 40
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("apscheduler")
 
 from textevolve.errors import InputError
-from textevolve.jobs.job_spec import JobSpec
-from textevolve.jobs.schedules import check_schedule, find_next, next_due
+from textevolve.jobs.job_spec import JobSpec, check_schedule, find_next, next_due
 from textevolve.store.jobs import StoredJob
 
 STUDY = {"kind": "evaluate", "cases": ["cases.jsonl"]}

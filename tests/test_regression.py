@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from textevolve.errors import InputError
-from textevolve.statistics.regression import fit_logistic, log_logistic, logistic
+from textevolve.statistics.calibration import fit_logistic, log_logistic, logistic
 
 seeds = st.integers(0, 10_000)
 ridges = st.sampled_from([0.01, 0.3, 3.0, 100.0])

@@ -5,7 +5,7 @@ import pytest
 from textevolve.bench.items import load_items
 from textevolve.errors import InputError
 from textevolve.rows import mend_halves, read_rows
-from textevolve.studies.case_rows import read_cases
+from textevolve.studies.rows import read_cases
 
 HALF, PAIR = r"\ud800", r"\ud83d\ude00"
 

@@ -6,8 +6,13 @@ import math
 import pytest
 from scipy.stats import binomtest
 
-from textevolve.statistics.comparisons import sign_flip_test
-from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
+from textevolve.statistics.comparisons import (
+    FIRST_LOOK,
+    fewest_units,
+    sequential_test,
+    sign_flip_test,
+)
+from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 
 SIZES = {
     "right or wrong": [1.0] * 10,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from textevolve.bench.credit import top_credit
+from textevolve.bench.items import top_credit
 from textevolve.errors import InputError
 from textevolve.statistics import agreement as a
 from textevolve.statistics import comparisons as c

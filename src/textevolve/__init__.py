@@ -42,9 +42,8 @@ if TYPE_CHECKING:
         run_chain,
         summarize,
     )
-    from textevolve.api.judges import Debate
     from textevolve.api.opened import Chain, PromptSet, load_chain
-    from textevolve.api.results import CaseResult
+    from textevolve.api.results import CaseResult, Debate
     from textevolve.debate.profile import Agent, Component, Profile, load_profile
     from textevolve.debate.result import DebateResult
     from textevolve.errors import (
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
     from textevolve.llm.chains.steps import ask, call
     from textevolve.loops.rules import Hybrid, Rules, load_rules
     from textevolve.memory.cue import Cue, Memory, Recall
-    from textevolve.memory.memory_spec import MemorySpec
+    from textevolve.memory.record import MemorySpec
     from textevolve.rows.images import read_image
     from textevolve.settings import Settings
     from textevolve.wiring import Limits
@@ -76,13 +75,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {  # all other names are of `api.client`
-    "api.judges": ("Debate",),
     "api.opened": (
         "Chain",
         "PromptSet",
         "load_chain",
     ),
-    "api.results": ("CaseResult",),
+    "api.results": (
+        "CaseResult",
+        "Debate",
+    ),
     "debate.profile": (
         "Agent",
         "Component",
@@ -122,7 +123,7 @@ _HOMES = {  # all other names are of `api.client`
         "Memory",
         "Recall",
     ),
-    "memory.memory_spec": ("MemorySpec",),
+    "memory.record": ("MemorySpec",),
     "rows.images": ("read_image",),
     "settings": ("Settings",),
     "wiring": ("Limits",),

@@ -124,6 +124,7 @@ def check_images(case: Case) -> None:
             f"candidate_images: has {len(case.candidate_images)} entries for"
             f" {len(case.candidates)} candidates; give one list of images for each candidate"
         )
+
     for place, own in enumerate(case.candidate_images, 1):
         for number, url in enumerate(own, 1):
             check_image(f"image {number} of candidate {place}", url)
@@ -174,6 +175,7 @@ def mend_texts(value: Any) -> Any:
         return {mend_texts(name): mend_texts(inner) for name, inner in items}
     if type(value) in (list, tuple):
         return type(value)(map(mend_texts, value))
+
     return value
 
 
@@ -272,6 +274,7 @@ def read_parts(result: Any) -> tuple[Any, str]:
     inner = read("metadata")
     reasons: list[Any] = [read(name) for name in REASONS]
     reasons += [cast("Any", inner).get("rationale")] if isinstance(inner, Mapping) else []
+
     return score, next((text for text in reasons if isinstance(text, str) and text), "")
 
 
@@ -293,10 +296,14 @@ def check_result(value: Any) -> EvaluationResult | Failure:
                 " 0 to 1, an EvaluationResult or a Failure, or an Evaluation of all"
                 + (f"; its error: {error}" if error else ""),
             )
+
         result = EvaluationResult(float(score), float(score) >= PASSES, reason)
+
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")
-    feedback, metadata = mend_texts(result.feedback), mend_texts(result.metadata)
+    feedback = mend_texts(result.feedback)
+    metadata = mend_texts(result.metadata)
+
     return EvaluationResult(float(result.score), result.passed, feedback, metadata)
 
 

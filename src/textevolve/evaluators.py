@@ -54,19 +54,19 @@ from textevolve.evaluation import Case, Evaluation, Evaluator, empty_default, se
 from textevolve.events import Listener, silence
 from textevolve.judges.cascade import CASCADE, Cascade, read_cascade
 from textevolve.judges.context import Options
-from textevolve.judges.criteria import ask_criteria, read_criteria
-from textevolve.judges.decide import Decide, DecideChoice, choose_between
-from textevolve.judges.embedding import EmbeddingSimilarity
-from textevolve.judges.fitted import FittedJudge
-from textevolve.judges.fitted_file import is_fitted, load_fitted
+from textevolve.judges.decide import Decide, DecideChoice, Pairwise, choose_between
+from textevolve.judges.fitted import FittedJudge, is_fitted, load_fitted
 from textevolve.judges.instruction_likelihood import InstructionLikelihood
-from textevolve.judges.looks import LOOK, LookJudge
-from textevolve.judges.metric import MetricJudge
-from textevolve.judges.pairwise import Pairwise
-from textevolve.judges.probe import Checklist, Probe
-from textevolve.judges.shipped_rubrics import expand_rubric, is_rubric_name, load_rubric
+from textevolve.judges.measures import LOOK, EmbeddingSimilarity, LookJudge, MetricJudge
+from textevolve.judges.probe import TRAJECTORY, Checklist, Probe, TrajectoryJudge
+from textevolve.judges.rubric import (
+    ask_criteria,
+    expand_rubric,
+    is_rubric_name,
+    load_rubric,
+    read_criteria,
+)
 from textevolve.judges.statements import CHECKS, StatementJudge
-from textevolve.judges.trajectory import TRAJECTORY, TrajectoryJudge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, load_rules
@@ -89,10 +89,15 @@ DEBATES: Mapping[str, Mapping[str, Any]] = {
 ALIASES = {"few-shot": "examples", "reference-guided": "reference"}
 """Terms of the literature for options, with the names of the options here."""
 
-DECIDE, METRIC, RULES, HYBRID, FITTED = "decide", "metric", "rules", "hybrid", "fitted"
+DECIDE = "decide"
+METRIC = "metric"
+RULES = "rules"
+HYBRID = "hybrid"
+FITTED = "fitted"
 PYTHON = OWN.rstrip(":")
 
-RUBRIC, DECIDER = "rubric", "decider"
+RUBRIC = "rubric"
+DECIDER = "decider"
 
 LONE_JUDGE = Agent(
     name="Judge",
@@ -172,13 +177,16 @@ def parse_evaluator(text: str) -> EvaluatorSpec:
     """
     text = text.strip()
     name = FITTED if is_fitted(text) else re.split("[:+@]", text, maxsplit=1)[0]
+
     if name not in KINDS:
         raise InputError(
             f"judge '{text}': '{name}' is not the name of a judge"
             + (f"; your function is metric:{text}" if ".py:" in text else suggest(name, NAMES))
         )
+
     spec = KINDS[name].read(text)
     _ = spec.judges  # a part that cannot be read is refused now
+
     return spec
 
 
@@ -201,6 +209,7 @@ def read_plain(text: str) -> EvaluatorSpec:
     spec = EvaluatorSpec(name, profile, frozenset(flags), parameters, model)
     if not spec.is_debate:
         read_options(spec)
+
     return spec
 
 
@@ -220,6 +229,7 @@ def _read_hybrid(text: str) -> EvaluatorSpec:
         raise InputError(
             f"judge '{text}': its file or its judge is missing; write hybrid:FILE.yaml:JUDGE"
         )
+
     return EvaluatorSpec(HYBRID, file, parts=(judge,))
 
 
@@ -257,10 +267,12 @@ def read_rubric(spec: EvaluatorSpec, rubric_text: str = "") -> str:
         raise InputError(
             "the rubric is set twice, in the judge's name and as an option of its own; set it once"
         )
+
     if rubric_text and not spec.takes_rubric:
         raise InputError(
             f"judge {spec.name} takes no rubric: it asks no question that a rubric could replace"
         )
+
     for judge in spec.judges:
         read_rubric(judge, rubric_text if judge.takes_rubric else "")
     if spec.parts:
@@ -270,6 +282,7 @@ def read_rubric(spec: EvaluatorSpec, rubric_text: str = "") -> str:
     rubric = expand_rubric(rubric_text or read_text(file or ""))
     if spec.name in (DECIDE, "checklist", TRAJECTORY):
         ask_criteria(read_criteria(rubric))
+
     return rubric
 
 
@@ -283,6 +296,7 @@ def with_rubric(profile: Profile, rubric: str) -> Profile:
         meaning=f"how far it does what this rubric asks: {rubric}",
         question=f"does it do all that this rubric asks? {rubric}",
     )
+
     return override(profile, {"components": (component,)})
 
 
@@ -299,17 +313,21 @@ def read_options(spec: EvaluatorSpec, rubric: str = "", concurrency: int = 64) -
         raise InputError(
             f"judge {spec.name}: the option choice can be combined only with rules and rubric"
         )
+
     if {"pairwise", "examples"} <= spec.options:
         raise InputError(
             f"judge {spec.name} takes no examples: they show single texts, and this judge"
             " compares pairs"
         )
+
     if not spec.parameters.get(DECIDER, "none").strip():
         raise InputError(
             f"judge {spec.name}: no model is named; name one, as in {DECIDER}=local/laya"
         )
+
     flags = dict.fromkeys(spec.options & {"rules", "examples"}, True)
     seed: Any = spec.parameters.get("seed", 0)
+
     return Options(
         **flags,
         reference="reference" in (spec.name, *spec.options),
@@ -333,6 +351,7 @@ def read_profile(spec: EvaluatorSpec, rubric: str = "") -> Profile:
         fixed["rules"] = True
     parameters = {name: value for name, value in spec.parameters.items() if name != RUBRIC}
     profile = with_rubric(load_profile(spec.profile or "general"), rubric)
+
     return override(profile, {**fixed, **parameters})
 
 
@@ -343,6 +362,7 @@ def judges_in(text: str) -> tuple[EvaluatorSpec, ...]:
         InputError: one of them cannot be parsed.
     """
     spec = parse_evaluator(text)
+
     return (
         tuple(judge for part in spec.parts for judge in judges_in(part)) if spec.parts else (spec,)
     )
@@ -369,6 +389,7 @@ def judge_models(text: str, model: M) -> tuple[str | M, ...]:
             names |= dict.fromkeys(read_profile(spec).models(chosen))
         elif spec.kind.asks:
             names |= dict.fromkeys((chosen, spec.parameters.get(DECIDER, chosen)))
+
     return tuple(names)
 
 
@@ -383,6 +404,7 @@ def pass_threshold(text: str) -> float | None:
         else None
         for judge in judges_in(text)
     }
+
     return thresholds.pop() if len(thresholds) == 1 else None
 
 
@@ -495,6 +517,7 @@ class Judges:
         """
         spec = parse_evaluator(text)
         judge = spec.kind.open(self, spec, read_rubric(spec, rubric))
+
         return trace_judge(text, judge, self.tracing)
 
     def open_parts(self, spec: EvaluatorSpec, rubric: str) -> list[Evaluator]:

@@ -69,11 +69,13 @@ def image_url(content: bytes, name: str = "the image") -> str:
         InputError: it is not a PNG, JPEG, GIF or WebP image.
     """
     kind = image_kind(content)
+
     if kind is None:
         begins = content[:4].hex(" ") or "no bytes"
         raise InputError(
             f"{name}: is not an image that models take (it begins with {begins}); {IMAGE_FORMATS}"
         )
+
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
@@ -83,16 +85,19 @@ def check_image(name: str, url: object) -> None:
     if not isinstance(url, str):
         raise InputError(f"{name} is not a data URL but {type(url).__name__}")
     match = _URL.match(url)
+
     if match is None:
         if _REFERENCE.match(url):
             raise InputError(
                 f"{name} refers to an image in a store, and no store is open here; give the image"
                 " as a data URL"
             )
+
         raise InputError(
             f"{name} is not the data URL of an image (data:image/png;base64,...): it begins with"
             f" {url[:24]!r}; `textevolve.read_image` makes one of a file or its bytes"
         )
+
     if not _BASE64.fullmatch(url, match.end()) or (len(url) - match.end()) % 4:
         raise InputError(f"{name} is not valid Base64")
     if (kind := image_kind(base64.b64decode(url[match.end() :][:64]))) != match[1]:

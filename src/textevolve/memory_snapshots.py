@@ -22,10 +22,9 @@ from textevolve.errors import InputError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
 from textevolve.memory.cue import Cue, Memory, Recall
-from textevolve.memory.index import Embed
 from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, Vector
+from textevolve.memory.record import Collection, Embed, Vector
 from textevolve.settings import Settings
 from textevolve.spec import Frozen
 from textevolve.store import kinds
@@ -57,9 +56,11 @@ def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
         agent = resources.read(kinds.get, kinds.AGENTS, space, bare_name)
     except InputError as error:
         raise InputError(f"the stored agent '{name}': {error}") from None
+
     spec = agent.spec
     full = tuple("/".join(split_name(each, space)) for each in spec.recalled)
     memory = spec.memory.model_copy(update={"collections": full}) if full else None
+
     return PinnedAgent(
         version=agent.spec_version, persona=spec.persona, model=spec.model, memory=memory
     )
@@ -86,7 +87,9 @@ def with_stored_agents(profile: Profile, agent_of: Callable[[str], PinnedAgent])
             model = agent.model or pinned.model
             update = {"persona": pinned.persona, "model": model, "memory": pinned.memory}
             agent = agent.model_copy(update=update)
+
         agents.append(agent)
+
     return profile.model_copy(update={"agents": tuple(agents)})
 
 
@@ -98,6 +101,7 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
         StoreError: the store cannot be read.
     """
     versions = dict[str, int]()
+
     with closing(store.Store(settings.memory_location)) as resources:
         for name in sorted(set(names)):
             try:
@@ -105,7 +109,9 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
                 collection = await resources.memories(namespace).collection(bare_name)
             except InputError as error:
                 raise InputError(f"a debater recalls from '{name}': {error}") from None
+
             versions[collection.full_name] = collection.version
+
     return versions
 
 
@@ -128,7 +134,9 @@ def open_recall(
             space, bare_name = split_name(name, namespace)
             version = pinned(versions, f"{space}/{bare_name}")
             sources.append(RecallSource(resources.memories(space), bare_name, version))
+
         memories = await recall_from(sources, embed, cue.settings, cue, summarize=summarize)
+
         return memories.memories
 
     return recall
@@ -154,6 +162,7 @@ def embed_with(model_of: Callable[[str], Model], *, made_up: bool = False) -> Em
                 " replaced, embed the memories again with `textevolve memories re-embed"
                 f" {collection.full_name}`"
             )
+
         return vector
 
     return embed_text

@@ -80,6 +80,7 @@ def apply_patch(name: str) -> None:
         names = ", ".join(_patches) or "none"
         raise NotFoundError(f"there is no patch {name!r}; registered are: {names}")
     patch = _patches[name]
+
     match _state_of(patch):
         case "not installed":
             raise SettingsError(f"patch {name}: {patch.package} is not installed")
@@ -108,6 +109,7 @@ def _state_of(patch: Patch) -> PatchState:
         version = metadata.version(patch.package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
     return "not applied" if _allows(patch, version) else "another version"
 
 
@@ -130,6 +132,7 @@ def _wrap(patch: Patch) -> Callable[[], None]:
         parent, last, original = wrapt.resolve_path(module, attribute)
     except (ImportError, AttributeError) as error:
         raise SettingsError(f"patch {patch.name}: there is no {patch.target}: {error}") from error
+
     inherited = last not in parent.__dict__
     original = parent.__dict__.get(last, original)
     setattr(parent, last, wrapt.FunctionWrapper(original, patch.wrapper))

@@ -111,11 +111,13 @@ def allowed_path(path: str | Path) -> str:
     """
     if (noted := _noted.get()) is not None:
         noted[str(path)] = None
+
     return _resolve(path)
 
 
 def _resolve(path: str | Path) -> str:
-    reach, name = _reach.get(), str(path)
+    reach = _reach.get()
+    name = str(path)
     if reach is None:
         return name
     if reach.folder is not None:
@@ -123,6 +125,7 @@ def _resolve(path: str | Path) -> str:
         # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
         if os.path.exists(stored) and stored.resolve().is_relative_to(reach.folder.resolve()):
             return str(stored)
+
     if reach.own(name):
         return name
     raise InputError(f"{name!r:.200}: is not among the files that were sent with the study")
@@ -138,6 +141,7 @@ def stored_name(name: str) -> Path:
     if not name or not name.isprintable():  # half a surrogate pair is not printable either
         raise InputError(f"{name!r:.200}: cannot be the name of a file")
     parts = Path(os.path.normpath(name)).parts
+
     return Path(*(_SPECIAL.get(part, part.replace("%", "%25")) for part in parts))
 
 
@@ -155,14 +159,17 @@ def matching_files(pattern: str) -> list[str]:
         return glob.glob(pattern, recursive=True)
     if reach.folder is None:
         return []
-    target, depth = os.path.normpath(pattern), os.path.normpath(pattern).count("/")
+    target = os.path.normpath(pattern)
+    depth = os.path.normpath(pattern).count("/")
     names: list[str] = []
+
     for file in reach.folder.rglob("*"):
         parts = file.relative_to(reach.folder).parts
         plain = (_PLAIN.get(part, part.replace("%25", "%")) for part in parts)
         name = str(Path(*plain))
         if fnmatchcase(name, target) and ("**" in target or name.count("/") == depth):
             names.append(name)
+
     return names
 
 

@@ -189,7 +189,8 @@ class StoreAddress:
     def __str__(self) -> str:
         user, _, place = self.url.partition("://")[2].rpartition("@")
         place, _, query = place.partition("?")
-        user, (server, slash, database) = user.partition(":")[0], place.partition("/")
+        user = user.partition(":")[0]
+        (server, slash, database) = place.partition("/")
         server = server or parse_qs(query).get("host", [""])[0]
         return f"postgresql://{user}{'@' if user else ''}{server}{slash}{database}"
 
@@ -214,6 +215,7 @@ def store_location(location: str | StoreLocation) -> StoreLocation:
             f"there can be no store at {scheme}:// addresses; give a path or a postgresql://"
             " address"
         )
+
     return StoreAddress(f"postgresql://{address}")
 
 
@@ -302,12 +304,14 @@ def today() -> str:
         SettingsError: the variable holds no date.
     """
     value = os.environ.get("TEXTEVOLVE_TODAY")
+
     try:
         day = datetime.date.fromisoformat(value) if value else datetime.date.today()
     except ValueError:
         raise SettingsError(
             f"TEXTEVOLVE_TODAY: '{value}' is not a date of the form YYYY-MM-DD"
         ) from None
+
     return day.isoformat()
 
 
@@ -355,6 +359,7 @@ def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
                 values[name] = {**values[name], **value}
             else:
                 values[name] = value
+
             sources[name] = source
 
     for path in settings_files():
@@ -363,6 +368,7 @@ def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
         if os.environ.get(variable):
             take({name: os.environ[variable]}, variable)
     take(drop_none(overrides), "option")
+
     return _validate(values, sources), sources
 
 
@@ -379,6 +385,7 @@ def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings
             message = "there is no such setting" + (
                 "" if "." in name else suggest(name, tuple(Settings.model_fields))
             )
+
         raise SettingsError(f"{source}: {name}: {message}") from error
 
 

@@ -52,11 +52,13 @@ class Shown:
             SettingsError: neither package is installed.
         """
         rows = [dict(row) for row in self._rows()]
+
         for name, options in FRAMES.items():
             try:
                 return import_module(name).DataFrame(rows, **options)
             except ImportError:
                 continue
+
         raise SettingsError(
             "a data frame needs pandas or polars: pip install pandas, or pip install polars"
         )

@@ -70,6 +70,7 @@ def option(
     noted |= {"aside": not identity, "reads": reads, "metavar": metavar, "flag": flag}
     noted["hidden"] = hidden
     extra: dict[str, Any] = drop_empty(noted)
+
     return Field(default=default, description=description, json_schema_extra=extra, **checks)
 
 
@@ -106,7 +107,8 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
     """Describe the first validation error in one line, with the correct form or range."""
     problem = error.errors()[0]
     place = ".".join(str(part) for part in problem["loc"])
-    kind, context = problem["type"], problem.get("ctx", {})
+    kind = problem["type"]
+    context = problem.get("ctx", {})
     value = problem.get("input")
     value_note = f", not {value!r}" if isinstance(value, str | int | float | bool) else ""
     if kind == "extra_forbidden":
@@ -118,10 +120,12 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
         return f"{place} is missing" + (
             f": {description[0].lower()}{description[1:]}" if description else ""
         )
+
     if kind == "value_error":
         problem_text = str(context.get("error", problem["msg"]))
         return f"{place}: {problem_text}" if place else problem_text
     message = re.sub(r"^\w+ should\b", "must", problem["msg"].partition(", unable to")[0])
+
     return f"{place} {message}{value_note}" if place else f"{message}{value_note}"
 
 

@@ -40,6 +40,7 @@ def try_lock(file: IO[bytes]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+
     return True
 
 
@@ -83,6 +84,7 @@ def process_exists(pid: int) -> bool:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
+
     return True
 
 

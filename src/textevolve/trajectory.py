@@ -78,13 +78,16 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
     }
     if not stated:
         return None
-    steps, errors = stated.get("steps"), _as_list(stated.get("errors"))
+    steps = stated.get("steps")
+    errors = _as_list(stated.get("errors"))
+
     if isinstance(steps, list):
         listed = cast("list[Any]", steps)
         errors += filter(None, map(_find_error, _list_objects(listed)))
         steps = len(listed)
     elif steps is not None and not str(steps).isdecimal():
         raise InputError(f"{where}: steps must be a list or a number, not {steps!r:.60}")
+
     calls = {
         n: read_tool_calls(stated[n], where)
         for n in TRAJECTORY_FIELDS
@@ -92,6 +95,7 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
     }
     passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
     count = None if steps is None else int(str(steps))
+
     return Trajectory(passages, steps=count, errors=tuple(map(str, errors)), **calls)
 
 
@@ -116,6 +120,7 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
     parsed = parse_text(value)
     items = cast("list[Any]", parsed) if isinstance(parsed, list | tuple) else [parsed]
     texts: list[str] = []
+
     for item in items:
         passage = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {"text": item}
         text = first_of(passage, PASSAGE_FIELDS)
@@ -124,7 +129,9 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
                 f"{where}: a passage of contexts must be a text, or an object with a text in one of"
                 f" the fields {', '.join(PASSAGE_FIELDS)}, not {item!r:.60}"
             )
+
         texts += [text] if text.strip() else []
+
     return tuple(texts)
 
 
@@ -143,6 +150,7 @@ def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
     items = cast("list[Any]", parsed)
     messages = [entry for entry in _list_objects(items) if "role" in entry]
     calls = _list_calls(messages) if messages else items
+
     return tuple(_read_call(entry, where) for entry in calls)
 
 
@@ -156,6 +164,7 @@ def _list_calls(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
         if (id := str(message.get("tool_call_id"))) in calls:
             outcome = {"result": message.get("content"), "error": _find_error(message)}
             calls[id] = {**calls[id], **outcome}
+
     return list(calls.values())
 
 
@@ -170,6 +179,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
     arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
         raise InputError(f"{where}: the arguments of a call of {name:.60} are nested too deeply")
+
     return ToolUse(name.strip(), arguments, _as_text(call.get("result")), _find_error(call))
 
 

@@ -31,6 +31,7 @@ def load_file(path: Path) -> object:
         raise InputError(f"{path}: there is no such file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+
     return module
 
 
@@ -43,6 +44,7 @@ def load_object(name: str, folder: Path) -> object:
     """
     check_code(name)
     module, _, attribute = name.rpartition(":")
+
     try:
         loaded = load_file(folder / module) if module.endswith(".py") else None
         return getattr(loaded or importlib.import_module(module), attribute, None)
@@ -61,12 +63,14 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
         InputError: there is no such module, file or function; or it is async.
     """
     function = load_object(name, folder)
+
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise InputError(
             f"{name}: there is no such function"
             if function is None
             else f"{name}: is not a plain function; async functions are not possible here"
         )
+
     return function
 
 
@@ -102,6 +106,7 @@ def count_required(function: Callable[..., object]) -> int | None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
+
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return sum(place.default is place.empty for place in places)
 
@@ -123,6 +128,7 @@ async def call_function(function: Callable[..., Any], *arguments: Any, **keyword
         result = function(*arguments, **keywords)
     else:
         result = await asyncio.to_thread(call_plain, function, *arguments, **keywords)
+
     try:
         return await result if inspect.isawaitable(result) else result
     except SystemExit as error:
@@ -187,4 +193,5 @@ def load_user_object(name: str, objects: Mapping[str, object]) -> object:
             " resume the run in that program, or name a function of a file by FILE.py:NAME, as a"
             " judge by metric:FILE.py:NAME"
         )
+
     return objects[name]

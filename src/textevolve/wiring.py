@@ -34,10 +34,9 @@ from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.chains.scope import ChainContext
 from textevolve.llm.decision_wires import let_decide
 from textevolve.llm.discovery import discover_model
-from textevolve.llm.journal import Journal
 from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
-from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.model import Journal, Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import check_request_fits
@@ -45,7 +44,7 @@ from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
 from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
 from textevolve.memory.cue import Recall, nothing
-from textevolve.memory.index import Embed
+from textevolve.memory.record import Embed
 from textevolve.memory_snapshots import (
     PinnedAgent,
     embed_with,
@@ -54,7 +53,7 @@ from textevolve.memory_snapshots import (
     with_stored_agents,
 )
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.shapes import LabelMetric, check_metric
+from textevolve.metrics.plain import LabelMetric, check_metric
 from textevolve.settings import Price, Settings
 from textevolve.spans import NO_SPAN, Span
 from textevolve.tracing.opening import open_tracing
@@ -274,8 +273,10 @@ async def open_workbench(
         concurrency = calls_per_case = settings.batches.in_flight
     limit = setting.time_limit
     deadline = None if limit is None else time.monotonic() + limit
+
     async with AsyncExitStack() as stack:
-        model_of, budget = models, make_budget(limits)
+        model_of = models
+        budget = make_budget(limits)
         if model_of is None:
             opened = open_models(settings, journal, budget, listener, halt, batches, deadline)
             model_of = await stack.enter_async_context(opened)
@@ -293,6 +294,7 @@ async def open_workbench(
                 )
                 model = Budgeted(model, budget, FREE) if budget.limits else model
                 targets[key] = _journaled(model, halt, journal, listener)
+
             return targets[key]
 
         resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
@@ -356,8 +358,10 @@ async def open_models(
     """Yield a function that returns the model of a spec; all models share one budget. With
     `batches`, calls are sent as batch jobs if the settings say so, and the call waits for open jobs
     until the `deadline` (as `time.monotonic` counts)."""
-    budget, models = make_budget(limits), dict[str, Model]()
+    budget = make_budget(limits)
+    models = dict[str, Model]()
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
+
     async with AsyncExitStack() as stack:
 
         async def open_one(spec: str, ledger: BatchLedger | None = None) -> Model:
@@ -382,6 +386,7 @@ async def open_models(
                     gatherer = _Opening(spec, settings, partial(open_one, ledger=batches))
                     model = BatchedModel(model, bound(gatherer, batch_price))
                 models[spec] = _journaled(model, halt, journal, listener)
+
             return models[spec]
 
         yield model_of
@@ -427,6 +432,7 @@ class _Opening:
                     endpoint = resolve(self.name, self.settings)
                     check_request_fits(endpoint, request)  # before weights are fetched
                     self._model = await self.open(self.name)
+
         return await self._model(request)
 
 
@@ -443,10 +449,13 @@ async def choose_model(
     if model is not None and not model.strip():
         raise SettingsError(f"the model's name is empty; write {FORMS}, or leave the model out")
     name = model or settings.model
+
     if name:
         endpoint = resolve(name, settings, asks=asks)
         if endpoint.is_local:
             locate(endpoint.model, settings.weights_folder)
         return endpoint.spec, "named" if model else "configured"
+
     choice = await discover_model(settings)
+
     return choice.spec, choice.reason

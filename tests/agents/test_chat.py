@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.agents.chat import ChatAnswer, HistoryShortened, count_omitted
+from textevolve.desk.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
 from textevolve.errors import ModelError
-from textevolve.llm.streaming import AnswerPiece
 from textevolve.llm.testing import Fault
+from textevolve.llm.wire import AnswerPiece
 from textevolve.memory.recall import Recalled
-from textevolve.studies.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
 from textevolve.wiring import Limits
 
 

@@ -8,7 +8,7 @@ import pytest
 from flat_verbs import chat as open_chat
 from textevolve.agents.chat import ChatAnswer
 from textevolve.errors import InputError
-from textevolve.llm.streaming import AnswerPiece
+from textevolve.llm.wire import AnswerPiece
 
 
 def test_a_chat_in_plain_code(settings, resources, guide) -> None:

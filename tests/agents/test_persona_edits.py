@@ -11,7 +11,7 @@ from textevolve.agents.persona import (
     finish_sentence,
     split_persona,
 )
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens
 
 PERSONA = "You are Ada, a nurse. You speak calmly. You like long answers. You love tea."
 texts = st.text(alphabet="ab .!?\n。Dr", max_size=80)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from asking import judge_items
 from textevolve.bench.agreement import summarise
-from textevolve.bench.credit import share_winners, top_credit
-from textevolve.bench.items import Item
+from textevolve.bench.items import Item, share_winners, top_credit
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from asking import make_card
-from textevolve.bench.card_cases import (
+from textevolve.bench.card import (
     CardCase,
     load_cases,
     parse_cases,

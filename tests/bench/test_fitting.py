@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.bench.credit import top_credit
-from textevolve.bench.fit_summary import file_of, fit_signals
-from textevolve.bench.fitting import LabelledSignals, cross_validate, gather_signals
-from textevolve.bench.items import Item
+from textevolve.bench.fitting import (
+    LabelledSignals,
+    cross_validate,
+    file_of,
+    fit_signals,
+    gather_signals,
+)
+from textevolve.bench.items import Item, top_credit
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
-from textevolve.judges.fitted_file import parse_fitted
+from textevolve.judges.fitted import parse_fitted
 
 seeds = st.integers(0, 10_000)
 

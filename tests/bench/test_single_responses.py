@@ -20,7 +20,7 @@ from textevolve.statistics.agreement import (
     kappa_of,
     weighted_area,
 )
-from textevolve.studies.fit import FitSpec, names_of
+from textevolve.studies.labels.fit import FitSpec, names_of
 
 
 def rows_of(*labels, **columns):

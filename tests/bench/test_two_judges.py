@@ -2,10 +2,10 @@
 
 import pytest
 
-from textevolve.bench.two_judges import CreditedVerdict, TwiceJudged, weigh_escalation
+from textevolve.bench.ablation import CreditedVerdict, TwiceJudged, weigh_escalation
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.studies.escalation import EscalationSpec, explain_selection
+from textevolve.studies.labels.escalation import EscalationSpec, explain_selection
 
 SPEC = EscalationSpec(first="probe", then="debate:general")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import InputError
-from textevolve.llm.chains.chain import perform_chain
-from textevolve.llm.chains.chain_file import as_chain, load_chain, names_chain, read_chain
+from textevolve.llm.chains.chain import as_chain, load_chain, names_chain, perform_chain, read_chain
 from textevolve.llm.chains.scope import ChainContext
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer

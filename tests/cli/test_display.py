@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import pytest
 from rich.console import Console
 
-from textevolve.cli.display import Progress
-from textevolve.debate.candidate_order import place_candidates
+from textevolve.cli.working import Progress
+from textevolve.debate.modes import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage

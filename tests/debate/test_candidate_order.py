@@ -4,7 +4,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.debate.candidate_order import draw_labels, place_candidates
+from textevolve.debate.modes import draw_labels, place_candidates
 
 
 @given(st.integers(1, 7), st.integers(1, 5), st.integers(1, 5), st.integers())

@@ -19,7 +19,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decisions import Answer, dump_answers, load_questions
 from textevolve.llm.model import Response
 from textevolve.llm.testing import ScriptedServer
-from textevolve.studies import debate_words
+from textevolve.studies import judged_report
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five."), "sum")
 DECIDER = "native/decider"
@@ -172,7 +172,7 @@ async def test_what_a_turn_was_decided_by_is_kept():
     by = DecidedBy(DECIDER, True, 1200)
     assert [turn.decided_by for turn in result.turns] == [by] * 3
     said = "scores decided by native/decider, emulated, 1,200 characters left out"
-    assert debate_words.decided(by) == said
+    assert judged_report.decided(by) == said
     kept = DebateResult.from_json(result.to_json())
     assert kept == result
     assert kept.profile.decider == DECIDER

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from textevolve.engine.collector import CALM, USUAL, rare_collections
+from textevolve.engine.local import CALM, USUAL, rare_collections
 
 
 @pytest.fixture(autouse=True)

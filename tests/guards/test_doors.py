@@ -60,13 +60,12 @@ BEHIND = {
     },
     "server/conftest.py": {
         "textevolve.server.app.create_app": "a server in a thread starts twenty times as fast",
-        "textevolve.server.listening.bind": "the same",
-        "textevolve.server.listening.make_server": "the same",
-        "textevolve.server.listening.run": "the same",
-        "textevolve.server.listening.url_of": "the same",
+        "textevolve.server.app.bind": "the same",
+        "textevolve.server.app.make_server": "the same",
+        "textevolve.server.app.run": "the same",
+        "textevolve.server.app.url_of": "the same",
         "textevolve.server.options.ServerOptions": "the same",
-        "textevolve.server.identity": "keys are remembered for a second, in a test for less long",
-        "textevolve.server.limits": "the same of budgets",
+        "textevolve.server.identity": "keys and budgets are remembered for a second, here less",
         "textevolve.jobs.scheduler": "it looks for due jobs every 5 seconds, a test for less long",
     },
 }

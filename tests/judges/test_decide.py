@@ -15,12 +15,11 @@ from textevolve.bench.agreement import best_probabilities
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.evaluators import Judges, parse_evaluator
-from textevolve.judges.criteria import ask_criteria, read_criteria, read_levels
 from textevolve.judges.decide import DECIDED
-from textevolve.llm.choice_logprobs import probability
+from textevolve.judges.rubric import ask_criteria, read_criteria, read_levels
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
-from textevolve.llm.decisions import dump_answers, load_questions
+from textevolve.llm.decisions import dump_answers, load_questions, probability
 from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, ScriptedServer
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.evaluators import Judges, parse_evaluator
-from textevolve.judges.embedding import cosine
+from textevolve.judges.measures import cosine
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Request

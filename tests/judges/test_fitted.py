@@ -17,9 +17,9 @@ from textevolve.evaluators import (
     with_model,
 )
 from textevolve.judges.context import Judgement
-from textevolve.judges.fitted import FittedJudge
-from textevolve.judges.fitted_file import (
+from textevolve.judges.fitted import (
     FittedFile,
+    FittedJudge,
     FittedSignal,
     load_fitted,
     parse_fitted,

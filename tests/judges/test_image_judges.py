@@ -9,7 +9,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.images import image_url
 from textevolve.judges.context import Options
-from textevolve.judges.looks import LookJudge
+from textevolve.judges.measures import LookJudge
 from textevolve.judges.probe import Probe
 from textevolve.judges.statements import CHECKS, StatementJudge
 from textevolve.llm.client import OpenAIClient

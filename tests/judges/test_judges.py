@@ -9,7 +9,7 @@ import pytest
 from textevolve.errors import AccessError, CapabilityError, InputError
 from textevolve.evaluation import Case
 from textevolve.judges.context import Options
-from textevolve.judges.pairwise import Pairwise
+from textevolve.judges.decide import Pairwise
 from textevolve.judges.probe import QUESTIONS, Checklist, Probe
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave

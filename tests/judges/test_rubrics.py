@@ -13,8 +13,7 @@ from textevolve.evaluators import (
     read_rubric,
     with_model,
 )
-from textevolve.judges.criteria import read_criteria
-from textevolve.judges.shipped_rubrics import expand_rubric, load_rubric, shipped_rubrics
+from textevolve.judges.rubric import expand_rubric, load_rubric, read_criteria, shipped_rubrics
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
 

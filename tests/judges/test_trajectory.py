@@ -6,7 +6,7 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.judges.judged import JudgedCase
-from textevolve.judges.trajectory import write_trajectory
+from textevolve.judges.probe import write_trajectory
 from textevolve.llm.testing import Answer
 from textevolve.rows.cases import RowReading, take_cases
 from textevolve.store.documents import dump_case, load_case

@@ -5,8 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from textevolve.labelling.agreement import agree, item_rows
-from textevolve.labelling.tasks import LabelItem, LabelQuestion, PersonLabel, TaskSpec
+from textevolve.labelling.tasks import (
+    LabelItem,
+    LabelQuestion,
+    PersonLabel,
+    TaskSpec,
+    agree,
+    item_rows,
+)
 from textevolve.statistics.agreement import alpha_of
 
 PAIRS = TaskSpec(kind="pairs")

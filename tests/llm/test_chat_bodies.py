@@ -7,8 +7,8 @@ import pytest
 
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, Response, ToolCall
-from textevolve.llm.streaming import AnswerPiece, ask_streaming
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.wire import AnswerPiece, ask_streaming
 
 TOOLS = json.dumps(
     [

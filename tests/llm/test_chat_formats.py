@@ -11,9 +11,8 @@ from jinja2 import TemplateError
 
 from published import published, rendering
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
+from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, CONVERSATIONS, chat_format
 from textevolve.llm.chat_formats.chat_format import render_chat, to_jinja
-from textevolve.llm.chat_formats.detection import CONVERSATIONS
 
 TEMPLATES = {
     **{name: name for name in CHAT_FORMATS},

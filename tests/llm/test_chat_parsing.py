@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS, chat_format
-from textevolve.llm.chat_formats.chat_format import ChatFormat, break_up, render_chat, unbreak
-from textevolve.llm.chat_formats.parsing import convert, parse_chat
+from textevolve.llm.chat_formats.chat_format import (
+    ChatFormat,
+    break_up,
+    convert,
+    parse_chat,
+    render_chat,
+    unbreak,
+)
 
 NAMES = sorted(CHAT_FORMATS)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
 from textevolve.llm.chat_formats.chat_format import break_up
-from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
+from textevolve.llm.prompts import draw_nonce, fence, quote, sanitize
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4), st.integers(0, 9))

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from textevolve.errors import FatalModelError, InputError, ModelError
-from textevolve.llm.chat_formats.detection import CONVERSATIONS
+from textevolve.llm.chat_formats.catalogue import CONVERSATIONS
 from textevolve.llm.chat_formats.sources import read_chat_template
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve

@@ -6,8 +6,8 @@ import pytest
 
 from textevolve.errors import AnswerError, BudgetError
 from textevolve.llm.mapreduce import Compressed, compress
+from textevolve.llm.prompts import count_tokens
 from textevolve.llm.testing import Answer, Fault, misbehave
-from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wrappers import Budget, Budgeted
 
 SENTENCE = "The ferry of the year {} carried wool and tin to the town behind the hills. "

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from textevolve.errors import FatalModelError
-from textevolve.llm import minilm
+from textevolve.llm import embeddings
 from textevolve.llm.catalogue import embedder_of
-from textevolve.llm.embeddings import embed, embed_texts, probe_dimension
-from textevolve.llm.minilm import MiniLM
+from textevolve.llm.embeddings import MiniLM, embed, embed_texts, probe_dimension
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client
 from textevolve.llm.weights import fetch
@@ -39,8 +38,8 @@ TEXTS = (
 def loaded_once() -> Iterator[None]:
     """Weights and tokenizer, which have no state, are loaded once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minilm, "_open_session", cache(minilm._open_session))
-        patch.setattr(minilm, "_open_tokenizer", cache(minilm._open_tokenizer))
+        patch.setattr(embeddings, "_open_session", cache(embeddings._open_session))
+        patch.setattr(embeddings, "_open_tokenizer", cache(embeddings._open_tokenizer))
         yield
 
 
@@ -118,7 +117,7 @@ LEAVES_NOTHING = """
 import asyncio, os, sys
 from pathlib import Path
 from textevolve.llm.embeddings import embed
-from textevolve.llm.minilm import MiniLM
+from textevolve.llm.embeddings import MiniLM
 
 async def main():
     async with MiniLM("local/minilm", Path(sys.argv[1]), Path(sys.argv[2]), 256, 1) as model:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from textevolve.llm.client import OpenAIClient
+from textevolve.llm.limiting import breakpoints, prefix_key
 from textevolve.llm.model import Message, Request, request_key
-from textevolve.llm.prompt_cache import breakpoints, prefix_key
 from textevolve.llm.testing import ScriptedServer
 from textevolve.llm.wire import ReportedUsage, usage_of
 from textevolve.settings import Price

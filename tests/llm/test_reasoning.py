@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from textevolve.llm.model import Message, Request
 from textevolve.llm.prices import ReportedUsage, usage_of
-from textevolve.llm.reasoning import StreamedThoughts, split_reasoning
-from textevolve.llm.streaming import AnswerPiece, ask_streaming
+from textevolve.llm.structured import StreamedThoughts, split_reasoning
 from textevolve.llm.testing import Answer
+from textevolve.llm.wire import AnswerPiece, ask_streaming
 from textevolve.settings import Price
 
 

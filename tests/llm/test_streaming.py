@@ -13,9 +13,9 @@ from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request
-from textevolve.llm.streaming import AnswerPiece, EventStream, TextSender, ask_streaming
 from textevolve.llm.testing import Answer, Fault
 from textevolve.llm.testing.faults import misbehave
+from textevolve.llm.wire import AnswerPiece, EventStream, TextSender, ask_streaming
 from textevolve.llm.wrappers import Journaled, Retrying
 from textevolve.settings import Retries, Timeouts
 

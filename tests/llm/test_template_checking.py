@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import InputError
-from textevolve.llm.chat_formats.catalogue import CHAT_FORMATS
+from textevolve.llm.chat_formats.catalogue import (
+    CHAT_FORMATS,
+    CONVERSATIONS,
+    check_chat_template,
+    detect_prompt,
+)
 from textevolve.llm.chat_formats.chat_format import render_chat
-from textevolve.llm.chat_formats.detection import CONVERSATIONS, check_chat_template, detect_prompt
 from textevolve.llm.chat_formats.sources import JinjaTemplate
 
 FOLDER = Path(__file__).parent / "chat_templates"

@@ -12,9 +12,8 @@ from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Event
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
-from textevolve.llm.model import Message, Request, request_key
+from textevolve.llm.model import DistinctCalls, Message, Request, note_calls, request_key
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
-from textevolve.llm.usage_meter import DistinctCalls, note_calls
 from textevolve.llm.wrappers import Journaled, Retrying, backoff
 from textevolve.settings import Retries
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from time import time
 
 from textevolve.errors import ConflictError, InputError
-from textevolve.memory.index import MemoryMatch, MemoryQuery
 from textevolve.memory.record import (
     Add,
     Applied,
@@ -14,6 +13,8 @@ from textevolve.memory.record import (
     ChangeSource,
     Collection,
     Forget,
+    MemoryMatch,
+    MemoryQuery,
     MemoryRecord,
     Origin,
     Supersede,

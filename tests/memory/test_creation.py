@@ -17,6 +17,8 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import ScriptedServer
 from textevolve.memory.creation import (
+    Ground,
+    NearMemory,
     Start,
     create_memories,
     hash_beginnings,
@@ -25,7 +27,6 @@ from textevolve.memory.creation import (
 )
 from textevolve.memory.cue import Memory
 from textevolve.memory.extraction import CreationSettings, cut_windows
-from textevolve.memory.index import MemoryQuery
 from textevolve.memory.integration import (
     Insight,
     IntegrationPlan,
@@ -33,8 +34,7 @@ from textevolve.memory.integration import (
     decided_insight,
     draw_insights,
 )
-from textevolve.memory.reconciliation import Ground, NearMemory
-from textevolve.memory.record import ChangeSource, DialogueTurn
+from textevolve.memory.record import ChangeSource, DialogueTurn, MemoryQuery
 from textevolve.memory.sameness import (
     differ_in_dates,
     lacks,

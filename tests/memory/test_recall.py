@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from plain_store import PlainMemories
 
 from textevolve.errors import InputError
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens
 from textevolve.memory.recall import (
     QUERY_CHARACTERS,
     RecallSource,

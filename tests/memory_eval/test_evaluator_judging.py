@@ -7,8 +7,7 @@ import pytest
 
 from textevolve.errors import AccessError, AnswerError, BudgetError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, check_case
-from textevolve.memory_eval.judgement import LABELS, TASKS, Subject
-from textevolve.memory_eval.judging import case_of, judge_by_evaluator
+from textevolve.memory_eval.judging import LABELS, TASKS, Subject, case_of, judge_by_evaluator
 
 TEXTS = {
     "integrity": {"expected": "Ada moved to Bonn.", "memories": "Ada lives in Bonn."},

@@ -12,8 +12,8 @@ import pytest
 
 from textevolve.errors import AccessError, AnswerError, ModelError, RejectedError
 from textevolve.memory_eval.dataset import DialogueTurn
-from textevolve.memory_eval.system import Capabilities
-from textevolve.memory_eval.systems.finding import open_system
+from textevolve.memory_eval.finding import open_system
+from textevolve.memory_eval.systems import Capabilities
 from textevolve.settings import Retries, Settings
 
 pytestmark = pytest.mark.usefixtures("home")

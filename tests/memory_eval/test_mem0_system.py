@@ -13,7 +13,7 @@ import pytest
 
 from textevolve.errors import SettingsError
 from textevolve.llm.testing import Answer
-from textevolve.memory_eval.systems.finding import open_system
+from textevolve.memory_eval.finding import open_system
 from textevolve.settings import read_settings
 
 needs_mem0 = pytest.mark.skipif(
@@ -35,7 +35,7 @@ sys.addaudithook(watch)
 
 from textevolve.errors import TextEvolveError
 from textevolve.memory_eval.dataset import DialogueTurn
-from textevolve.memory_eval.systems.finding import open_system
+from textevolve.memory_eval.finding import open_system
 from textevolve.settings import read_settings
 
 settings = read_settings()

@@ -11,8 +11,15 @@ from textevolve.errors import AccessError, AnswerError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
-from textevolve.memory_eval.judgement import LABELS, TASKS, MemoryVerdict, Subject
-from textevolve.memory_eval.judging import answer_question, fence_texts, judge_subject
+from textevolve.memory_eval.judging import (
+    LABELS,
+    TASKS,
+    MemoryVerdict,
+    Subject,
+    answer_question,
+    fence_texts,
+    judge_subject,
+)
 
 TEXTS = {
     "integrity": {"expected": "Ada moved to Bonn.", "memories": "Ada lives in Bonn.\nShe paints."},

@@ -11,9 +11,9 @@ from scipy import stats
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.dataset import DialogueTurn, MemoryPoint, MemoryQuestion, Session, User
 from textevolve.memory_eval.evaluation import SessionTimes
-from textevolve.memory_eval.items_to_judge import Survey, read_recorded
-from textevolve.memory_eval.judgement import LABELS, MemoryJudgement, MemoryVerdict, Subject
+from textevolve.memory_eval.judging import LABELS, MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.metrics import METRICS, TYPE_METRICS, JudgementSums, compute_metrics
+from textevolve.memory_eval.system_operations import Survey, read_recorded
 
 TYPES = ("event", "persona", "relationship")
 SOURCES = ("primary", "secondary", "interference", "system")

@@ -16,13 +16,13 @@ from textevolve.memory_eval.dataset import (
     user_to_line,
 )
 from textevolve.memory_eval.evaluation import MemoryEvaluation, Scope, SessionTimes, clip_texts
-from textevolve.memory_eval.judgement import MemoryJudgement, MemoryVerdict, Subject
+from textevolve.memory_eval.judging import MemoryJudgement, MemoryVerdict, Subject
 from textevolve.memory_eval.synthesis import synthesise
-from textevolve.memory_eval.system import Capabilities
+from textevolve.memory_eval.systems import Capabilities
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
 from textevolve.studies.memory_eval import STUDY, MemoryEvaluationSpec, decode, encode, find_row
 from textevolve.user_code import name_object
 from textevolve.wiring import Limits

@@ -9,16 +9,18 @@ from textevolve.events import silence
 from textevolve.llm.wrappers import Journaled
 from textevolve.memory_eval.dataset import DialogueTurn, MemoryPoint, MemoryQuestion, Session, User
 from textevolve.memory_eval.evaluation import SessionTimes
-from textevolve.memory_eval.items_to_judge import Survey, Unanswered, read_recorded
-from textevolve.memory_eval.system import Capabilities, MemorySystem
 from textevolve.memory_eval.system_operations import (
     FAILURES_IN_A_ROW,
     QUESTION_LIMIT,
     UPDATE_LIMIT,
     Health,
+    Survey,
+    Unanswered,
     feed,
     open_instance,
+    read_recorded,
 )
+from textevolve.memory_eval.systems import Capabilities, MemorySystem
 
 
 class Memory(dict):

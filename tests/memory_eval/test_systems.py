@@ -9,9 +9,8 @@ import pytest
 
 from textevolve.errors import AnswerError, InputError, UnavailableError
 from textevolve.memory_eval.dataset import DialogueTurn
-from textevolve.memory_eval.system import Capabilities
-from textevolve.memory_eval.systems.adapter import Adapted, read_memories
-from textevolve.memory_eval.systems.finding import open_system
+from textevolve.memory_eval.finding import open_system
+from textevolve.memory_eval.systems import Adapted, Capabilities, read_memories
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -19,7 +19,7 @@ from textevolve.memory_eval.dataset import (
     User,
     user_to_line,
 )
-from textevolve.memory_eval.systems.textevolve_system import read_own
+from textevolve.memory_eval.textevolve_system import read_own
 
 
 def session(index, said, *points, question=None):

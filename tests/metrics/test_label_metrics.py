@@ -9,8 +9,7 @@ from sacrebleu import sentence_bleu, sentence_chrf
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.metrics.label_metrics import SHIPPED, grade, grade_output, needs_label, open_metric
-from textevolve.metrics.plain import last_number
-from textevolve.metrics.shapes import check_metric
+from textevolve.metrics.plain import check_metric, last_number
 
 NEAR = ("edit-distance", "rouge-l", "bleu", "chrf")
 TEXTS = st.text(

@@ -6,11 +6,9 @@ import pytest
 
 from textevolve.errors import AccessError
 from textevolve.evaluation import EvaluationResult
-from textevolve.node_eval.episode_evaluation import evaluate_episodes
-from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.evaluators import NodeEvaluator
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import History, HistoryItem, Instruction
+from textevolve.node_eval.judging import Episode, evaluate_episodes
 
 
 def recorded():

@@ -12,8 +12,7 @@ import pytest
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure, PlainEvaluation
 from textevolve.node_eval import History, HistoryItem, Instruction, JudgeEvaluator
-from textevolve.node_eval.episode_evaluation import evaluate_episodes
-from textevolve.node_eval.episodes import Episode, Reading
+from textevolve.node_eval.judging import Episode, Reading, evaluate_episodes
 from textevolve.node_eval.traces import read_episodes
 
 FIXTURES = Path(__file__).with_name("fixtures")

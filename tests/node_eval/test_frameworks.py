@@ -6,7 +6,7 @@ import pytest
 
 from textevolve.evaluation import EvaluationResult, Failure, PlainEvaluation
 from textevolve.node_eval import JudgeEvaluator
-from textevolve.node_eval.episode_evaluation import evaluate_episodes
+from textevolve.node_eval.judging import evaluate_episodes
 from textevolve.node_eval.traces import read_episodes
 
 FIXTURES = Path(__file__).with_name("fixtures")

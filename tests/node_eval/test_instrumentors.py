@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from textevolve.node_eval.episodes import Reading
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import Instruction
+from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.traces import read_episodes
 
 FIXTURES = Path(__file__).with_name("fixtures")

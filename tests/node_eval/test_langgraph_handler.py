@@ -7,7 +7,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import Instruction
 from textevolve.node_eval.monitor import Monitor
 
 

@@ -15,7 +15,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import Instruction
 from textevolve.node_eval.monitor import Monitor
 
 

@@ -23,10 +23,9 @@ from textevolve.node_eval import (
     ThresholdEvaluator,
     TokenEvaluator,
 )
-from textevolve.node_eval.checks import similarity
-from textevolve.node_eval.episode_evaluation import judge_node
+from textevolve.node_eval.evaluators import FieldError, read_value, similarity
+from textevolve.node_eval.judging import judge_node
 from textevolve.node_eval.snapshots import take_snapshot
-from textevolve.node_eval.state_fields import FieldError, read_value
 
 SMALL = SnapshotLimits(characters=10, items=4)
 

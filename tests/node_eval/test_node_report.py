@@ -3,13 +3,19 @@
 from io import BytesIO
 
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.episode_evaluation import place_nodes
-from textevolve.node_eval.episodes import Episode
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import History, HistoryItem, Instruction
+from textevolve.node_eval.judging import Episode, place_nodes
 from textevolve.report.html import write_html
-from textevolve.studies.node_records import JudgedNode, UnusedLine, as_record, find_row
-from textevolve.studies.node_report import WHOLE_STATE, data, report, summarise
+from textevolve.studies.node_report import (
+    WHOLE_STATE,
+    JudgedNode,
+    UnusedLine,
+    as_record,
+    data,
+    find_row,
+    report,
+    summarise,
+)
 from textevolve.studies.nodes import NodesSpec
 
 

@@ -10,14 +10,14 @@ from textevolve import Case, InputError, keep_history
 from textevolve.engine import sync
 from textevolve.llm.testing import Answer
 from textevolve.node_eval import GENERATE, ConsistencyEvaluator, Monitor
-from textevolve.node_eval.episodes import Episode
 from textevolve.node_eval.history import History, HistoryItem
+from textevolve.node_eval.judging import Episode
+from textevolve.runs import driver
+from textevolve.runs.stored import read_records
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.node_records import decode, encode
+from textevolve.studies.node_report import decode, encode
 from textevolve.studies.nodes import STUDY, NodesSpec, node_cases
-from textevolve.studies.stored import read_records
 
 
 @pytest.fixture

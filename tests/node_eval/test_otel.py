@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from otlp_lines import chat, document, span
 
 from textevolve.errors import InputError
-from textevolve.node_eval.episodes import Reading
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import Instruction
+from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.traces import read_episodes
 
 

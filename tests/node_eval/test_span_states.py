@@ -9,9 +9,9 @@ from otlp_lines import document, span
 
 from textevolve.loops.rules import parse_rules
 from textevolve.node_eval import JudgeEvaluator
-from textevolve.node_eval.episode_evaluation import evaluate_episodes
 from textevolve.node_eval.evaluators import ThresholdEvaluator
-from textevolve.node_eval.span_messages import SpanMessage, read_message, read_numbered
+from textevolve.node_eval.judging import evaluate_episodes
+from textevolve.node_eval.span_states import SpanMessage, read_message, read_numbered
 from textevolve.node_eval.traces import read_episodes
 
 

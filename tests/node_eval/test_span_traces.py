@@ -5,7 +5,7 @@ import json
 import pytest
 from otlp_lines import chat, document, log, logs
 
-from textevolve.node_eval.episodes import Reading
+from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.traces import read_episodes
 
 

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.episodes import Episode, Reading
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.node_lines import describe_node, encode_line
+from textevolve.node_eval.history import History, HistoryItem, Instruction
+from textevolve.node_eval.judging import Episode, Reading
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
-from textevolve.node_eval.traces import read_episodes, write_history
+from textevolve.node_eval.traces import describe_node, encode_line, read_episodes, write_history
 
 texts = st.text(max_size=20)
 keys = st.text(alphabet='xyz é"\n\ufffd', max_size=4)  # none is the name of a secret

@@ -7,8 +7,8 @@ import pytest
 
 from textevolve.evaluation import Case
 from textevolve.remote.runs import write_study
+from textevolve.runs.study import find_study
 from textevolve.settings import Settings
-from textevolve.studies.kinds import find_study
 
 MINE = """name: mine
 agents:

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.report.blocks import Cell, Column, Estimate, Format
-from textevolve.report.cells import cell_text, shade
-from textevolve.report.charts import place
-from textevolve.report.differences import find_differences
+from textevolve.report.cells import cell_text, find_differences, place, shade
 from textevolve.report.wording import shorten_models, visible
 
 from .conftest import hostile

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 
-from textevolve.report import matrix_page
+from textevolve.report import html
 from textevolve.report.blocks import (
     Branch,
     Column,
@@ -108,10 +108,10 @@ def test_the_data_of_a_matrix_come_back_as_they_are_shown(one: str, two: str) ->
 
 
 def test_a_matrix_of_any_size_is_a_bounded_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix_page, "LIVE_ROWS", 300)
+    monkeypatch.setattr(html, "LIVE_ROWS", 300)
     rows = (MatrixRow(f"r{n}", "asked", [Entry("out", {"j": 0.5})]) for n in range(1000))
     page = as_html(Report("", "", [Matrix("", ["one"], rows)]))
-    assert page.count('<th scope="row"') == matrix_page.PLAIN_ROWS
+    assert page.count('<th scope="row"') == html.PLAIN_ROWS
     assert page.count('{"id":') == 300
     assert "The first 200 of 1,000 rows" in page
     assert "The first 300 rows of 1,000 are shown" in page

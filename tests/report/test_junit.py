@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.report.junit import JUnitCase, JUnitSuite, write_junit
+from textevolve.report.files import JUnitCase, JUnitSuite, write_junit
 
 ATTRIBUTES = {
     "testsuites": {"tests", "failures", "errors"},

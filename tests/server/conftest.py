@@ -18,9 +18,8 @@ import uvicorn.server
 
 from textevolve import Settings, TextEvolveError
 from textevolve.jobs import scheduler
-from textevolve.server import identity, limits
-from textevolve.server.app import create_app
-from textevolve.server.listening import bind, make_server, run, url_of
+from textevolve.server import identity
+from textevolve.server.app import bind, create_app, make_server, run, url_of
 from textevolve.server.options import ServerOptions
 
 ROUTES = []
@@ -68,7 +67,7 @@ def serve(location, model, monkeypatch):
     monkeypatch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**quick))
     monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(identity, "KEY_SECONDS", 0.05)
-    monkeypatch.setattr(limits, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(identity, "FLUSH_SECONDS", 0.05)
     with ExitStack() as stack:
 
         def start(key=None, **given):

@@ -2,10 +2,10 @@
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judges.judged import JudgedCase
+from textevolve.runs.stored import StoredSpec, keep_record
+from textevolve.runs.study import find_study
 from textevolve.studies import compare, evaluate
 from textevolve.studies.compare_cells import Grade, Output
-from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import StoredSpec, keep_record
 
 
 def begin_run(store, kind="evaluate", name="", cases=0, **spec):

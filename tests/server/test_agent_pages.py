@@ -5,8 +5,7 @@ from agent_world import Browser, answer_chats, make_world
 
 from pages import HOSTILE, Outline
 from textevolve.agents.resources import AgentSpec, NamespaceSpec, UserSpec
-from textevolve.jobs.job_spec import JobSpec
-from textevolve.jobs.schedules import next_due
+from textevolve.jobs.job_spec import JobSpec, next_due
 from textevolve.llm.testing import Fault
 from textevolve.memory.record import Origin, Relation
 from textevolve.store import jobs as stored_jobs

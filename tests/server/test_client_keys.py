@@ -17,8 +17,7 @@ from textevolve.errors import SettingsError
 from textevolve.server import identity
 from textevolve.server.app import require_keys
 from textevolve.server.errors import ApiError
-from textevolve.server.identity import Caller
-from textevolve.server.limits import UsageLimits
+from textevolve.server.identity import Caller, UsageLimits
 from textevolve.server.options import ServerOptions, find_client_key
 from textevolve.server.pages import runs
 from textevolve.store import keys as stored_keys

@@ -11,8 +11,7 @@ pytest.importorskip("apscheduler")
 from plain_http import wait_for
 
 from postgres_server import address_of
-from textevolve.jobs.job_spec import JobSpec
-from textevolve.jobs.schedules import next_due
+from textevolve.jobs.job_spec import JobSpec, next_due
 from textevolve.store import Store, open_store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store import keys as stored_keys

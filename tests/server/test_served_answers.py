@@ -76,7 +76,7 @@ def test_a_question_without_an_answer_has_its_reason(serve, ask):
 
 
 def test_who_waits_when_the_server_ends_is_told(serve, ask, monkeypatch):
-    monkeypatch.setattr("textevolve.server.listening.GOODBYE", 0)
+    monkeypatch.setattr("textevolve.server.app.GOODBYE", 0)
     with (
         ScriptedServer(lambda _body, _number: Answer(delay=3600)) as upstream,
         ThreadPoolExecutor() as pool,

@@ -12,8 +12,8 @@ from plain_http import wait_for_status
 
 from textevolve.errors import StoreAwayError
 from textevolve.llm.testing import ScriptedServer
-from textevolve.server.studies import uploads
-from textevolve.server.studies.uploads import Uploads
+from textevolve.server.studies import runner
+from textevolve.server.studies.runner import Uploads
 from textevolve.store import Store
 
 CASES = "".join(
@@ -162,7 +162,7 @@ def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
 def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_them(
     serve, ask, wait, location
 ):
-    url, kept = serve(), uploads.files_folder(location)
+    url, kept = serve(), runner.files_folder(location)
     files = {"cases.jsonl": CASES, "deep/er/b.md": "b"}
     runs = [ask(f"{url}/v1/studies", study({"files": files}, threshold=t))[1] for t in (0.4, 0.5)]
     assert {p.stat().st_mode & 0o777 for p in kept.rglob("*") if p.is_file()} == {0o600}

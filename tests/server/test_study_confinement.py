@@ -8,8 +8,7 @@ from canaries import CANARY, CASE, CODE, foreign_files, lay_canaries
 from textevolve.reach import Reach, allowed_path, confine, is_file, is_folder, matching_files
 from textevolve.server.identity import Caller
 from textevolve.server.options import ServerOptions
-from textevolve.server.studies.runner import reach_of
-from textevolve.server.studies.uploads import Uploads
+from textevolve.server.studies.runner import Uploads, reach_of
 from textevolve.settings import Settings
 from textevolve.store import open_store
 from textevolve.store.served import ServedRun

@@ -6,7 +6,7 @@ import pytest
 from plain_http import Watcher, watch
 
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.server.studies.feed import record_json
+from textevolve.server.studies.reading import record_json
 from textevolve.store.records import StoredRecord
 
 CASES = "".join(

@@ -12,10 +12,8 @@ import pytest
 
 from postgres_server import KINDS
 from textevolve.evaluation import Usage
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response, request_key
-from textevolve.memory.index import MemoryStore
-from textevolve.memory.record import MemoryKind
+from textevolve.llm.model import JournalEntry, Message, Request, Response, request_key
+from textevolve.memory.record import MemoryKind, MemoryStore
 from textevolve.settings import StoreAddress, StoreLocation
 from textevolve.store import RunRecord, Store, open_store, tables
 

@@ -7,11 +7,10 @@ import pytest
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Add, NewMemory
+from textevolve.memory.record import Add, MemoryQuery, NewMemory
 from textevolve.settings import StoreAddress
-from textevolve.store import copying as copies
 from textevolve.store import open_store
+from textevolve.store import upkeep as copies
 from textevolve.store.records import StoredRecord
 
 

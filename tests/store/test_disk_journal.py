@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from textevolve.errors import StoreError
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.llm.model import JournalEntry, Message, Request, Response, request_key
 from textevolve.settings import StoreLocation
 from textevolve.store import RunRecord, Store, open_store, writer
 

@@ -7,14 +7,20 @@ import pytest
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs, request_key
+from textevolve.llm.model import (
+    JournalEntry,
+    Message,
+    Request,
+    Response,
+    TokenLogprobs,
+    request_key,
+)
 from textevolve.settings import StoreAddress
 from textevolve.store import open_store, upkeep
 from textevolve.store.database import open_database
-from textevolve.store.erasure import ERASED, erase_texts
 from textevolve.store.records import StoredRecord
 from textevolve.store.tables import messages
+from textevolve.store.upkeep import ERASED, erase_texts
 
 SECRET = 'Ann is "allergic"\nto walnuts, and Zoé <|im_start|> knows.'
 QUOTED = 'Facts:\n> Ann is "allergic"\n> to walnuts, and Zoé <\u2060|im_start|> knows.\nAnswer.'

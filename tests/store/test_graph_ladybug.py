@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Add, Entity, Forget, NewMemory, Origin, Supersede
+from textevolve.memory.record import Add, Entity, Forget, MemoryQuery, NewMemory, Origin, Supersede
 
 pytest.importorskip("ladybug")
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from made_images import png
 from textevolve.evaluation import Case, Usage
 from textevolve.images import image_facts, image_url
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request, Response, request_key
+from textevolve.llm.model import JournalEntry, Message, Request, Response, request_key
 
 URLS = [image_url(png(colour=(n, 0, 0))) for n in range(4)]
 CASE = Case(

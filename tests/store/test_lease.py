@@ -17,8 +17,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Response
+from textevolve.llm.model import JournalEntry, Response
 from textevolve.settings import StoreLocation
 from textevolve.store import RunRecord, Store, lease, open_store
 from textevolve.store.journal import StoreJournal

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from textevolve.errors import ConflictError, InputError
-from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import (
     Add,
     ChangeSource,
     Collection,
     Forget,
+    MemoryQuery,
     NewMemory,
     Origin,
     Relation,

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from plain_store import PlainMemories
 
 from textevolve.errors import ConflictError, InputError
-from textevolve.memory.index import MemoryQuery
 from textevolve.memory.record import (
     Add,
     ChangeSource,
     Forget,
+    MemoryQuery,
     NewMemory,
     Origin,
     Relation,

@@ -17,9 +17,9 @@ from textevolve.engine import ray as spreading
 from textevolve.errors import ClusterError
 from textevolve.evaluation import EvaluationResult
 from textevolve.llm.testing import ScriptedServer
+from textevolve.runs.cluster import share_limits
 from textevolve.settings import PoolMember, PoolSettings, Provider, Settings
 from textevolve.store.repository import open_store
-from textevolve.studies.distributed import share_limits
 
 CASES, CALLS, AT_ONCE = 12, 72, 4
 DEBATE = ("--convergence", "none", "--readout", "verbalized")

@@ -8,8 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Add, ChangeSource, Forget, NewMemory, Relation, Supersede
+from textevolve.memory.record import (
+    Add,
+    ChangeSource,
+    Forget,
+    MemoryQuery,
+    NewMemory,
+    Relation,
+    Supersede,
+)
 from textevolve.store import tables
 from textevolve.store.sqlite import sqlite3
 from textevolve.store.upkeep import check as check_store

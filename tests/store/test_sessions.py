@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
+from textevolve.agents.chat import MessageDetails, SessionMessage
 from textevolve.agents.resources import AgentSpec, NamespaceSpec
-from textevolve.agents.session import MessageDetails, SessionMessage
 from textevolve.errors import ConflictError, InputError
 from textevolve.store import Store, kinds
 

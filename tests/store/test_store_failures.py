@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 
 from textevolve.errors import StoreError
 from textevolve.evaluation import Case
-from textevolve.llm.journal import JournalEntry
+from textevolve.llm.model import JournalEntry
 from textevolve.store import open_store, sqlite
 from textevolve.store.sqlite import sqlite3
 

@@ -9,7 +9,7 @@ import pytest
 
 from textevolve.errors import InputError, StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.journal import JournalEntry
+from textevolve.llm.model import JournalEntry
 from textevolve.settings import StoreLocation
 from textevolve.store import Freed, RunRecord, Store, open_store, runs
 

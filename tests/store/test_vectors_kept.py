@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.record import Add, NewMemory, Origin
+from textevolve.memory.record import Add, MemoryQuery, NewMemory, Origin
 from textevolve.store import Store, kinds
 
 DIMENSION, NOW = 16, 1.7e9

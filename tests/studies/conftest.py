@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import prompts_version
+from textevolve.debate.modes import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.memory.cue import Memory
+from textevolve.runs.driver import Launch, register_run
+from textevolve.runs.stored import StoredSpec
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.driver import Launch, register_run
 from textevolve.studies.evaluate import STUDY, EvaluateSpec
-from textevolve.studies.stored import StoredSpec
 
 MakeResult = Callable[..., DebateResult]
 

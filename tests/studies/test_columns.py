@@ -13,7 +13,7 @@ from textevolve.rows import names_rows, read_rows
 from textevolve.rows.cases import RowReading, read_cases, take_cases
 from textevolve.rows.chats import ChatTurn, read_chat, write_chat
 from textevolve.rows.columns import Columns
-from textevolve.studies.case_rows import PARAMETERS
+from textevolve.studies.rows import PARAMETERS
 
 
 def take_case(row, columns=None):

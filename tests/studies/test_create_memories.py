@@ -14,7 +14,7 @@ from memory_script import remember
 from textevolve.agents.resources import CollectionSpec
 from textevolve.errors import InputError
 from textevolve.store import kinds
-from textevolve.studies.dialogue_rows import read_dialogues, take_dialogues
+from textevolve.studies.memories.create import read_dialogues, take_dialogues
 
 NEAR = ("--floor", "-1")
 """Everything is near: the scripted server's embeddings tell nothing."""

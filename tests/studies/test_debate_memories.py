@@ -14,10 +14,10 @@ from textevolve.debate.result import read_result, write_result
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin
+from textevolve.runs.driver import perform, replay
 from textevolve.settings import Retries
 from textevolve.store import Store, kinds
 from textevolve.store.repository import open_store
-from textevolve.studies.driver import perform, replay
 from textevolve.wiring import Limits, Setting, open_workbench
 
 FACT = "The Larkspur depot closes at 16:40."

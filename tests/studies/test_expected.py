@@ -6,7 +6,7 @@ import pytest
 
 from parameter_sets import slow_but_first
 from textevolve.evaluation import Usage
-from textevolve.studies.rehearsal import summarise_draws
+from textevolve.runs.estimate import summarise_draws
 
 
 def test_rehearsals_give_their_middle_and_their_ends():

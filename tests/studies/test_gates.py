@@ -18,23 +18,25 @@ from scipy import stats
 from textevolve import Client, Settings, load_profile
 from textevolve.errors import InputError
 from textevolve.report.blocks import Estimate, Table
-from textevolve.statistics.intervals import betting_interval, wilson_interval
-from textevolve.store.repository import Store, open_store
-from textevolve.store.runs import RunRecord
-from textevolve.studies import evaluate
-from textevolve.studies.aggregates import Aggregates, aggregate
-from textevolve.studies.agreement import AgreementSpec
-from textevolve.studies.baseline import check_judges, check_run, find_baseline
-from textevolve.studies.gates import (
+from textevolve.runs.aggregates import Aggregates, aggregate
+from textevolve.runs.gates import (
     Gated,
     GateOutcome,
     Gates,
     check_agreement,
     check_gates,
+    check_judges,
+    check_run,
     draw_gates,
+    find_baseline,
+    junit_suites,
 )
-from textevolve.studies.junit_cases import junit_suites
-from textevolve.studies.study import RecordStatus, Row
+from textevolve.runs.study import RecordStatus, Row
+from textevolve.statistics.intervals import betting_interval, wilson_interval
+from textevolve.store.repository import Store, open_store
+from textevolve.store.runs import RunRecord
+from textevolve.studies import evaluate
+from textevolve.studies.labels.agreement import AgreementSpec
 
 scores = st.floats(0, 1, allow_subnormal=False)
 statuses: st.SearchStrategy[RecordStatus] = st.sampled_from(["scored", "failed", "skipped"])

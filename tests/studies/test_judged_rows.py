@@ -12,8 +12,8 @@ import pytest
 
 from textevolve.debate.result import DebateResult
 from textevolve.report.files import open_target
+from textevolve.runs.report import write_records
 from textevolve.studies.evaluate import STUDY
-from textevolve.studies.reporting import write_records
 
 Make = Callable[..., DebateResult]
 Results = list[DebateResult] | Callable[[], Iterator[DebateResult]]

@@ -12,10 +12,10 @@ from textevolve.errors import MismatchError
 from textevolve.evaluation import Case
 from textevolve.llm.testing import Fault, misbehave
 from textevolve.memory.cue import Memory
+from textevolve.runs.driver import Launch, perform, replay
 from textevolve.settings import Retries
-from textevolve.store.erasure import erase_texts
 from textevolve.store.repository import open_store
-from textevolve.studies.driver import Launch, perform, replay
+from textevolve.store.upkeep import erase_texts
 from textevolve.user_code import name_object
 
 CASES = [Case(f"Which is {n}?", (f"{n}", f"{n + 1}"), f"c{n}") for n in range(4)]

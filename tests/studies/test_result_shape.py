@@ -12,12 +12,12 @@ from textevolve import Client
 from textevolve.api.results import attach_run
 from textevolve.evaluation import Figure
 from textevolve.report.data import plain
+from textevolve.runs.aggregates import collect_figures
+from textevolve.runs.report import make_data
+from textevolve.runs.stored import read_records, read_spec, read_stored
+from textevolve.runs.study import KINDS, find_study
 from textevolve.store.repository import open_store
-from textevolve.studies.aggregates import collect_figures
 from textevolve.studies.evaluate_spec import EvaluateSpec
-from textevolve.studies.kinds import KINDS, find_study
-from textevolve.studies.reporting import make_data
-from textevolve.studies.stored import read_records, read_spec, read_stored
 
 KEPT = Path(__file__).parents[1] / "guards" / "kept.db.xz"
 INTERVALS = {"evaluate": "mean", "compare": "variants.plain.pass_rate", "calibrate": "gain"}

@@ -18,10 +18,10 @@ from textevolve.llm.target_calls import TargetModel, open_target_model
 from textevolve.llm.targets import EVENTS, Target
 from textevolve.llm.testing import Answer
 from textevolve.reach import Reach, confine
+from textevolve.runs import driver
+from textevolve.runs.study import read_study
 from textevolve.settings import Settings
-from textevolve.studies import driver
-from textevolve.studies.study_file import read_study
-from textevolve.studies.targeted import ask_target, read_target_answer, write_request
+from textevolve.studies.rows import ask_target, read_target_answer, write_request
 from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
 
 

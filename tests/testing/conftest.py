@@ -2,11 +2,10 @@
 
 import pytest
 
+# Loaded before the sessions inside are: they forget what they were first to load.
+from textevolve.runs.stored import read_records
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
-
-# Loaded before the sessions inside are: they forget what they were first to load.
-from textevolve.studies.stored import read_records
 from textevolve.testing import messages  # noqa: F401
 
 THEIRS = ("langsmith_plugin", "anyio", "schemathesis", "hypothesispytest", "pytest_cov")

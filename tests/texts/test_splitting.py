@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.texts.splitting import cut_at_seam, excerpt, split_text
+from textevolve.texts.prose import cut_at_seam, excerpt, split_text
 
 WRITTEN = st.lists(
     st.sampled_from(

@@ -2,7 +2,7 @@
 new memories from it.
 
 The module has no terminal, HTTP or database code: these parts are passed in, and progress is
-reported as events. `studies/chats.py` assembles a chat.
+reported as events. `desk/chats.py` assembles a chat.
 """
 
 from __future__ import annotations
@@ -14,32 +14,137 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
-from textevolve.agents.session import (
-    FinishedTurn,
-    MessageDetails,
-    SessionKeeper,
-    SessionMessage,
-    Speaker,
-    title_of,
-)
-from textevolve.errors import (
-    AnswerError,
-    InputError,
-    TextEvolveError,
-    TooLongError,
-    public_message,
-)
+from pydantic import ConfigDict
+
+from textevolve.errors import AnswerError, InputError, TextEvolveError, TooLongError, public_message
 from textevolve.evaluation import Usage, check_text
-from textevolve.llm.fence import draw_nonce, fence, quote, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, ToolCall
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.streaming import AnswerPiece, ask_streaming
-from textevolve.llm.template import load_template
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens, draw_nonce, fence, load_template, quote, sanitize
+from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.wire import AnswerPiece, ask_streaming
 from textevolve.memory.recall import Memory, Recalled
 from textevolve.spans import NO_SPAN, Span, span
+from textevolve.spec import Frozen
+
+# The stored form of a chat: a session with its messages in order.
+#
+# Each message is stored durably before it is used. The package `store` implements `SessionKeeper`.
+
+Speaker: TypeAlias = Literal["user", "assistant"]
+Learning: TypeAlias = Literal["no", "pending", "done", "failed"]
+"""The state of making memories from a turn (a message and its answer): not intended, pending, done,
+or failed because the model's answers were unusable."""
+
+TITLE = 60
+"""The number of characters of the first message that become the title of a session."""
+
+
+class MessageDetails(Frozen):
+    """Metadata of a message. All fields are about answers; messages of users have the defaults.
+
+    Attributes:
+        memories: The ids of the recalled memories.
+        interrupted: Whether the answer was stopped; the text is the part written so far.
+        finish_reason: Why the model stopped, in the words of its endpoint.
+        model: The spec of the model that answered.
+        learning: Whether memories are made from the turn, and whether that is done.
+    """
+
+    model_config = ConfigDict(extra="ignore")  # older ones had a summary of those before
+
+    memories: tuple[str, ...] = ()
+    interrupted: bool = False
+    finish_reason: str = ""
+    model: str = ""
+    learning: Learning = "no"
+
+
+NO_DETAILS = MessageDetails()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionMessage:
+    """A message of a session. `position`: its number in the session, from 1; `created`: Unix
+    time."""
+
+    position: int
+    role: Speaker
+    text: str
+    created: float
+    details: MessageDetails = NO_DETAILS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSession:
+    """The summary of a chat session in a list of sessions.
+
+    Attributes:
+        agent: The agent's name, NAMESPACE/NAME.
+        user: The user's name; empty if unknown.
+        title: The beginning of the first message.
+        created: Unix time, like `updated`.
+        messages: The number of messages.
+    """
+
+    id: str
+    agent: str
+    user: str
+    title: str
+    created: float
+    updated: float
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTurn:
+    """A message of a user and the agent's answer, from which memories are made. `position`: the
+    position of the answer in the session; `created`: Unix time."""
+
+    session: str
+    position: int
+    user: str
+    message: str
+    answer: str
+    created: float
+
+
+class SessionKeeper(Protocol):
+    """The storage of the sessions of one agent with one user."""
+
+    async def begin(self, title: str) -> str:
+        """Begin a session; return its id."""
+        ...
+
+    async def append(self, session: str, message: SessionMessage) -> None:
+        """Store a message of a session at its position.
+
+        Raises:
+            ConflictError: the session has a message at this position already, as another client
+                has continued it.
+        """
+        ...
+
+
+def title_of(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
+
+
+def as_openai(messages: Sequence[SessionMessage]) -> list[dict[str, Any]]:
+    """Return the messages in the form of the chat API, with the additional fields `created` and
+    `interrupted`. `memories create` and other tools read this form."""
+    return [
+        {
+            "role": message.role,
+            "content": message.text,
+            "created": message.created,
+            **({"interrupted": True} if message.details.interrupted else {}),
+        }
+        for message in messages
+    ]
+
 
 Learn: TypeAlias = Callable[[FinishedTurn], Awaitable[tuple[str, ...]]]
 """A function that creates the memories of a turn, only once even if called again, and returns their
@@ -122,6 +227,7 @@ def _format_memory(memory: Memory, nonce: str) -> str:
         [f"trust {memory.trust:.1f}"] if memory.trust is not None and memory.trust < 1 else []
     )
     where = f" ({', '.join(details)})" if details else ""
+
     return _clean(" ".join(memory.text.split()) + where, nonce)
 
 
@@ -134,12 +240,14 @@ def count_omitted(sizes: Sequence[int], budget: int) -> int:
     message is never omitted.
     """
     omitted = total = 0
+
     for place, size in enumerate(sizes):
         total += size
         if total > budget:
             while omitted < place and total > budget // 2:
                 total -= sizes[omitted]
                 omitted += 1
+
     return omitted
 
 
@@ -234,7 +342,8 @@ class AgentChat:
     def __init__(
         self, parts: ChatParts, session: str = "", messages: Sequence[SessionMessage] = ()
     ) -> None:
-        self.parts, self.session = parts, session
+        self.parts = parts
+        self.session = session
         self.messages = list(messages)
         self.recalled = Recalled()
         self.learning: list[asyncio.Task[Learned]] = []
@@ -274,7 +383,9 @@ class AgentChat:
                 "this chat is still writing an answer; send the next message after it, or stop"
                 " it first"
             )
+
         self._busy = True
+
         try:
             await self.begin(text)
             if not (self.unanswered and self.messages[-1].text == text):
@@ -310,10 +421,13 @@ class AgentChat:
     async def _answer(self) -> AsyncGenerator[ChatEvent]:
         """Yield the events of an answer. The model runs in a task of its own, which `stop`
         cancels."""
-        self._written, self._shown, self.recalled = "", (), Recalled()
+        self._written = ""
+        self._shown = ()
+        self.recalled = Recalled()
         events: asyncio.Queue[ChatEvent | None] = asyncio.Queue()
         self._asking = task = asyncio.create_task(self._ask(events.put_nowait))
         task.add_done_callback(lambda _: events.put_nowait(None))
+
         try:
             while (event := await events.get()) is not None:
                 yield event
@@ -324,6 +438,7 @@ class AgentChat:
             raise
         finally:
             self._asking = None
+
         if task.cancelled():
             yield await self._interrupt()
         else:
@@ -332,13 +447,16 @@ class AgentChat:
     async def _ask(self, tell: Callable[[ChatEvent], None]) -> Response:
         """Recall memories, build the prompt and ask the model; if the model reports that the prompt
         is too long, ask again with a shorter history."""
-        who, message = self.parts.persona, self.messages[-1].text
+        who = self.parts.persona
+        message = self.messages[-1].text
         about = {"agent": who.agent, "conversation": self.session, "user": who.user or None}
+
         with span("agent", who.agent, self.parts.tracing, **about, input=message) as here:
             if self.parts.recall is not None:
                 before = self.messages[-1 - CUE_MESSAGES : -1]
                 history = "\n".join(message.text for message in before)
                 self.recalled = await self.parts.recall(message, history)
+
             tell(self.recalled)
             response = await self._ask_model(tell)
             here.note(output=response.text)
@@ -365,6 +483,7 @@ class AgentChat:
         sample = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big")
         messages = self._lay_out(self.messages[omitted:])
         request = replace(self.parts.asking, messages=messages, sample=sample)
+
         return await ask_streaming(self.parts.model, request, note)
 
     def _count_omitted(self, share: float) -> int:
@@ -379,6 +498,7 @@ class AgentChat:
         omitted = count_omitted(sizes, room)
         if omitted and self.messages[omitted].role == "assistant":
             omitted += 1  # its question is omitted, too
+
         return omitted
 
     def _lay_out(self, history: Sequence[SessionMessage]) -> tuple[Message, ...]:
@@ -388,7 +508,8 @@ class AgentChat:
         Args:
             history: The latest messages that fit into the prompt, ending with the one to answer.
         """
-        parts, who = self.parts, self.parts.persona
+        parts = self.parts
+        who = self.parts.persona
         texts = [entry.text for entry in (*history, *self._shown, *parts.exchange)]
         nonce = draw_nonce([*texts, who.user_description], 0)
         rules = load_template("textevolve.agents", "chat").render(
@@ -403,15 +524,18 @@ class AgentChat:
             lines = [f"- {_format_memory(memory, nonce)}" for memory in self._shown]
             recalled = fence("what you remember", "\n".join(lines), nonce) + "\n"
         laid_out = [Message("system", (rules,))]
+
         for message in history:
             text = f"{recalled if message is history[-1] else ''}{_clean(message.text, nonce)}"
             if text.strip() and laid_out[-1].role == message.role:
                 laid_out[-1] = Message(message.role, (*laid_out[-1].parts, f"\n\n{text}"))
             elif text.strip():
                 laid_out.append(Message(message.role, (text,)))
+
         laid_out += [
             replace(message, parts=(_clean(message.text, nonce),)) for message in parts.exchange
         ]
+
         return tuple(laid_out)
 
     async def _interrupt(self) -> ChatAnswer:
@@ -427,6 +551,7 @@ class AgentChat:
             raise AnswerError(f"{self.parts.model.name}: {describe_missing_text(response)}")
         if not calls:
             await self._end_turn(response.text, response.finish_reason)
+
         return ChatAnswer(
             text=response.text,
             position=len(self.messages),
@@ -446,7 +571,8 @@ class AgentChat:
             model=self.parts.model.name,
             learning="no" if learner is None else "pending",
         )
-        question, user = self.messages[-1].text, self.parts.persona.user
+        question = self.messages[-1].text
+        user = self.parts.persona.user
         answer = await self._keep("assistant", text, details)
         if learner is not None:
             turn = FinishedTurn(self.session, answer.position, user, question, text, answer.created)
@@ -465,4 +591,5 @@ class AgentChat:
         )
         await self.parts.keeper.append(self.session, message)
         self.messages.append(message)
+
         return message

@@ -17,18 +17,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, create_model
 
-from textevolve.llm.fence import sanitize
 from textevolve.llm.model import Model
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.token_count import count_tokens
-from textevolve.memory.record import MemoryRecord
-from textevolve.memory.shown import (
+from textevolve.llm.prompts import Template, count_tokens, load_template, sanitize
+from textevolve.memory.integration import (
     CitingAnswer,
     ask_about,
     citations,
     count_fitting,
     find_citation_fault,
 )
+from textevolve.memory.record import MemoryRecord
 from textevolve.spec import Frozen, option
 
 LONGEST_SENTENCE = 300
@@ -101,8 +99,10 @@ _ABBREVIATED = re.compile(
 def split_persona(text: str) -> tuple[PersonaSentence, ...]:
     """Split a persona into sentences; joined again they give the same text. A line without a full
     stop is a sentence, too."""
-    sentences, begun = list[PersonaSentence](), 0
+    sentences = list[PersonaSentence]()
+    begun = 0
     bare = text.strip()
+
     for end in _END.finditer(bare):
         sentence = bare[begun : end.end()]
         if "\n" not in end[0] and _ABBREVIATED.search(sentence):
@@ -110,8 +110,10 @@ def split_persona(text: str) -> tuple[PersonaSentence, ...]:
         gap = end[1] or end[2] or end[3] or ""
         sentences.append(PersonaSentence(sentence[: len(sentence) - len(gap)], gap))
         begun = end.end()
+
     if begun < len(bare):
         sentences.append(PersonaSentence(bare[begun:]))
+
     return tuple(sentences)
 
 
@@ -130,6 +132,7 @@ def find_edit_fault(
             return f"there is no sentence {sentence}"
         if sentence == 1:
             return "the first sentence says who the agent is, and stays"
+
     if action == "remove":
         return ""
     if not text:
@@ -138,10 +141,12 @@ def find_edit_fault(
         return (
             f"the change is longer than {MOST_SENTENCES} sentences or {LONGEST_SENTENCE} characters"
         )
+
     if sanitize(text, "\0")[1]:
         return "the change contains control marks of prompts"
     if any(alike(text, existing.text) for existing in sentences):
         return "the persona says this already"
+
     return ""
 
 
@@ -162,7 +167,9 @@ def compose_persona(
     `most_tokens` tokens, and more than it has now."""
     sentences = split_persona(text)
     most = max(most_tokens, count_tokens(text.strip()))
-    accepted, refused = list[PersonaChange](), list[RefusedChange]()
+    accepted = list[PersonaChange]()
+    refused = list[RefusedChange]()
+
     for change in changes:
         tried = _apply_edits(sentences, [*accepted, change])
         touched = {each.sentence for each in accepted if each.sentence}
@@ -173,10 +180,12 @@ def compose_persona(
             fault = "more than half of the sentences would change"
         elif count_tokens(tried) > most:
             fault = f"the persona would have {count_tokens(tried)} tokens of at most {most}"
+
         if fault:
             refused.append(RefusedChange(change.action, change.text or change.before, fault))
         else:
             accepted.append(change)
+
     return ComposedPersona(_apply_edits(sentences, accepted), tuple(accepted), tuple(refused))
 
 
@@ -189,12 +198,14 @@ def _apply_edits(sentences: Sequence[PersonaSentence], changes: Sequence[Persona
     added = [change.text for change in changes if change.action == "add"]
     edited = "".join(parts).rstrip()
     last = sentences[-2].gap if len(sentences) > 1 and "\n" in sentences[-2].gap else " "
+
     return last.join([edited, *added])
 
 
 PROPOSALS = 4
 """The most edits that the model may propose from one batch of memories."""
-PROPOSAL_TOKENS, CHOICE_TOKENS = 160, 30
+PROPOSAL_TOKENS = 160
+CHOICE_TOKENS = 30
 GROUP = 20
 """The number of proposed edits from which the model chooses at a time."""
 
@@ -235,11 +246,13 @@ def batch_memories(
     memories: Sequence[MemoryRecord], plan: PersonaPlan
 ) -> list[tuple[MemoryRecord, ...]]:
     """Split memories, in their order, into batches of at most `plan.budget` tokens."""
-    remaining, batches = list(memories), list[tuple[MemoryRecord, ...]]()
+    remaining = list(memories)
+    batches = list[tuple[MemoryRecord, ...]]()
     while remaining:
         number = count_fitting([one.text for one in remaining], plan.budget)
         batches.append(tuple(remaining[:number]))
         remaining = remaining[number:]
+
     return batches
 
 
@@ -274,6 +287,7 @@ def _changes_of(memories: int, sentences: int) -> type[_Changes]:
         sentence=(Annotated[int, Field(json_schema_extra=bounds)], ...),
     )
     listed: Any = Annotated[list[proposed], Field(max_length=2 * PROPOSALS)]
+
     return create_model(f"Changes{memories}x{sentences}", __base__=_Changes, changes=(listed, ...))
 
 
@@ -287,6 +301,7 @@ def _choice_of(number: int) -> type[_Choice]:
         same=(Annotated[list[int], Field(max_length=2 * GROUP)], []),
     )
     listed: Any = Annotated[list[choice], Field(max_length=2 * GROUP)]
+
     return create_model(f"Choice{number}", __base__=_Choice, chosen=(listed, ...))
 
 
@@ -335,7 +350,9 @@ async def propose_changes(
         persona=persona,
         memories=texts,
     )
-    accepted, refused = list[PersonaChange](), list[RefusedChange]()
+    accepted = list[PersonaChange]()
+    refused = list[RefusedChange]()
+
     for change in answer.changes:
         text = "" if change.action == "remove" else finish_sentence(change.text)
         fault = find_citation_fault(change.because, len(memories))
@@ -347,10 +364,12 @@ async def propose_changes(
         cited = tuple(memories[n - 1].id for n in dict.fromkeys(change.because))
         before = sentences[edited - 1].text if edited else ""
         accepted.append(PersonaChange(change.action, edited, text, change.reason, cited, before))
+
     more = [
         RefusedChange(c.action, c.text, "the model proposed more changes than the prompt allows")
         for c in accepted[PROPOSALS:]
     ]
+
     return Proposals(tuple(accepted[:PROPOSALS]), (*refused, *more))
 
 
@@ -367,20 +386,26 @@ async def choose_changes(
     Raises:
         AnswerError: no usable answer came.
     """
-    candidates, refused = list(proposed), list[RefusedChange]()
+    candidates = list(proposed)
+    refused = list[RefusedChange]()
     chosen = len(candidates) < 2
+
     while not chosen:
-        chosen, survivors = len(candidates) <= GROUP, list[PersonaChange]()
+        chosen = len(candidates) <= GROUP
+        survivors = list[PersonaChange]()
         for begin in range(0, len(candidates), GROUP):
             proposals = await _choose(model, sentences, candidates[begin : begin + GROUP], plan)
             survivors += proposals.changes
             refused += proposals.refused
+
         if not chosen and len(survivors) >= len(
             candidates
         ):  # as when more are requested than a group holds
             refused += [_not_chosen(change) for change in survivors[GROUP:]]
             survivors = survivors[:GROUP]
+
         candidates = survivors
+
     return Proposals(tuple(candidates), tuple(refused))
 
 
@@ -401,20 +426,26 @@ async def _choose(
         persona=[sentence.text for sentence in sentences],
         changes=lines,
     )
-    chosen, gone = dict[int, PersonaChange](), set[int]()
+    chosen = dict[int, PersonaChange]()
+    gone = set[int]()
+
     for choice in answer.chosen:
         place = choice.change - 1
         if not 0 <= place < len(proposed) or place in gone or len(chosen) >= plan.changes:
             continue
         change = proposed[place]
         gone.add(place)
+
         for other in choice.same:
             if 1 <= other <= len(proposed) and other - 1 not in gone:
                 memories = (*change.memories, *proposed[other - 1].memories)
                 change = replace(change, memories=tuple(dict.fromkeys(memories)))
                 gone.add(other - 1)
+
         chosen[place] = change
+
     dropped = [_not_chosen(choice) for place, choice in enumerate(proposed) if place not in gone]
+
     return Proposals(tuple(chosen.values()), tuple(dropped))
 
 

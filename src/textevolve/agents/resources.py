@@ -165,6 +165,7 @@ def split_name(name: str, namespace: str) -> tuple[str, str]:
     if not all(parts) or "/" in parts[1]:
         raise InputError(f"'{name}' is not a name: write NAME or NAMESPACE/NAME")
     allow_namespace(parts[0])
+
     return parts
 
 

@@ -10,10 +10,9 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import draw_nonce, fenced
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template
 from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import Template, load_template
 from textevolve.rows.chats import Chat, write_chat
 
 LONGEST_MESSAGE = 800
@@ -92,4 +91,5 @@ async def write_message(
         return "", ending or "turn limit"
     if not move.message.strip():
         raise AnswerError("the simulated user wrote no message")
+
     return move.message, ""

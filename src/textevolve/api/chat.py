@@ -7,8 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
-from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned
-from textevolve.agents.session import SessionMessage
+from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned, SessionMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.memory.recall import Recalled
 

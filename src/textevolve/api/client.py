@@ -83,6 +83,7 @@ class Client(Opener):
         opened = load_opened()
         chat = opened.OpenChat(partial(opened.open_chat, self, agent, options))
         self.keep(chat.resource)
+
         return chat
 
     def namespace(self, name: str | None = None, *, create: bool = False) -> Namespace:

@@ -6,17 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from textevolve.api.objects import Objects
 from textevolve.api.opener import AnyJudge, Opener, split_rows
+from textevolve.api.results import Objects
 
 if TYPE_CHECKING:
     from textevolve.evaluation import Results
     from textevolve.memory_eval.evaluation import MemoryEvaluation
-    from textevolve.studies.create_memories import Creation
-    from textevolve.studies.dialogue_rows import DialogueLike
-    from textevolve.studies.evolve_persona import EvolvedPersona
-    from textevolve.studies.integrate_memories import Integration
-    from textevolve.studies.read_corpus import DocumentReading
+    from textevolve.studies.memories.create import Creation, DialogueLike
+    from textevolve.studies.memories.evolve_persona import EvolvedPersona
+    from textevolve.studies.memories.integrate import Integration
+    from textevolve.studies.memories.read_corpus import DocumentReading
 
 
 class MemoryVerbs(Opener):
@@ -45,6 +44,7 @@ class MemoryVerbs(Opener):
         another `fresh` after changes of its code.
         """
         objects = Objects()
+
         return await self._run_kind(
             "memory-eval",
             name,
@@ -85,6 +85,7 @@ class MemoryVerbs(Opener):
         adds nothing; of a continued one only the new turns are read.
         """
         file, rows = split_rows(dialogues)
+
         return await self._run_kind(
             "create-memories",
             name,
@@ -155,6 +156,7 @@ class MemoryVerbs(Opener):
         Raises:
             ConflictError: somebody else changed a document's memories meanwhile.
         """
+
         return await self._run_kind(
             "read-corpus",
             name,
@@ -188,6 +190,7 @@ class MemoryVerbs(Opener):
         Raises:
             ConflictError: the persona was changed meanwhile.
         """
+
         return await self._run_kind(
             "evolve-persona",
             name,

@@ -19,25 +19,32 @@ from textevolve.agents.chat import AgentChat
 from textevolve.api.chat import OpenChat as OpenChat
 from textevolve.api.namespaces import AsyncNamespace, Namespace
 from textevolve.api.options import ClientOptions
+from textevolve.desk.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
+from textevolve.desk.memories import MemoryDesk
 from textevolve.engine import sync
 from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
 from textevolve.evaluators import check_absolute, describe_judge, judge_models
-from textevolve.judges.fitted_file import check_name as check_name
-from textevolve.llm.chains.chain import Chain, Values, call_by, perform_chain, run_within
+from textevolve.judges.fitted import check_name as check_name
+from textevolve.llm.chains.chain import (
+    Chain,
+    Values,
+    as_chain,
+    call_by,
+    load_chain,
+    perform_chain,
+    run_within,
+)
 from textevolve.llm.chains.chain import PromptSet as PromptSet  # asks by `call_by` here
-from textevolve.llm.chains.chain_file import as_chain, load_chain
 from textevolve.llm.chains.scope import ChainContext, running_model, wait_within
 from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.metrics import Metric, Pick
 from textevolve.mappings import drop_none
+from textevolve.runs.stored import StandingKind, open_standing_run
 from textevolve.settings import today
 from textevolve.store import kinds
 from textevolve.store.repository import Store
-from textevolve.studies.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
-from textevolve.studies.memory_desk import MemoryDesk
-from textevolve.studies.standing import StandingKind, open_standing_run
 from textevolve.wiring import Setting, Workbench, choose_model, take_limits
 
 
@@ -55,7 +62,8 @@ def keep_bench(
     settings = client.read_settings(model)
 
     async def open(stack: AsyncExitStack) -> Workbench:
-        default, reason = "", ""
+        default = ""
+        reason = ""
         if models:
             own = None if None in models else models[0]
             default, reason = await choose_model(settings, model or own)
@@ -70,6 +78,7 @@ def keep_bench(
             limits=take_limits(client.limits),
             listener=client.listener,
         )
+
         return await stack.enter_async_context(opened)
 
     return client.keep(KeptOpen(open, f"{name} is closed; open it again"))
@@ -119,7 +128,8 @@ class OpenModel:
 
     def __init__(self, kept: KeptOpen[Workbench], spec: str | None) -> None:
         self.name = spec or "the model of the settings"
-        self._spec, self._kept = spec, kept
+        self._spec = spec
+        self._kept = kept
 
     async def __call__(self, request: Request, /) -> Response:
         return await self._kept.do(partial(self._ask, request))
@@ -164,6 +174,7 @@ class OpenChain(StaysOpen):
             return bench.chain_context()
 
         context = replace(await self.resource.do(make), model_of=partial(OpenModel, self.resource))
+
         return await perform_chain(self.chain, values, context)
 
 
@@ -176,6 +187,7 @@ def find_chain(chain: object) -> Chain:
     """
     if isinstance(chain, str | Path):
         return load_chain(str(chain))
+
     return chain.chain if isinstance(chain, OpenChain) else as_chain(chain)
 
 
@@ -228,15 +240,18 @@ async def open_namespace(
     Raises:
         InputError: there is no such namespace. StoreError: the store cannot be used.
     """
-    settings, limits = client.read_settings(), take_limits(client.limits)
+    settings = client.read_settings()
+    limits = take_limits(client.limits)
     name = name or settings.namespace
     resources = Store(settings.memory_location, graph_folder=settings.graph_folder)
+
     async with AsyncExitStack() as stack:
         stack.callback(resources.close)
         if create or name == settings.namespace:
             await asyncio.to_thread(resources.ensure_namespace, name)
         else:
             await asyncio.to_thread(resources.read, kinds.get, kinds.NAMESPACES, "", name)
+
         desk = MemoryDesk(settings, name, resources, stack, source, limits, client.listener)
         yield AsyncNamespace(desk)
 

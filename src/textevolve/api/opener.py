@@ -7,12 +7,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from textevolve.api.objects import JudgeOptions, Objects
 from textevolve.api.options import ClientOptions
-from textevolve.api.results import attach_run
+from textevolve.api.results import JudgeOptions, Objects, attach_run
 from textevolve.evaluation import Evaluator
 from textevolve.mappings import drop_none
-from textevolve.studies.kinds import find_study
+from textevolve.runs.study import find_study
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from textevolve.api.opened import OpenChain, OpenJudge
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.metrics import Metric, Pick
+    from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
-    from textevolve.studies.study import StudySpec
 
 AnyJudge: TypeAlias = str | Evaluator | JudgeOptions
 """A judge: its name such as "probe+rules", any evaluator, or an object such as
@@ -82,6 +81,7 @@ class Opener(ClientOptions):
             InputError: the judge or a number cannot be used.
         """
         opened = self.judge(judge, model=model) if isinstance(judge, str | JudgeOptions) else judge
+
         return load_opened().make_metric(opened, input, output, threshold, missing)
 
     def open_chain(self, chain: object, *, model: str | None = None) -> OpenChain:
@@ -93,6 +93,7 @@ class Opener(ClientOptions):
             InputError: there is no such chain.
         """
         opened = load_opened()
+
         return (
             chain if isinstance(chain, opened.OpenChain) else opened.OpenChain(self, chain, model)
         )
@@ -147,6 +148,7 @@ class Opener(ClientOptions):
             async for record in records:
                 latest[study.row(record).key] = attach_run(record, run, [record])
         ordered = sorted(latest.values(), key=lambda record: study.row(record).position)
+
         return attach_run(study.summarise(spec, ordered), run, ordered)
 
     async def _run_kind(

@@ -49,8 +49,11 @@ class ClientOptions:
         time_limit: float | None = None,
     ) -> None:
         values = {"store": store, "concurrency": concurrency, "batch": batch, "on": on}
-        self.model, self.limits, self.time_limit = model, limits, time_limit
-        self.server, self.listener = server, listener
+        self.model = model
+        self.limits = limits
+        self.time_limit = time_limit
+        self.server = server
+        self.listener = listener
         self._settings = settings
         self._overrides = drop_none(values)
         self._open: WeakSet[KeptOpen[Any]] = WeakSet()
@@ -65,6 +68,7 @@ class ClientOptions:
         overrides = {**self._overrides, **({"model": named} if named else {})}
         if self._settings is None:
             return read_settings(**overrides)
+
         return override_settings(self._settings, overrides) if overrides else self._settings
 
     def keep(self, opened: KeptOpen[T]) -> KeptOpen[T]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from textevolve.debate.profile import Profile
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -17,13 +20,102 @@ from textevolve.evaluation import (
     Usage,
     select_failure,
 )
+from textevolve.runs.study import find_study
 from textevolve.showing import TableRows
-from textevolve.studies.kinds import find_study
+from textevolve.spec import Frozen
+from textevolve.studies.evaluate_spec import DebateParameters, WholeProfile, name_none
+from textevolve.user_code import name_object
 
 if TYPE_CHECKING:
     from textevolve.debate.result import DebateResult
     from textevolve.judges.judged import JudgedCase
     from textevolve.store.runs import RunRecord
+
+
+# Python objects of the user's program as arguments of verbs: functions, evaluators and judges.
+#
+# A study's specification is data, so it contains a name instead of the object; `Objects` maps the
+# names to the objects.
+
+
+class JudgeOptions(Frozen):
+    """The base class of judges that are written as objects, such as `Debate(rounds=2)`. `model`:
+    the spec of the model that the judge calls; None: the model of the verb, the client or the
+    settings. `rubric`: what the judge pays attention to; None: the judge's own rubric."""
+
+    model: str | None = None
+    rubric: str | None = None
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The judge's spec as a text, such as `probe+rules@MODEL`."""
+
+    @property
+    @abstractmethod
+    def fields(self) -> dict[str, Any]:
+        """The fields of `EvaluateSpec` that this judge sets."""
+
+
+@dataclass
+class Objects:
+    """The user's Python objects. `by_name`: each object by the name that represents it in a
+    specification."""
+
+    by_name: dict[str, object] = field(default_factory=dict[str, object])
+
+    def name(self, value: Any) -> Any:
+        """Register an object, and return its name for specifications. A text, a mapping (the fields
+        of a target) and None are returned unchanged; a judge such as `Debate(rounds=2)` becomes its
+        spec as a text."""
+        if value is None or isinstance(value, str | Mapping):
+            return cast("Any", value)
+        if isinstance(value, JudgeOptions):
+            return value.text
+        first = name = name_object(value)
+        number = 1
+        while self.by_name.get(name, value) is not value:  # as of two lambdas side by side
+            number += 1
+            name = f"{first}#{number}"
+        self.by_name[name] = value
+
+        return name
+
+
+# Judges as Python objects with options, for example in `evaluate(..., judge=Debate(rounds=2))`.
+
+
+class Debate(JudgeOptions, DebateParameters):
+    """A debate of agents as a judge. `profile`: the name of a shipped profile, a YAML file or a
+    `Profile`, which sets agents and components. All other options override the profile. For
+    `convergence`, `history_rounds`, `sampling_temperature`, `argument_words` and `decider` None is
+    a value of its own, not the default."""
+
+    profile: WholeProfile | None = None
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**name_none(options))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @property
+    def text(self) -> str:
+        options = self.fields
+        profile = options.pop("profile", None)
+        model = options.pop("model", None)
+        if isinstance(profile, Profile) or any(isinstance(v, Mapping) for v in options.values()):
+            raise InputError(
+                "only evaluate takes a Profile object or weights; here name the YAML file of a"
+                " profile"
+            )
+
+        head = "debate" if profile is None else f"debate:{profile}"
+        parts = [f"{name}={value}" for name, value in options.items()]
+
+        return "+".join([head, *parts]) + (f"@{model}" if model else "")
+
 
 T = TypeVar("T")
 
@@ -99,6 +191,7 @@ def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
             _rows=partial(_read_rows, run, records),
             _figures=partial(_read_figures, run, records),
         )
+
     return result
 
 
@@ -107,7 +200,7 @@ def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:
-    from textevolve.studies.reporting import make_data
+    from textevolve.runs.report import make_data
 
     study = find_study(run.spec["kind"])
     # Of the records as the store has them, so that the figures are those of `runs show --json`.

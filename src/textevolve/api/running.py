@@ -9,12 +9,11 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from textevolve.engine.collector import rare_collections
+from textevolve.engine.local import rare_collections
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
+from textevolve.runs.study import StudySpec, find_study
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
-from textevolve.studies.kinds import find_study
-from textevolve.studies.study import StudySpec
 from textevolve.wiring import take_limits
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ async def open_run(
         ordered=ordered,
         ends=ends,
     )
+
     if client.server or settings.server:  # only then is code for servers imported
         from textevolve.remote.runs import record_of, remote_server
 
@@ -59,7 +59,9 @@ async def open_run(
             async with aclosing(server.follow(remote, launch, again=ends)) as records:
                 yield run, records
             return
+
     stored = await driver.specify(study, spec, settings, objects)
+
     with rare_collections():
         async with open_store(settings.store) as store:
             if cases is None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pydantic import BaseModel
 
 from textevolve.api.memory_verbs import MemoryVerbs
-from textevolve.api.objects import JudgeOptions, Objects
 from textevolve.api.opener import (
     AnyJudge,
     AskedModel,
@@ -23,7 +22,7 @@ from textevolve.api.opener import (
     specify,
     split_rows,
 )
-from textevolve.api.results import CaseResult, attach_run
+from textevolve.api.results import CaseResult, JudgeOptions, Objects, attach_run
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
 from textevolve.mappings import drop_none
@@ -38,17 +37,17 @@ if TYPE_CHECKING:
     from textevolve.loops.attempt import Generator
     from textevolve.loops.calibration.plan import CalibrationResult
     from textevolve.loops.optimization import Optimization
-    from textevolve.metrics.shapes import LabelMetric
+    from textevolve.metrics.plain import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
+    from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
+    from textevolve.studies.chain import ChainRuns
     from textevolve.studies.compare import Comparison
-    from textevolve.studies.fit import FittedSignals
     from textevolve.studies.guide import GuidedAnswer
     from textevolve.studies.innovate import Innovated
+    from textevolve.studies.labels.fit import FittedSignals
     from textevolve.studies.profile import GeneratedProfile
-    from textevolve.studies.run_chain import ChainRuns
-    from textevolve.studies.study import StudySpec
     from textevolve.studies.summarize import Summary
 
 
@@ -142,6 +141,7 @@ class AsyncClient(MemoryVerbs):
         opened = self._open_run(spec, [case], objects.by_name, name=name, ends=True)
         async with opened as (run, records):
             (record,) = [record async for record in records]
+
         return _as_result(run, record)
 
     async def evaluate_batch(
@@ -227,6 +227,7 @@ class AsyncClient(MemoryVerbs):
         """
         objects = Objects()
         file, rows = split_rows(data)
+
         return await self._run_kind(
             "compare",
             name,
@@ -283,11 +284,13 @@ class AsyncClient(MemoryVerbs):
         objects = Objects()
         file, rows = split_rows(data)
         texts, program = (template, None) if isinstance(template, str) else ("", template)
+
         if texts and templates is not None:
             raise InputError(
                 "give template as a text, or a program and its templates, but not a text and"
                 " templates"
             )
+
         spec = specify(
             "calibrate",
             template=texts or templates,
@@ -307,6 +310,7 @@ class AsyncClient(MemoryVerbs):
         )
         if rows is None and objects.by_name:
             rows = file  # the file is read with what the program put in
+
         return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
     async def optimize(
@@ -354,6 +358,7 @@ class AsyncClient(MemoryVerbs):
             model=objects.name(model),
             seed=seed,
         )
+
         return optimization
 
     async def innovate(
@@ -454,6 +459,7 @@ class AsyncClient(MemoryVerbs):
             "profile", name, subject=subject, agents=agents, model=model, seed=seed
         )
         generated.require()
+
         return generated
 
     async def summarize(
@@ -486,6 +492,7 @@ class AsyncClient(MemoryVerbs):
             seed=seed,
         )
         summary.require()
+
         return summary
 
     async def fit_judge(
@@ -533,6 +540,7 @@ class AsyncClient(MemoryVerbs):
         fitted: FittedSignals = await self._run(spec, cases=rows, name=name)
         if output is not None:
             fitted.save(str(output))
+
         return fitted
 
     async def compare_quants(
@@ -555,6 +563,7 @@ class AsyncClient(MemoryVerbs):
         """
         objects = Objects()
         file, rows = split_rows(data)
+
         return await self._run_kind(
             "compare-quants",
             name,
@@ -594,6 +603,7 @@ class AsyncClient(MemoryVerbs):
             rows = [values or {}]
         elif rows is None:
             rows = file  # the file is read with a chain that the program put in
+
         return await self._run_kind(
             "chain",
             name,
@@ -673,6 +683,7 @@ def _specify_evaluation(
         "recall": None if recall is nothing else objects.name(recall),
         **fields,
     }
+
     return specify("evaluate", **options | drop_none(given))
 
 

@@ -16,18 +16,18 @@ from itertools import combinations
 
 import numpy as np
 
-from textevolve.bench.credit import (
+from textevolve.bench.escalation import mean_figure
+from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
+from textevolve.bench.items import (
     ALWAYS_FAIL,
     ALWAYS_PASS,
     BLIND,
     TIED,
+    Item,
     blind_credits,
     share_winners,
     winner_of,
 )
-from textevolve.bench.escalation import mean_figure
-from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
-from textevolve.bench.items import Item
 from textevolve.bench.verdicts import (
     ItemOutcome,
     Verdict,
@@ -289,6 +289,7 @@ def summarise(
     labelled = [item for item in items if item.labelled]
     blind = map_values(mean_present, blind_credits(labelled))
     first_place, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
+
     return AgreementSummary(
         items=len(items),
         labelled=len(labelled),
@@ -334,6 +335,7 @@ def measure_passes(
     cells = [(passed == ours) & (people == theirs) for ours in (0, 1) for theirs in (0, 1)]
     tables = np.stack(cells, axis=1).reshape(-1, 2, 2).astype(np.float64)
     both = tables + tables.transpose(0, 2, 1)  # the coincidences of two raters
+
     return PassFigures(
         accuracy=mean_figure(agrees, groups, seed),
         kappa=table_statistic(tables, kappa_of, groups, seed=seed),
@@ -355,6 +357,7 @@ def validate_threshold(
         threshold = best_threshold(scores[learnt], people[learnt])
         use = held_out & ~np.isnan(scores + people + threshold)
         passed[use] = scores[use] >= threshold
+
     return passed
 
 
@@ -391,10 +394,13 @@ class _Measure:
         )
 
     def responses(self) -> ResponseFigures:
-        groups, seed, people = self.groups, self.seed, _majorities(self.items)
+        groups = self.groups
+        seed = self.seed
+        people = _majorities(self.items)
         winners = [math.nan if o.winner is None else o.winner for o in self.outcomes]
         scores = np.array([o.score for o in self.outcomes], dtype=np.float64)
         validated = validate_threshold(scores, people, groups, seed=seed)
+
         return ResponseFigures(
             verdicts=measure_passes(np.array(winners, dtype=np.float64), people, groups, seed=seed),
             auc=area_under_curve(scores, people, groups, seed=seed),
@@ -412,14 +418,17 @@ class _Measure:
         candidate in no item.
         """
         if self.items[0].is_single:
-            scores, people = [o.score for o in self.outcomes], [i.human[0] for i in self.items]
+            scores = [o.score for o in self.outcomes]
+            people = [i.human[0] for i in self.items]
             return measure_calibration(scores, people, self.groups, seed=self.seed)
+
         answered = [verdict for verdict in self.verdicts if verdict.failure is None]
         if not all(verdict.log_odds for verdict in answered):
             return None
         probabilities: list[float] = []
         came_true: list[float] = []
         groups: list[str] = []
+
         for item, outcome, group in zip(self.items, self.outcomes, self.groups, strict=True):
             best = winner_of(item.human) if item.labelled else TIED
             if best == TIED or not outcome.scores:
@@ -429,8 +438,10 @@ class _Measure:
             probabilities += chances[:events]
             came_true += [float(place == best) for place in range(events)]
             groups += [group] * events
+
         if not probabilities:
             return None
+
         return measure_calibration(probabilities, came_true, groups, seed=self.seed)
 
     def kappa(self) -> Statistic:
@@ -454,6 +465,7 @@ class _Measure:
             first_shares += [0.5 if p == TIED else float(p == 0) for p in places]
             if len(places) == 2:
                 same.append(float(not outcome.flipped))
+
         return Position(len(same), _share_of(same), mean_present(first_shares))
 
     def spending(self, usage: Usage) -> Spending:
@@ -478,8 +490,10 @@ def _compare_all(
     flips = [sign_flip_test(credits[a], credits[b], groups, seed=seed) for a, b in pairs]
     adjusted = holm([test.p for test in flips]).tolist()
     comparisons: list[JudgeComparison] = []
+
     for (a, b), test, corrected in zip(pairs, flips, adjusted, strict=True):
-        ours, theirs = credits[a], credits[b]
+        ours = credits[a]
+        theirs = credits[b]
         interval = holm_interval(ours, theirs, groups, p=test.p, corrected=corrected, seed=seed)
         comparisons.append(
             JudgeComparison(
@@ -495,6 +509,7 @@ def _compare_all(
                 items_needed=items_needed(ours, theirs, tests=len(pairs)),
             )
         )
+
     return tuple(comparisons)
 
 

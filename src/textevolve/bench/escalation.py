@@ -135,6 +135,7 @@ def coverage_risk_curve(
         thresholds = _quantiles(sure)
     defined = ~(np.isnan(ours) & np.isnan(theirs))
     points: list[Point] = []
+
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
         at_once = sure >= threshold
         credits = np.where(at_once, ours, theirs)
@@ -153,6 +154,7 @@ def coverage_risk_curve(
                 },
             )
         )
+
     return tuple(points)
 
 
@@ -190,7 +192,8 @@ def select_threshold(
     no safer than those above it. It holds for new items of the same kind. Since the test requires
     independent items, one item of each group is drawn.
     """
-    risk, doubt = 1 - agreement, 1 - confidence
+    risk = 1 - agreement
+    doubt = 1 - confidence
     sure, wrong = _draw_items(certainty, first_credits, groups, seed)
     needed = fewest_items(0, risk, doubt)
     if sure.size < needed:
@@ -200,16 +203,20 @@ def select_threshold(
     least = least_items if sure.size >= least_items else needed
     least = max(least, math.ceil(sure.size * SHARE_AT_FIRST))
     steps: list[Step] = []
+
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
         at_once = sure >= threshold
-        items, errors = int(at_once.sum()), int(wrong[at_once].sum())
+        items = int(at_once.sum())
+        errors = int(wrong[at_once].sum())
         if items < least:
             continue
         steps.append(Step(threshold, items, errors, upper_bound(errors, items, doubt)))
         if steps[-1].bound > risk:
             break
+
     passed = [step.threshold for step in steps if step.bound <= risk]
     reason = "" if passed else _rejection_reason(steps, least, risk)
+
     return ThresholdSelection(
         passed[-1] if passed else None, agreement, confidence, sure.size, tuple(steps), reason
     )
@@ -235,6 +242,7 @@ def _draw_items(
     order = np.random.default_rng(seed).permutation(sure.size)
     _, places = np.unique(numbers[order], return_index=True)
     chosen = order[places]
+
     return sure[chosen], (credits[chosen] < 1).astype(np.float64)
 
 
@@ -253,13 +261,16 @@ def upper_bound(errors: int, items: int, doubt: float) -> float:
     rate at which the probability of at most `errors` errors in `items` is `doubt`."""
     if errors == items:
         return 1.0
-    low, high = errors / items, 1.0
+    low = errors / items
+    high = 1.0
+
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if binomial_tail(errors, items, middle) > doubt:
             low = middle
         else:
             high = middle
+
     return high
 
 
@@ -272,6 +283,7 @@ def binomial_tail(most: int, trials: int, share: float) -> float:
     ways = _log_choose(trials)[: most + 1]
     hits = np.arange(most + 1)
     logs = ways + hits * np.log(share) + (trials - hits) * np.log1p(-share)
+
     return min(1.0, float(np.exp(logs).sum()))
 
 
@@ -297,7 +309,8 @@ def difference_figure(
 
 def format_points(figure: Statistic) -> str:
     """Format a difference between shares in percentage points, with its interval."""
-    ends, points = figure.interval, f"{100 * figure.value:+.1f} points"
+    ends = figure.interval
+    points = f"{100 * figure.value:+.1f} points"
     if math.isnan(ends.low):
         return f"{points} (no interval: {ends.reason})"
     return f"{points} ({100 * ends.low:+.1f} to {100 * ends.high:+.1f})"

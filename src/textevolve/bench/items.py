@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.errors import InputError
@@ -29,10 +30,13 @@ from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
+from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 from textevolve.texts.numbers import read_number
 
 LABELS = ("winner", "label", "scores")  # the columns that may hold the label of a pair
-LABEL, HUMAN, ANNOTATOR = "label", "human", "label_"
+LABEL = "label"
+HUMAN = "human"
+ANNOTATOR = "label_"
 """The columns that may hold the label of a single response. The last is the beginning of the
 columns of several annotators, such as `label_anna`."""
 # The labels that mean a good single response.
@@ -104,6 +108,7 @@ def load_items(
         InputError: the file cannot be read, a row is not in the format, or two have the same id.
     """
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
+
     return _read_items(rows, str(path), good, {} if places is None else places)
 
 
@@ -122,11 +127,13 @@ def _read_items(
     first_row = next(rows, None)
     if first_row is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
-    reader, least = _recognise(*first_row), None
+    reader = _recognise(*first_row)
+    least = None
     if single := reader is _read_single:
         least, words = _read_good(good)
         reader = partial(_read_single, words=words)
     items: dict[str, Item] = {}
+
     for number, (where, row) in enumerate(chain([first_row], rows), 1):
         item = reader(row, where, str(number))
         if item is None:
@@ -136,10 +143,13 @@ def _read_items(
                 f"{where}: the id '{item.id}' is also used in {places[item.id]}; give each item"
                 " its own 'id' (default: the number of the row)"
             )
+
         places[item.id] = where
         items[item.id] = item
+
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
+
     return _grade(items.values(), least) if single else list(items.values())
 
 
@@ -158,7 +168,8 @@ def _grade(items: Collection[Item], least: float | None) -> list[Item]:
     pass them. `least`: the grade from which a response is good; None: the upper half of the scale,
     which is 0 to 1 if all grades are within it, otherwise from the lowest to the highest grade."""
     grades = [grade for item in items for _, grade in item.labels if math.isfinite(grade)]
-    low, high = min(grades, default=0.0), max(grades, default=1.0)
+    low = min(grades, default=0.0)
+    high = max(grades, default=1.0)
     if least is None:
         least = 0.5 if low >= 0 and high <= 1 else (low + high) / 2
     graded: list[Item] = []
@@ -166,6 +177,7 @@ def _grade(items: Collection[Item], least: float | None) -> list[Item]:
         labels = tuple((name, float(grade >= least)) for name, grade in item.labels)
         share = sum(passed for _, passed in labels) / len(labels)
         graded.append(replace(item, human=(share,), labels=labels if len(labels) > 1 else ()))
+
     return graded
 
 
@@ -189,10 +201,12 @@ def read_items(
         raise InputError(
             "some files have one response in a row, others several; give them to separate commands"
         )
+
     if half is not None:
         items = split_items(items)[half == "report"]
     if not items:
         raise InputError(f"no items are in the half '{half}'; give more items, or leave out --half")
+
     return items[:limit]
 
 
@@ -207,6 +221,7 @@ def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[
     for item in items:
         side = tune if draw_side(f"half {seed}: {item.group}") else report
         side.append(item)
+
     return tune, report
 
 
@@ -247,6 +262,7 @@ def _is_text(column: str) -> bool:
         "expected",
         "labels",
     )
+
     return column not in typed and fold_name(column) not in LISTS
 
 
@@ -262,6 +278,7 @@ def take_text(row: Row, name: str, where: str) -> str:
         return write_chat(chat)
     if not isinstance(value, str):
         raise InputError(f"{where}: '{name}' must be text, not {type(value).__name__}")
+
     return value
 
 
@@ -282,28 +299,35 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
         raise InputError(f"{where}: needs one of 'winner' and 'scores'; found {there}")
     (name,) = labels
     value = row[name]
+
     if name in ("winner", "label"):
         choices = {"tie": (0.5,) * candidates}
         for place in range(candidates):
             won = tuple(float(place == other) for other in range(candidates))
             spellings = (str(place + 1), f"{place + 1}.0", chr(ord("a") + place))
             choices |= dict.fromkeys(spellings, won)
+
         key = "" if isinstance(value, bool) else str(value).lower().partition(">")[0].strip()
+
         if key not in choices:
             raise InputError(
                 f"{where}: '{name}' must be a candidate's number from 1 to {candidates}, its letter"
                 f" or 'tie', not {value!r:.40}"
             )
+
         return choices[key]
+
     try:
         numbers = _NUMBERS.validate_python(value)
     except (ValidationError, OverflowError):
         numbers = []
+
     if len(numbers) != candidates:
         raise InputError(
             f"{where}: '{name}' must be a list of {candidates} finite numbers, one for each"
             f" candidate, not {value!r:.40}"
         )
+
     return tuple(numbers)
 
 
@@ -351,6 +375,7 @@ def _read_single(row: Row, where: str, number: str, words: Collection[str] = ())
         raise InputError(
             f"{where}: a row with a label needs exactly one output, not {len(case.candidates)}"
         )
+
     return replace(_make_item(row, case, (math.nan,)), labels=tuple(labels))
 
 
@@ -361,6 +386,7 @@ def label_columns(row: Iterable[str]) -> tuple[str, ...]:
         columns = tuple(name for name in row if re.fullmatch(pattern, fold_name(name)))
         if columns:
             return columns
+
     return ()
 
 
@@ -397,6 +423,7 @@ def _read_rewardbench(row: Row, where: str, number: str) -> Item:
     item = Item(id, take_text(row, "prompt", where), texts, (1.0, 0.0), subset=subset)
     if not draw_side(f"place: {item.id}"):
         return item
+
     return replace(item, candidates=item.candidates[::-1], human=item.human[::-1])
 
 
@@ -423,8 +450,10 @@ def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
         raise InputError(
             f"{where}: the expected answer {row['expected']!r:.40} is none of: {listing}"
         )
+
     id = _take_name(row, "id", number)
     texts = (_write(row["state"]), _write(query.get("instructions")))
+
     return Item(
         id,
         "\n\n".join(filter(str.strip, texts)),
@@ -444,12 +473,14 @@ def _describe_options(kind: object, criteria: Any, labels: Any) -> dict[str, str
         options = {str(text if kind == "choice" else level): text for level, text in levels}
     elif isinstance(criteria, dict):
         options = {str(name): text for name, text in cast(Row, criteria).items()}
+
     if kind == "noul":
         options = {name: options.get(key) for key, name in NOUL.items()}
     elif kind == "choice" and isinstance(labels, list):
         options = {
             str(label): options.get(str(label)) for label in cast("list[Any]", labels)
         } or options
+
     return map_values(_write, options)
 
 
@@ -465,3 +496,83 @@ FORMATS = {
     ("state", "question", "labels"): _read_jevbench,
 }
 """The readers of data sets with a format of their own, by the fields by which it is recognised."""
+
+
+# The winner among an item's candidates, and the credit of a judge: its agreement with people's
+# winner, from 0 to 1.
+#
+# The functions compute single items; `agreement.py` has the figures over many.
+
+TIED = -1  # the index that stands for a tie, instead of that of a winner
+ALWAYS_PASS = "always pass"
+ALWAYS_FAIL = "always fail"
+# The rules for pairs that do not read the texts.
+BLIND = ("always the first", "always the shorter text", "always the longer text")
+
+
+def winner_of(scores: Sequence[float]) -> int:
+    """Return the index of the highest score, or `TIED` if several candidates share it."""
+    highest = max(scores)
+    best = [index for index, score in enumerate(scores) if score >= highest - TIE]
+    return best[0] if len(best) == 1 else TIED
+
+
+def top_credit(scores: Numbers, human: Numbers) -> float:
+    """Return the credit in [0, 1] of a judge's scores for one item: the number of winners that the
+    judge and people share, divided by the larger number of winners.
+
+    With W the judge's candidates of the highest score, and H people's, it is |W & H| / max(|W|,
+    |H|). For a pair it is 1 if both have the same winner or both tie, 0.5 if one of them ties, and
+    otherwise 0. It is NaN if a score is missing.
+    """
+    ours, theirs = paired(scores, human)
+    if not ours.size or np.isnan(ours).any() or np.isnan(theirs).any():
+        return float("nan")
+    best, preferred = (s >= s.max() - TIE for s in (ours, theirs))
+
+    return float((best & preferred).sum() / max(best.sum(), preferred.sum()))
+
+
+def label_credit(passed: bool | None, human: float) -> float:
+    """Return the credit of a verdict on a single response: 1 if it agrees with most people, else 0.
+    NaN without a verdict, without labels, or if people's labels tie."""
+    if passed is None or math.isnan(human) or abs(human - 0.5) <= TIE:
+        return math.nan
+    return float(passed == (human > 0.5))
+
+
+def share_winners(scores: Sequence[float], human: Sequence[float], places: int) -> Array:
+    """Return an item's table (places, places) of the judge's winner (rows) by people's winner
+    (columns), which sums to 1.
+
+    A tie is shared among the tied positions, so that the sum of all items' tables needs no further
+    row or column for ties. Of the possible ways to share, it is the one with the most agreement:
+    the diagonal sums to the item's credit (`top_credit`), so the agreement of all items is the
+    accuracy.
+    """
+    ours = np.zeros(places)
+    theirs = np.zeros(places)
+    for side, values in ((ours, scores), (theirs, human)):
+        best = np.asarray(values, dtype=np.float64) >= max(values) - TIE
+        side[: best.size] = best / best.sum()
+    same = np.minimum(ours, theirs)
+    remainder = 1 - same.sum()
+    table = np.diag(same)
+
+    return table + np.outer(ours - same, theirs - same) / remainder if remainder > TIE else table
+
+
+def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
+    """Return, by rule, the credit on each item (agreement with people, from 0 to 1) of the rules
+    that do not read the texts: for single responses to pass all or to fail all; otherwise to choose
+    the first, the shortest or the longest text (in characters)."""
+    if any(item.is_single for item in items):
+        sides = {ALWAYS_PASS: True, ALWAYS_FAIL: False}
+        return {n: [label_credit(side, i.human[0]) for i in items] for n, side in sides.items()}
+    first_scores = [[0.0, *[-1.0] * (len(item.candidates) - 1)] for item in items]
+    shorter = [[-float(len(text)) for text in item.candidates] for item in items]
+    longer = [[-length for length in lengths] for lengths in shorter]
+    people = [item.human for item in items]
+    answers = zip(BLIND, (first_scores, shorter, longer), strict=True)
+
+    return {name: list(map(top_credit, scores, people)) for name, scores in answers}

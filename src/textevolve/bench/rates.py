@@ -97,6 +97,7 @@ def powered_mean(
         interval = Interval(clipped[1], clipped[2])
         if 2 * half <= TIE:
             interval = Interval(reason="no variation among the labelled texts")
+
         return clipped[0], interval, clipped != ends
 
     spread = float(np.var(np.concatenate([ours, seen]), ddof=1)) * (1 + people.size / seen.size)
@@ -105,6 +106,7 @@ def powered_mean(
         min(1.0, max(0.0, covariance / spread)) if spread > TIE else 0.0
     )
     human, human_interval, _ = weigh(0.0)
+
     return PoweredMean(value, interval, human, human_interval, seen.size, people.size, clipped)
 
 
@@ -144,6 +146,7 @@ def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: in
     verdicts = np.concatenate([seen, ours[~np.isnan(ours)], people])
     is_rate = bool(np.isin(verdicts, (0.0, 1.0)).all())
     wilson = wilson_interval(float(seen.sum()), seen.size)
+
     return RateReport(
         field=field,
         raw=mean_present(seen),
@@ -171,12 +174,14 @@ def explain_rate(report: RateReport) -> Iterator[str]:
             yield "The raw figure lies within that, so the labels do not show it to be wrong."
         else:
             yield "The raw figure lies outside of that: do not report it as it is."
+
     if report.missing or report.missing_labelled:
         yield (
             f"Left out, since the judge gave no verdict: {report.missing} texts, and"
             f" {report.missing_labelled} with a label. If they are unlike the others, every figure"
             " is off."
         )
+
     yield (
         "All of this holds only if the labelled texts were drawn at random from where the others"
         " come from, and texts are independent."

@@ -20,11 +20,13 @@ def compare_variants(
     `second`; variants without such rows are left out. `scores`: the mean score of each row, by
     variant. p-values are corrected for the number of variants (Holm 1979), and intervals are
     widened accordingly."""
-    base, pairs = scores.get(baseline, {}), dict[str, tuple[list[float], list[float]]]()
+    base = scores.get(baseline, {})
+    pairs = dict[str, tuple[list[float], list[float]]]()
     for variant, variant_scores in scores.items():
         shared = [row for row in variant_scores if row in base]
         if variant != baseline and shared:
             pairs[variant] = [variant_scores[row] for row in shared], [base[row] for row in shared]
+
     return dict(zip(pairs, compare_pairs(list(pairs.values()), seed=seed), strict=True))
 
 
@@ -42,6 +44,7 @@ def describe_differences(differences: Mapping[str, PairedDifference], baseline: 
         else f"{baseline} beats {name} by {_format_difference(gap, -1)}"
         for name, gap in clear.items()
     ]
+
     if unclear := {name: gap for name, gap in ordered if name not in clear}:
         listing = ", ".join(f"{name} {_format_difference(gap)}" for name, gap in unclear.items())
         more = [gap.needed - gap.items for gap in unclear.values() if gap.needed]
@@ -49,6 +52,7 @@ def describe_differences(differences: Mapping[str, PairedDifference], baseline: 
         parts.append(
             f"{'n' if parts else 'N'}o significant difference from {baseline}: {listing}{hint}"
         )
+
     return "; ".join(parts) + "."
 
 

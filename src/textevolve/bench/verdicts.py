@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, get_args
 
-from textevolve.bench.credit import label_credit, top_credit, winner_of
-from textevolve.bench.items import Item
+from textevolve.bench.items import Item, label_credit, top_credit, winner_of
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -39,7 +38,7 @@ from textevolve.evaluation import (
     empty_default,
 )
 from textevolve.judges.judged import has_log_odds, ranks_of
-from textevolve.llm.usage_meter import DistinctCalls, NotedCall, note_calls
+from textevolve.llm.model import DistinctCalls, NotedCall, note_calls
 from textevolve.mappings import map_values
 from textevolve.spans import span
 
@@ -173,7 +172,8 @@ class ItemQuestion:
 
     @property
     def case(self) -> Case:
-        item, texts = self.item, self.item.candidates
+        item = self.item
+        texts = self.item.candidates
         seed = {"seed": SAMPLE_SEEDS + self.sample} if self.sample else {}
         texts = texts if self.order == "given" else texts[::-1]
         return Case(item.input, texts, item.id, seed, item.reference, item.context)
@@ -195,20 +195,24 @@ async def _ask(
     for name, (of, view) in views.items():
         if of == question.judge:
             seen[name] = seen[of] if failed else view(evaluation)
+
     return [read_verdict(e, replace(question, judge=n), passed) for n, e in seen.items()]
 
 
 def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float = 0.0) -> Verdict:
     """Return the verdict that an evaluation contains. `passed`: the elapsed seconds."""
-    item, order = question.item, question.order
+    item = question.item
+    order = question.order
     results = check_results(evaluation.result, len(item.candidates))
     scores = ranks_of(results)[:: 1 if order == "given" else -1]
     failure = next((r for r in results if isinstance(r, Failure)), None)
-    seconds, odds = getattr(evaluation, "seconds", passed), has_log_odds(evaluation.result)
+    seconds = getattr(evaluation, "seconds", passed)
+    odds = has_log_odds(evaluation.result)
     used = evaluation.usage, float(seconds), failure
     verdict = Verdict(question.judge, item.id, order, scores, *used, question.sample, odds)
     if item.is_single and isinstance(result := results[0], EvaluationResult):
         return replace(verdict, score=result.score, passed=result.passed)
+
     return verdict
 
 
@@ -229,12 +233,15 @@ def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[st
     unknown has one sample.
     """
     spent: dict[str, float] = {}
+
     for name in judges:
         own = [verdict for verdict in verdicts if verdict.judge == name]
         failed = {verdict.item for verdict in own if verdict.failure}
         complete = [verdict for verdict in own if verdict.item not in failed]
         spent[name] = sum(v.usage.tokens for v in complete) / count_asked(complete)
+
     most = max(spent.values(), default=0.0)
+
     return {name: max(1, int(most / own)) if own else 1 for name, own in spent.items()}
 
 
@@ -255,6 +262,7 @@ def gather_outcomes(
     for verdict in verdicts:
         by_judge.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
         orders.setdefault(verdict.judge, set()).add(verdict.order)
+
     return {
         judge: {
             id: _outcome(judge, by_id[id], of.get(id, ()), orders[judge], threshold) for id in by_id
@@ -275,17 +283,20 @@ def _outcome(
         present = tuple(score for score in verdict.scores if score is not None)
         if len(present) == len(item.candidates):
             by_order.setdefault(verdict.order, []).append(present)
+
     means: dict[TextOrder, tuple[float, ...]] = map_values(_mean, by_order)
     winners: dict[TextOrder, int] = map_values(winner_of, means)
     if means.keys() != orders:
         return ItemOutcome(judge, item.id, winners=winners)
     scores = _mean(list(means.values()))
+
     if item.is_single:
         score = fmean(v.score for v in verdicts if v.score is not None)
         passed = fmean(v.passed for v in verdicts if v.passed is not None) >= PASSES
         passed = passed if threshold is None else score >= threshold
         credit = label_credit(passed, item.human[0])
         return ItemOutcome(judge, item.id, scores, int(passed), credit=credit, score=score)
+
     return ItemOutcome(
         judge,
         item.id,

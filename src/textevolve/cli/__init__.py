@@ -15,7 +15,11 @@ import sys
 from textevolve.cli import process
 from textevolve.errors import InputError, MismatchError, SettingsError, TextEvolveError
 
-FAILED, MISUSED, PARTLY, GATED, INTERRUPTED = 1, 2, 3, 4, 130
+FAILED = 1
+MISUSED = 2
+PARTLY = 3
+GATED = 4
+INTERRUPTED = 130
 
 
 def say(text: str) -> None:
@@ -36,6 +40,7 @@ def main() -> None:
                 sys.stdout.flush()
         except OSError as error:
             code = _fail_to_print(error) or code
+
     sys.exit(state.exit_code(code, INTERRUPTED))
 
 
@@ -60,6 +65,7 @@ def _run() -> int | str | None:
         return FAILED
     except OSError as error:  # of standard output; errors of files become our own
         return _fail_to_print(error)
+
     return 0
 
 
@@ -71,5 +77,7 @@ def _fail_to_print(error: OSError) -> int:
     else:
         where = error.filename or "standard output"
         say(f"error: {where}: {error.strerror or error}")
+
     process.silence(sys.stdout)  # what is still in its buffer would fail once more
+
     return FAILED

@@ -31,7 +31,8 @@ class LazyGroup(TyperGroup):
     def __init__(
         self, *, below: Mapping[str, CommandEntry] = COMMANDS, default: str = "", **settings: Any
     ) -> None:
-        self.below, self.default = below, default
+        self.below = below
+        self.default = default
         self._loaded: dict[str, Any] = {}
         super().__init__(**settings)
 
@@ -86,6 +87,7 @@ def suggest_command(name: str, group: Mapping[str, CommandEntry]) -> str:
         return f" Did you mean '{near[0]}'?"
     near = difflib.get_close_matches(name, names, n=1)
     matches = [f"'{path}'" for path in paths if near and path.endswith(f" {near[0]}")]
+
     return f" Did you mean {' or '.join(matches[:3])}?" if matches else ""
 
 
@@ -108,17 +110,20 @@ def load_command(name: str, entry: CommandEntry) -> Any:
             no_args_is_help=entry.default != "show",
             rich_markup_mode=None,
         )
+
     module, _, function = entry.path.partition(":")
     loaded = import_module(f"textevolve.cli.{module}")
     if module in ("study", "resources"):
         function = loaded.make_command(function)
     else:
         function = getattr(loaded, function)
+
     single = typer.Typer(**PLAIN)
     single.command(name, cls=Command)(function)
     command = typer.main.get_command(single)
     assert isinstance(command, Command)
     command.set_help(entry.help, entry.examples)
+
     return command
 
 
@@ -155,12 +160,14 @@ LAST = ("Gates", "Run", "Advanced", "Options")
 class Command(TyperCommand):
     """A command whose help shows options below the headings of their groups."""
 
-    summary, examples = "", ()
+    summary = ""
+    examples = ()
 
     def set_help(self, summary: str, examples: Sequence[str]) -> None:
         """Set the line and the examples with which the help begins; the rest of the docstring
         follows."""
-        self.summary, self.examples = summary, examples
+        self.summary = summary
+        self.examples = examples
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         details = inspect.cleandoc(self.help or "").partition("\n\n")[2]
@@ -181,10 +188,12 @@ class Command(TyperCommand):
             name = word.partition("=")[0]
             if name.startswith("--") and name not in options and (term := find_term(name, fields)):
                 ctx.fail(f"No such option: {name}. Did you mean {fields[term]}?")
+
         parsed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         for param in self.params:
             if param.param_type_name == "option" and _has_empty(parsed.get(param.name or "")):
                 raise InputError(f"{param.opts[0]}: is empty; give it a value or leave it out")
+
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -205,6 +214,7 @@ class Command(TyperCommand):
                 if parameter.name == "help" and RUN in groups:
                     heading = RUN
                 groups.setdefault(heading, []).append(record)
+
         for heading, rows in sorted(groups.items(), key=_rank):
             with formatter.section(heading):
                 formatter.write_dl(rows, col_max=26)

@@ -2,7 +2,7 @@
 line.
 
 Ctrl-C ends the current answer; a second Ctrl-C, or one at the prompt, ends the chat.
-`agents/chat.py` and `studies/chats.py` hold the chat itself.
+`agents/chat.py` and `desk/chats.py` hold the chat itself.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from textevolve.cli.execution import fetch_weights
 from textevolve.cli.results import print_json
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command, telling_warnings
+from textevolve.desk.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_run, plan_chat
 from textevolve.engine import sync
 from textevolve.errors import ConflictError, InputError, TextEvolveError
 from textevolve.events import CallHeld, CallRetried, Event
-from textevolve.llm.streaming import AnswerPiece
+from textevolve.llm.wire import AnswerPiece
 from textevolve.memory.recall import Memory
 from textevolve.report.wording import count, shorten, visible
 from textevolve.settings import read_settings
 from textevolve.spec import option
-from textevolve.studies.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_run, plan_chat
 from textevolve.wiring import Limits
 
 HELP = """/memories    memories recalled for the last message, with scores
@@ -73,6 +73,7 @@ def _chat(**values: Any) -> None:
         )
     )
     talk = Talk(chat, plan, as_json=values["as_json"])
+
     try:
         if command.once is not None:
             talk.answer(chat.stream(command.once))
@@ -80,6 +81,7 @@ def _chat(**values: Any) -> None:
             talk.converse()
         else:
             talk.take_lines(sys.stdin)
+
         talk.finish()
     except KeyboardInterrupt:
         if talk.interactive and not process.state.terminated:
@@ -102,7 +104,9 @@ class Talk:
     """The input and output of a chat. `interactive`: whether both are a terminal."""
 
     def __init__(self, chat: OpenChat, plan: ChatPlan, *, as_json: bool = False) -> None:
-        self.chat, self.plan, self.as_json = chat, plan, as_json
+        self.chat = chat
+        self.plan = plan
+        self.as_json = as_json
         self.streams = sys.stdout.isatty() and not as_json
         self.interactive = sys.stdin.isatty() and self.streams
 
@@ -111,7 +115,8 @@ class Talk:
         with suppress(ImportError):  # not on every system; without it lines cannot be edited
             import_module("readline")
         user = self.plan.persona.user or "you"
-        plan, messages = self.plan, self.plan.messages
+        plan = self.plan
+        messages = self.plan.messages
         say(f"{plan.agent.full_name}, by {plan.model}; /help lists commands, /quit ends")
         if messages:
             say(f"session {plan.session}; the last message: {shorten(messages[-1].text, 200)}")
@@ -170,6 +175,7 @@ class Talk:
             print_json({"session": self.chat.session, **asdict(answer)})
         else:
             self._print("\n" if self.streams else f"{answer.text}\n")
+
         if answer.interrupted:
             say("[stopped]")
         elif answer.finish_reason == "length":
@@ -228,7 +234,8 @@ class Talk:
         self._report_learned()
 
 
-_chat.__name__, _chat.__doc__ = "chat", ChatCommand.__doc__
+_chat.__name__ = "chat"
+_chat.__doc__ = ChatCommand.__doc__
 chat = shape_command(
     _chat, parameters_of(ChatCommand), ("max_cost", "max_tokens", "max_calls", "as_json", "store")
 )

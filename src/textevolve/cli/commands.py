@@ -57,6 +57,7 @@ def _resources(words: str, noun: str, name: str, option: str) -> dict[str, Comma
     for verb, (text, *endings) in texts.items():
         examples = [" ".join(f"{words} {verb} {names[verb]} {end}".split()) for end in endings]
         entries[verb] = _command(f"resources:{group}.{verb}", text, *examples)
+
     return entries
 
 
@@ -590,25 +591,25 @@ WORK = {
                 "Show, convert and check instruction formats and chat templates.",
                 {
                     "list": _command(
-                        "templates:list_formats",
+                        "models:list_formats",
                         "List the known formats.",
                         "models templates list",
                         "models templates list --json",
                     ),
                     "show": _command(
-                        "templates:show",
+                        "models:show",
                         "Show the markers and rules of a format.",
                         "models templates show chatml",
                         "models templates show llama-3.1 --jinja",
                     ),
                     "convert": _command(
-                        "templates:convert",
+                        "models:convert",
                         "Write a prompt or a conversation in a model's format.",
                         "models templates convert prompt.txt --to llama-3.1",
                         "models templates convert chat.json -t my-model.gguf",
                     ),
                     "check": _command(
-                        "templates:check",
+                        "models:check",
                         "Check a model's chat template.",
                         "models templates check my-model.gguf",
                         "models templates check tokenizer_config.json --json",

@@ -27,8 +27,8 @@ from textevolve.settings import (
 )
 from textevolve.store import keys as stored_keys
 from textevolve.store import upkeep
-from textevolve.store.copying import copy_store
 from textevolve.store.keys import KeySpec, StoredKey
+from textevolve.store.upkeep import copy_store
 
 
 def show(
@@ -44,6 +44,7 @@ def show(
         files = [str(path) for path in settings_files()]
         typer.echo(json.dumps({"settings": values, "sources": sources, "files": files}, indent=2))
         return
+
     for name, value in values.items():
         text = json.dumps(value) if isinstance(value, dict) else str(value)
         typer.echo(f"{name:16} {text}  ({sources.get(name, 'default')})")
@@ -76,7 +77,8 @@ def add_key(
     **values: Any,
 ) -> None:
     """Make a key. It is printed once, and cannot be shown again."""
-    name, end = name.strip(), read_expiry(expires)
+    name = name.strip()
+    end = read_expiry(expires)
     if not name or not name.isprintable():
         raise InputError("the name of a key must not be empty or have control characters")
     spec = KeySpec(**read_given(KeySpec, values))
@@ -124,11 +126,13 @@ def read_expiry(text: str | None) -> float | None:
     if text is None:
         return None
     match = re.fullmatch(r"([1-9]\d{0,4})([mhdw])", text.strip())
+
     if match is None:
         raise InputError(
             "--expires: write a number with m, h, d or w (minutes, hours, days, weeks), such as"
             f" 30d, not '{text}'"
         )
+
     return time.time() + int(match[1]) * UNITS[match[2]]
 
 
@@ -167,7 +171,8 @@ def copy_database(
     ],
 ) -> None:
     """Copy all of a store into another one."""
-    source_store, target_store = _locate(source), _locate(target)
+    source_store = _locate(source)
+    target_store = _locate(target)
     if isinstance(source_store, Path) and not source_store.expanduser().is_file():
         raise InputError(f"store {source_store}: there is no such file")
     copied = copy_store(source_store, target_store)
@@ -200,11 +205,13 @@ def check_store(
         print_json({"store": str(settings.store), **asdict(findings), "damaged": findings.damaged})
     else:
         _print_findings(findings, settings.store)
+
     if salvage is not None:
         say(
             f"the intact rows are in {salvage}; use it with --store, or replace the damaged file"
             " with it"
         )
+
     raise typer.Exit(PARTLY if findings.damaged else 0)
 
 
@@ -213,17 +220,20 @@ def _print_findings(findings: upkeep.Findings, path: StoreLocation) -> None:
     typer.echo(
         f"{path}: {'is damaged' if findings.damaged else 'all rows are intact'}\nintact: {intact}"
     )
+
     if findings.incomplete:
         runs = ", ".join(findings.incomplete)
         typer.echo(
             f"runs that lost rows: {runs}; the command of a run, given again, repeats the lost"
             " calls"
         )
+
     if findings.unreadable:
         places = ", ".join(
             f"{number:,} in {table}" for table, number in findings.unreadable.items()
         )
         typer.echo(f"unreadable: {places}; each place may have held several rows")
+
     if findings.complaint:
         typer.echo(f"SQLite says: {findings.complaint}")
         typer.echo("More rows may be missing than this list shows.")

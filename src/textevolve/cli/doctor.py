@@ -47,6 +47,7 @@ def doctor(
         typer.echo(json.dumps(report, indent=2))
     else:
         typer.echo(yaml.safe_dump(report, sort_keys=False, allow_unicode=True).rstrip())
+
     if not all(model["answers"] is True for model in report["models"]):
         raise typer.Exit(1)
 
@@ -72,6 +73,7 @@ def _find_keys(settings: Settings) -> dict[str, str]:
         for name, provider in providers
         if provider.key_env
     }
+
     return drop_empty(sources)
 
 
@@ -99,6 +101,7 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
                     row | {"why": f"member of {spec}"} for row in await _try_models(settings, names)
                 ]
                 continue
+
             async with AsyncExitStack() as stack:
                 client, _, _ = await open_client(spec, settings, stack)
                 capabilities = await probe_endpoint(client)
@@ -114,5 +117,7 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
             }
         except TextEvolveError as error:
             row["note"] = str(error)
+
         tried.append(row)
+
     return tried

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import closing, contextmanager
 
 from textevolve.agents.resources import split_name
-from textevolve.engine.collector import CALM
+from textevolve.engine.local import CALM
 from textevolve.llm.catalogue import require_packages
 from textevolve.settings import Settings, read_settings
 from textevolve.store import Store

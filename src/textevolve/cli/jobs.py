@@ -12,22 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import FAILED, GATED, PARTLY, options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import print_json, print_list
+from textevolve.cli.results import print_json, print_list, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.engine import sync
 from textevolve.errors import ConflictError
 from textevolve.jobs.job_report import report_job, report_jobs, show_time
-from textevolve.jobs.job_spec import JobSpec, write_job_study
+from textevolve.jobs.job_spec import JobSpec, check_schedule, next_due, write_job_study
 from textevolve.jobs.scheduler import AT_ONCE, LEASE_SECONDS, JobDesk, perform_claim, work_on_jobs
-from textevolve.jobs.schedules import check_schedule, next_due
+from textevolve.runs.study import read_study_file
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobRunStatus
 from textevolve.store.repository import open_store
-from textevolve.studies.study_file import read_study_file
 
 JobName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of the job, or NAMESPACE/NAME.")
@@ -58,6 +56,7 @@ def add(
         exists = replace and name in names
         change = stored_jobs.update_job if exists else stored_jobs.create_job
         job = resources.write(change, space, spec, next_due)
+
     due = show_time(job.due, spec.time_zone) or "never"
     typer.echo(f"{'changed' if exists else 'added'} the job {space}/{name}; it runs next: {due}")
 
@@ -128,6 +127,7 @@ def remove(
         resources.read(stored_jobs.get_job, space, bare_name)
         options.confirm(f"Remove the job {space}/{bare_name}?", yes)
         resources.write(stored_jobs.delete_job, space, bare_name)
+
     typer.echo(f"removed the job {space}/{bare_name}")
 
 
@@ -146,8 +146,10 @@ def run(name: JobName, namespace: NamespaceName = None, store: options.StoreFile
                 f"job {space}/{bare_name}: a scheduler has just started it; see `textevolve jobs"
                 " show`"
             )
+
         outcome = sync.run(perform_claim(desk, claim))
         (newest,) = resources.read(stored_jobs.list_job_runs, claim.job, 1)
+
     if newest.run_id:
         say(f"run {newest.run_id}; show it with: textevolve runs show {newest.run_id}")
     raise typer.Exit(FAILED if outcome is None else EXIT_CODES.get(outcome.status, FAILED))
@@ -168,4 +170,5 @@ def work(
         say(f"running jobs of {settings.memory_location} when they are due; Ctrl-C ends this")
         with suppress(KeyboardInterrupt, asyncio.CancelledError):
             sync.run(work_on_jobs(JobDesk(settings, resources, runs, say), at_once))
+
     say("stopped; the next scheduler resumes the current runs")

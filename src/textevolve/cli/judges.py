@@ -9,10 +9,9 @@ import typer
 import yaml
 
 from textevolve.cli import options
-from textevolve.cli.drawing import open_console
-from textevolve.cli.results import print_json
+from textevolve.cli.results import open_console, print_json
 from textevolve.debate.profile import load_profile, shipped_profiles
-from textevolve.judges.shipped_rubrics import load_rubric, shipped_rubrics
+from textevolve.judges.rubric import load_rubric, shipped_rubrics
 from textevolve.report.terminal import draw_facts
 
 JUDGES = {

@@ -10,28 +10,26 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import ending_of, print_json, print_lines, print_list
+from textevolve.cli.results import ending_of, print_json, print_lines, print_list, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
-from textevolve.errors import InputError
-from textevolve.labelling.agreement import agree, item_rows
-from textevolve.labelling.tasks import StoredTask
-from textevolve.report import wording
-from textevolve.report.data import choose_writer
-from textevolve.report.files import check_target, open_target
-from textevolve.spec import option
-from textevolve.store import labelling as stored_labels
-from textevolve.store.repository import open_store
-from textevolve.studies.labelling import (
+from textevolve.desk.labelling import (
     LabellingSpec,
     make_task,
     read_row_items,
     report_task,
     run_cases,
 )
+from textevolve.errors import InputError
+from textevolve.labelling.tasks import StoredTask, agree, item_rows
+from textevolve.report import wording
+from textevolve.report.data import choose_writer
+from textevolve.report.files import check_target, open_target
+from textevolve.spec import option
+from textevolve.store import labelling as stored_labels
+from textevolve.store.repository import open_store
 
 TaskName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of the task, or NAMESPACE/NAME.")
@@ -76,8 +74,10 @@ def create(
         else:
             cases = read_row_items(new.data or "", new.map)
             source = Path(new.data or "").name
+
         spec, items = make_task(new, cases, source)
         task = resources.write(stored_labels.create_task, space, bare_name, spec, items)
+
     noun = "pair" if spec.kind == "pairs" else "text"
     typer.echo(
         f"made {space}/{bare_name}: {wording.count(len(items), noun)} to label; label at"
@@ -162,4 +162,5 @@ def delete(
         labels = wording.count(sum(task.done.values()), "label")
         options.confirm(f"Delete the labelling task {bare_name} with {labels}?", yes)
         resources.write(stored_labels.delete_task, task.id)
+
     typer.echo(f"deleted the labelling task {bare_name}")

@@ -17,22 +17,12 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Memories, Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
-from textevolve.cli.results import print_json
+from textevolve.cli.results import print_json, show_report
 from textevolve.cli.spec_options import read_given, takes
-from textevolve.errors import NotFoundError
-from textevolve.memory.memory_spec import MemorySpec, memory_data
-from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import MemoryRecord
-from textevolve.report import wording
-from textevolve.report.blocks import Report
-from textevolve.report.data import choose_writer
-from textevolve.report.files import check_target, open_target
-from textevolve.settings import read_settings
-from textevolve.studies.memory_files import (
+from textevolve.desk.memories import (
     draw_graph,
     draw_memories,
     draw_memory,
@@ -41,6 +31,14 @@ from textevolve.studies.memory_files import (
     read_memory_rows,
     recalled_data,
 )
+from textevolve.errors import NotFoundError
+from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import MemoryRecord, MemorySpec, memory_data
+from textevolve.report import wording
+from textevolve.report.blocks import Report
+from textevolve.report.data import choose_writer
+from textevolve.report.files import check_target, open_target
+from textevolve.settings import read_settings
 
 CollectionName = Annotated[
     str, typer.Argument(metavar="COLLECTION", help="The name of the collection, or NAMESPACE/NAME.")
@@ -76,6 +74,7 @@ def _open(
     downloaded."""
     settings = read_settings(store=store)
     space_name, bare_name = split_name(name, namespace or settings.namespace)
+
     with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
         collection = space.collections.get(bare_name)
         if embeds:
@@ -193,12 +192,15 @@ def graph(
             if not as_json:
                 show_report(draw_graph(collection, entities))
             return
+
         matches = [row for row in entities if row.name.casefold() == entity.casefold()]
+
         if not matches:
             raise NotFoundError(
                 f"no memory of {collection} mentions '{entity}'; all names: textevolve memories"
                 f" graph {collection}"
             )
+
         records = memories.get(*matches[0].memories)
         _print(records, as_json, lambda: draw_mentions(matches[0], records))
 
@@ -222,9 +224,11 @@ def forget(
             say(ERASES)
             noun = wording.count(len(memories), "memory")
             options.confirm(f"Erase {noun} for good?", yes)
+
         for collection in dict.fromkeys(memory.collection for memory in memories):
             memory_ids = [memory.id for memory in memories if memory.collection == collection]
             space.memories(collection).forget(*memory_ids, erase=erase)
+
     for memory in memories:
         typer.echo(f"{'erased' if erase else 'forgot'} {memory.id}")
 

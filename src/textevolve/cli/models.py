@@ -1,5 +1,6 @@
 """`textevolve models list|pull|quantize`: the local models with their weights, and the progress bar
-of downloads."""
+of downloads.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +13,30 @@ from typing import Annotated, Any
 
 import typer
 
+from textevolve.cli import FAILED, options
+from textevolve.cli.results import open_console
 from textevolve.errors import InputError
 from textevolve.llm import weights
+from textevolve.llm.chat_formats.catalogue import (
+    CHAT_FORMATS,
+    chat_format,
+    check_chat_template,
+    detect_prompt,
+)
+from textevolve.llm.chat_formats.chat_format import (
+    ChatFormat,
+    parse_chat,
+    read_conversation,
+    render_chat,
+    to_jinja,
+)
+from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
 from textevolve.llm.providers import LOCAL, PROVIDERS
 from textevolve.llm.quantize import Quantized, check_target, quantize_file, quantized_name
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
+from textevolve.report.terminal import draw_facts, safe
+from textevolve.report.wording import visible
+from textevolve.rows import read_text
 from textevolve.settings import Settings, read_settings
 
 
@@ -34,6 +54,7 @@ def list_models(
         size = f"{row.bytes / 1e9:.2f} GB"
         note = f"  ({row.note})" if row.note else ""
         typer.echo(f"{row.name:{width}}  {size:>8}  {row.licence:10}  {row.state:11}{note}")
+
     typer.echo(f"\nkept in {settings.weights_folder}; used as local/NAME")
 
 
@@ -48,6 +69,7 @@ def pull(
     Existing weights are hashed again, and fetched again if they are damaged.
     """
     settings = read_settings()
+
     for name in names or [PROVIDERS[LOCAL].default_model or ""]:
         weights.forget_check(name.removeprefix(f"{LOCAL}/"), settings)
         with draw_transfer() as report:
@@ -69,7 +91,7 @@ def draw_transfer() -> Generator[ReportProgress]:
     )
     from rich.progress import Progress as Bar
 
-    from textevolve.cli.drawing import open_console
+    from textevolve.cli.results import open_console
 
     console = open_console(stderr=True)
     bar = Bar(
@@ -93,6 +115,7 @@ def draw_transfer() -> Generator[ReportProgress]:
                 bar.remove_task(state["task"])
             state["source"] = now.source
             state["task"] = bar.add_task(f"{now.name}, {now.source}", total=now.total)
+
         bar.update(state["task"], completed=now.done)
 
     with bar:
@@ -144,6 +167,7 @@ def _find_source(file: str, settings: Settings) -> Path:
             f"{file}: is a folder. Models as folders of safetensors are first converted to GGUF, by"
             " llama.cpp's convert_hf_to_gguf.py; see docs/local-models.md"
         )
+
     if name.endswith(".safetensors"):
         return _find_source(str(Path(name).expanduser().parent), settings)
     with draw_transfer() as report:
@@ -156,3 +180,172 @@ def _report_quant(quant: Quantized, settings: Settings) -> None:
     typer.echo(f"SHA-256 {quant.sha256}")
     is_named = quant.path.parent.resolve() == settings.weights_folder.resolve()
     typer.echo(f"used as local/{quant.path.stem if is_named else quant.path.resolve()}")
+
+
+# The commands `models templates`: instruction formats, and the chat templates of models.
+#
+# They print exactly the text that a model reads.
+
+ModelFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL-FILE",
+        help="A model's folder, its GGUF file, tokenizer_config.json, or a Jinja file.",
+    ),
+]
+
+
+def list_formats(as_json: options.Json = False) -> None:
+    """List the known instruction formats."""
+    if as_json:
+        _print_json([_data(format) for format in CHAT_FORMATS.values()])
+        return
+    width = max(map(len, CHAT_FORMATS))
+    for name, format in CHAT_FORMATS.items():
+        parts = {"system": format.system, "thoughts": format.thoughts}
+        has = ", ".join(part for part, there in parts.items() if there is not None)
+        typer.echo(f"{name:{width}}  {format.title}\n{'':{width}}  {has or 'no system message'}")
+
+
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The name of a format, as `models templates list` shows it."
+        ),
+    ],
+    as_jinja: Annotated[
+        bool, typer.Option("--jinja", help="Print the format as a Jinja chat template.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show a format: its markers and rules, or a chat template that writes the same."""
+    format = chat_format(name)
+    if as_jinja:
+        _write(to_jinja(format))
+        return
+    if as_json:
+        _print_json(_data(format))
+        return
+    console = open_console()
+    console.print(safe(f"{format.name}: {format.title}", "bold"))
+    fields = format.model_dump(mode="json", exclude_defaults=True, exclude={"name", "title"})
+    facts = [(field, safe(_spell(value))) for field, value in fields.items()]
+    console.print(draw_facts([*facts, ("markers", safe(_spell(format.markers)))]))
+
+
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A file with messages in JSON, the body of a chat request, or a prompt in some"
+            " format; - is standard input.",
+        ),
+    ],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NAME", help="The name of the format to write.")
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template", "-t", help="A model's file, whose chat template is used instead of --to."
+        ),
+    ] = None,
+    came_from: Annotated[
+        str | None,
+        typer.Option("--from", metavar="NAME", help="The format of the prompt; default: detected."),
+    ] = None,
+) -> None:
+    """Write a prompt or a conversation as a model reads it, byte for byte. Without --to and
+    --template a prompt becomes a conversation in JSON.
+
+    With --to, a marker of the format inside a message is broken up, so that no text can pretend to
+    be another speaker; a template writes messages unchanged.
+    """
+    if is_model_file(source):
+        raise InputError(
+            f"{source}: is a model's file, not a prompt; check its template with: textevolve"
+            f" models templates check {source}"
+        )
+
+    messages, tools, asks = _read(read_text(source), source, came_from)
+
+    if template is not None:
+        model = read_chat_template(template)
+        _write(model.render(messages, tools=tools, add_generation_prompt=asks))
+    elif tools:
+        raise InputError(
+            "the known formats cannot write tools; name a model's own template with --template FILE"
+        )
+    elif to is None:
+        _write(json.dumps({"messages": messages}, indent=2, ensure_ascii=False) + "\n")
+    else:
+        _write(render_chat(chat_format(to), messages, add_generation_prompt=asks))
+
+
+def check(
+    model_file: ModelFile,
+    as_json: options.Json = False,
+) -> None:
+    """Report the format that a model's chat template writes, and whether it keeps the system
+    message.
+
+    Exit codes: 0 the system message is kept; 1 the model never sees it.
+    """
+    model = read_chat_template(model_file)
+    result = check_chat_template(model)
+
+    if as_json:
+        formats = {"format": result.format, "formats": list(map(asdict, result.formats))}
+        _print_json({"origin": model.origin, **formats, "system": result.system})
+    else:
+        near = "".join(
+            f"; like {near_format.name}: {near_format.same} of {near_format.of}"
+            for near_format in result.formats[:1]
+        )
+        typer.echo(model.origin)
+        typer.echo(f"  format          {result.format or f'none that is known{near}'}")
+        typer.echo(f"  system message  {visible(result.system) or 'kept'}")
+
+    raise typer.Exit(FAILED if result.system else 0)
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data))
+
+
+def _data(format: ChatFormat) -> dict[str, Any]:
+    return format.model_dump(mode="json", exclude_defaults=True) | {"markers": format.markers}
+
+
+def _spell(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, Any]], Any, bool]:
+    """Return the messages and tools of a file, and whether it ends with a request for an answer."""
+    if came_from is None and text.lstrip().startswith(("[", "{")):
+        chat = read_conversation(text, name)
+        return chat.messages, chat.tools, True
+    names = [came_from] if came_from else detect_prompt(text)
+    if not names:
+        raise InputError(
+            f"{name}: the prompt is in none of the known formats; name its format with --from"
+        )
+
+    parsed = parse_chat(chat_format(names[0]), text)
+    messages = [dict(message) for message in parsed.messages]
+
+    return messages, None, parsed.add_generation_prompt
+
+
+def _write(text: str) -> None:
+    """Print only the text; raise InputError for characters that only JSON can express."""
+    try:
+        typer.echo(text.encode(), nl=False)
+    except UnicodeEncodeError as error:
+        half = text[error.start].encode("ascii", "backslashreplace").decode()
+        raise InputError(
+            f"the text has half of a surrogate pair, {half}, which is not valid Unicode"
+        ) from error

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from textevolve.cli import PARTLY, say
-from textevolve.cli.drawing import show_report
+from textevolve.cli.results import show_report
 from textevolve.events import StepFinished
-from textevolve.node_eval.episodes import Reading
-from textevolve.studies.node_records import encode
-from textevolve.studies.node_report import report, summarise
+from textevolve.node_eval.judging import Reading
+from textevolve.studies.node_report import encode, report, summarise
 from textevolve.studies.nodes import READ, NodesSpec, note, recorded
 
 
@@ -39,12 +38,14 @@ def show(
     spec = NodesSpec(trace=source, instruction=tuple(instruction or ()))
     reading = Reading()
     records = recorded(spec, reading)
+
     if as_json:
         for record in records:
             print(encode(record).decode())
     else:
         result = summarise(spec, records, limit)
         show_report(report(spec, result, most=limit, states=states))
+
     if notice := note(StepFinished("nodes", READ, reading)):
         say(notice)
     raise typer.Exit(PARTLY if reading.n_faults else 0)

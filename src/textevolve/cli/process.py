@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TextIO
 
-READER_GONE, TERMINATED = 141, 143
+READER_GONE = 141
+TERMINATED = 143
 """The exit codes after a closed pipe and after SIGTERM, which follow shells: 128 plus the number of
 the signal."""
 
@@ -74,6 +75,7 @@ def begin() -> Generator[ProcessState]:
         reconfigure = getattr(stream, "reconfigure", None)  # a test's or a program's may have none
         if reconfigure is not None:
             reconfigure(errors="json_escape")
+
     before = {
         sign: signal.signal(sign, _stop)
         for sign in ENDING
@@ -81,6 +83,7 @@ def begin() -> Generator[ProcessState]:
         if signal.getsignal(sign) in (signal.default_int_handler, signal.SIG_DFL)
         and threading.current_thread() is threading.main_thread()
     }
+
     try:
         yield state
     finally:
@@ -95,11 +98,13 @@ def _stop(number: int, _frame: FrameType | None) -> None:
         again = sign in (signal.SIGINT, signal.SIGTERM)
         signal.signal(sign, signal.SIG_DFL if again else signal.SIG_IGN)
     state.terminated = number != signal.SIGINT
+
     for stream in (sys.stdout, sys.stderr):
         # An active display has hidden the cursor, and may not get to show it again.
         with suppress(OSError, ValueError):
             if stream.isatty():
                 os.write(stream.fileno(), SHOW_CURSOR)
+
     raise KeyboardInterrupt
 
 

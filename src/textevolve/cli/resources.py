@@ -18,16 +18,15 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import print_json, print_list
+from textevolve.cli.results import print_json, print_list, show_report
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
+from textevolve.desk.exchange import describe, draw_list, draw_one
 from textevolve.errors import InputError
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
-from textevolve.studies.resource_report import describe, draw_list, draw_one
 
 SOURCE = "command line"
 UNNAMED = ("list", "import")
@@ -94,14 +93,16 @@ def make_command(path: str) -> Callable[..., None]:
     """Return the command function of a verb for a group. `path`: GROUP.VERB, such as
     agents.create."""
     group, _, verb = path.partition(".")
-    kind, run = KINDS[group], VERBS[verb]
+    kind = KINDS[group]
+    run = VERBS[verb]
     takes = inspect.signature(run, eval_str=True).parameters.values()
     hidden = {"call"} if kind is COLLECTIONS else {"call", "force"}
     verb_parameters = [each for each in takes if each.name not in hidden]
 
     def command(**values: Any) -> None:
         settings = read_settings(store=values["store"])
-        name, namespace = values.get("name") or "", values.get("namespace")
+        name = values.get("name") or ""
+        namespace = values.get("namespace")
         if kind.walled and name:
             namespace, name = split_name(name, namespace or settings.namespace)
         with keep_namespace(Client(settings=settings), namespace, source=SOURCE) as space:
@@ -122,6 +123,7 @@ def make_command(path: str) -> Callable[..., None]:
         *([] if verb in TEXT_ONLY else [keyword("as_json", options.Json, False)]),
         keyword("store", options.StoreFile),
     ]
+
     return give_parameters(command, parameters)
 
 
@@ -176,6 +178,7 @@ def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) 
         if hasattr(field.annotation, "model_fields"):
             inner = changes.setdefault(field_name, {})
             places |= {n: (inner, f) for n, f in field.annotation.model_fields.items()}
+
     names = [n for n, (_, f) in places.items() if not f.is_required()]
     if name not in names:
         raise InputError(f"--unset: no field '{name}' with a default{suggest(name, names)}")
@@ -185,7 +188,8 @@ def _unset(spec: Any, name: str, changes: dict[str, Any], fixed: Sequence[str]) 
 
 def delete(call: ResourceCall, *, force: Force = False, yes: Yes = False) -> None:
     """Delete the {noun} with all that belongs to it."""
-    kind, name = call.kind, call.name
+    kind = call.kind
+    name = call.name
     call.group.get(name)
     if kind.command in ("namespaces", "collections"):
         say(ERASES)

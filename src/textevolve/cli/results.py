@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from textevolve.cli import say
+from rich.console import Console
+
+from textevolve.cli import process, say
 from textevolve.errors import InputError
-from textevolve.report.files import check_target, open_target
-from textevolve.report.junit import write_junit
+from textevolve.report.blocks import Report
+from textevolve.report.files import check_target, open_target, write_junit
+from textevolve.report.terminal import print_report
+from textevolve.runs.gates import UNGATED, Gated, junit_suites
+from textevolve.runs.report import ROWS, WHOLE, check_format, json_line, write_output
+from textevolve.runs.stored import Records, read_spec, read_stored
+from textevolve.runs.study import AnyStudy
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.gates import UNGATED, Gated
-from textevolve.studies.junit_cases import junit_suites
-from textevolve.studies.reporting import ROWS, WHOLE, check_format, json_line, write_output
-from textevolve.studies.stored import Records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy
+
+# The console in which commands draw.
+
+
+class _Console(Console):
+    """A console that does not raise SystemExit on a closed pipe, as Rich does, which would end the
+    event loop of another thread."""
+
+    def on_broken_pipe(self) -> None:
+        process.lose_reader(sys.stderr if self.stderr else sys.stdout)
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def show_report(report: Report) -> None:
+    print_report(report, open_console())
+
 
 T = TypeVar("T")
 
@@ -36,6 +58,7 @@ def check_outputs(study: AnyStudy, outputs: Sequence[str], inputs: Sequence[str]
             raise InputError(f"{output}: must end in {', '.join(endings)}")
         check_target(output)
         check_format(ending_of(output))
+
     reject_overwriting(outputs, inputs)
 
 
@@ -61,17 +84,20 @@ def write_outputs(
     empty text is not written."""
     spec = read_spec(study, read_stored(run))
     for output in outputs:
-        ending, text = ending_of(output), ""
+        ending = ending_of(output)
+        text = ""
         if write_text := study.texts.get(ending):
             text = write_text(spec, study.summarise(spec, records()))
             if not text:
                 say(f"{output}: was not written, since the run gave no text")
                 continue
+
         with open_target(output, binary=ending == ".parquet") as target:
             if text:
                 target.write(text.encode("utf-8", "backslashreplace"))
             else:
                 write_output(study, store, run, records, ending, target, gated=gated)
+
         if output != "-":
             say(f"written to {output}")
 

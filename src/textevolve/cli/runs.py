@@ -12,8 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
-from textevolve.cli.results import check_outputs, print_json, print_list, write_line, write_outputs
+from textevolve.cli.results import (
+    check_outputs,
+    print_json,
+    print_list,
+    show_report,
+    write_line,
+    write_outputs,
+)
 from textevolve.cli.spec_options import keyword
 from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
 from textevolve.cli.working import execute
@@ -27,21 +33,17 @@ from textevolve.reach import add_files
 from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
-from textevolve.server.studies.uploads import files_folder
+from textevolve.runs import driver
+from textevolve.runs.report import ListedRun, compare_stored, list_studies, make_data, make_report
+from textevolve.runs.stored import STANDING, read_records, read_spec, read_stored
+from textevolve.runs.study import AnyStudy, Row, find_study
+from textevolve.server.studies.runner import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
 from textevolve.store import served
 from textevolve.store.records import RecordFilter
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
-from textevolve.studies import driver
-from textevolve.studies.comparison import compare_stored
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.run_list import ListedRun, list_studies
-from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy, Row
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 
@@ -140,6 +142,7 @@ def _resume(run: str = "last", **values: Any) -> None:
         batch=run_options.batch or None,
         on=run_options.on,
     )
+
     with open_store(settings.store) as opened:
         record, study = _get_whole(opened, run)
         check_outputs(
@@ -229,6 +232,7 @@ def delete(
         record = opened.get_run(run)
         options.confirm(f"Remove run {record.id} (cases: {record.n_cases or 0})?", yes)
         freed = opened.delete_run(record.id)
+
     typer.echo(
         f"removed run {record.id}: {wording.count(freed.cases, 'case')},"
         f" {wording.count(freed.calls, 'call')}"
@@ -252,14 +256,17 @@ def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
     """
     run = store.get_run(name)
     study = find_study(read_stored(run).kind)
+
     if run.n_cases is None:
         raise InputError(
             f"run {run.id}: some of its cases are missing; start its command again, or delete the"
             " run"
         )
+
     served = store.get_served(run.id)
     if served is not None and served.launch.get("files"):
         add_files(files_folder(store.location) / served.launch["files"])
+
     return run, study
 
 
@@ -322,6 +329,7 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
         )
         for listed in rows
     ]
+
     return Report("Runs", "", [Table("", names, cells)])
 
 
@@ -346,6 +354,7 @@ def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report
     hidden = wording.count(len(rows) - SHOWN, "more record")
     note = f"{hidden} left out; see all with --json" if len(rows) > SHOWN else ""
     table = Table("Records", columns, rows[:SHOWN], note=note)
+
     return Report(f"Run {run.id}", wording.count(len(rows), "record"), [table])
 
 

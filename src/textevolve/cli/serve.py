@@ -31,8 +31,7 @@ def _serve(**values: Any) -> None:
     key = find_client_key(options)
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("a server needs more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import create_app, require_keys
-    from textevolve.server.listening import bind, listen, url_of
+    from textevolve.server.app import bind, create_app, listen, require_keys, url_of
 
     settings = read_settings(store=options.store)
     with closing(Store(settings.memory_location)) as resources:
@@ -55,6 +54,7 @@ def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
         return models
     with suppress(SettingsError):  # a missing model is reported when it is opened
         return [asyncio.run(choose_model(settings, None))[0]]
+
     return []
 
 
@@ -72,7 +72,8 @@ def _describe_protection(options: ServerOptions) -> str:
     return "  only this machine has access, without a key; --keys requires a key here, too"
 
 
-_serve.__name__, _serve.__doc__ = "serve", ServerOptions.__doc__
+_serve.__name__ = "serve"
+_serve.__doc__ = ServerOptions.__doc__
 serve = shape_command(_serve, parameters_of(ServerOptions), ())
 
 
@@ -96,8 +97,7 @@ def view(
     """
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import create_app
-    from textevolve.server.listening import bind, listen, url_of
+    from textevolve.server.app import bind, create_app, listen, url_of
 
     settings = read_settings(store=store)
     path = "/runs"

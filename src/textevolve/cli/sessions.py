@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from textevolve.agents.chat import ChatSession, as_openai
 from textevolve.agents.resources import split_name
-from textevolve.agents.session import ChatSession, as_openai
 from textevolve.cli import options
 from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
@@ -39,6 +39,7 @@ def list_sessions(
             space, name = split_name(agent, space)
             agent_id = resources.read(kinds.get, kinds.AGENTS, space, name).id
         chats = resources.sessions(space).list(agent_id=agent_id, limit=limit)
+
     empty = f"no chats in the namespace '{space}'; begin one with: textevolve chat AGENT"
     print_list(chats, asdict, print_lines(_describe), empty, as_json=as_json)
 
@@ -61,6 +62,7 @@ def show(
         sessions = resources.sessions(space)
         chat = sessions.get(session)
         messages = sessions.messages(chat.id)
+
     if not as_json:
         typer.echo(f"session {chat.id}: {chat.agent}, begun {moment(chat.created)}")
     for message, row in zip(messages, as_openai(messages), strict=True):
@@ -88,4 +90,5 @@ def delete(
         messages = count(chat.messages, "message")
         options.confirm(f"Remove session {chat.id} ({messages})?", yes)
         sessions.delete(chat.id)
+
     typer.echo(f"removed session {chat.id}: {messages}")

@@ -36,6 +36,7 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
         n for n, f in fields.items() if n not in within and not option_properties(f).get("hidden")
     ]
     visible.sort(key=lambda name: not option_properties(fields[name]).get("argument"))
+
     return [
         *(_parameter(name, fields[name]) for name in visible),
         *(
@@ -63,6 +64,7 @@ def give_parameters(
     typed_command.__annotations__ = {
         parameter.name: parameter.annotation for parameter in parameters
     }
+
     return command
 
 
@@ -79,6 +81,7 @@ def takes(spec: type[Frozen], *without: str) -> Callable[[F], F]:
         optional = [each for each in parameters if each.default is not each.empty]
         fields = [each for each in parameters_of(spec) if each.name not in without]
         give_parameters(command, [*required, *fields, *optional])
+
         return command
 
     return shape
@@ -94,13 +97,15 @@ def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
 def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.Parameter:
     noted = option_properties(field)
     kinds = _kinds(field.annotation)
-    many, flag = _is_many(field.annotation), kinds == (bool,)
+    many = _is_many(field.annotation)
+    flag = kinds == (bool,)
     option_type: Any = (bool if flag else list[str] if many else str) | None
     settings: dict[str, Any] = {
         "help": f"{field.description or ''}{_format_default(field)}",
         "metavar": None if flag else _metavar(name, kinds, noted),
         "show_default": False,
     }
+
     if noted.get("argument"):
         info: Any = typer.Argument(**settings)
     else:
@@ -109,20 +114,24 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
         if flag and field.default is not False:
             names[0] = f"--{dashed}/--no-{dashed}"
         info = typer.Option(*names, **settings, rich_help_panel=noted.get("group", group))
+
     is_required = field.is_required() and noted.get("argument")
+
     return keyword(name, Annotated[option_type, info], ... if is_required else None)
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
     """Return the types of a field except None; for a list the types of its items. A Literal stays
     as it is."""
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if origin is Mapping:
         return (Mapping,)
     if origin in (tuple, list, Annotated):
         return _kinds(parts[0])
     if origin is Literal or not parts:
         return (annotation,)
+
     return tuple(kind for part in parts if part is not NoneType for kind in _kinds(part))
 
 
@@ -161,11 +170,13 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a file cannot be read.
     """
     fields: dict[str, Any] = {}
+
     for name, field in spec.model_fields.items():
         if inner := _spec_in(field):
             if within := read_given(inner, values):
                 fields[name] = within
             continue
+
         value = values.get(name)
         if value is None or value == []:
             continue
@@ -174,10 +185,12 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
             plain = str in get_args(field.annotation)[1:]
             fields[name] = dict(_read_pair(name, text, plain=plain) for text in value)
             continue
+
         reader = _READERS.get(option_properties(field).get("text", ""))
         if reader is not None:
             value = [reader(text) for text in value] if many else reader(value)
         fields[name] = tuple(value) if many else value
+
     return fields
 
 

@@ -18,10 +18,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.drawing import show_report
 from textevolve.cli.results import (
     check_outputs,
     reject_overwriting,
+    show_report,
 )
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.cli.working import execute
@@ -33,15 +33,13 @@ from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
 from textevolve.report.wording import money
+from textevolve.runs import driver
+from textevolve.runs.estimate import forecast
+from textevolve.runs.gates import Gates
+from textevolve.runs.study import AnyStudy, StudySpec, find_study, read_study_file
 from textevolve.settings import read_settings
 from textevolve.spec import files_read
 from textevolve.store.repository import open_store
-from textevolve.studies import driver
-from textevolve.studies.gates import Gates
-from textevolve.studies.kinds import find_study
-from textevolve.studies.rehearsal import forecast
-from textevolve.studies.study import AnyStudy, StudySpec
-from textevolve.studies.study_file import read_study_file
 from textevolve.wiring import Limits
 
 
@@ -59,6 +57,7 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
         write = money if name == "cost" else _round
         middle, low, high = (write(figure[end]) for end in ("median", "low", "high"))
         facts[name.replace("_", " ")] = middle if low == high else f"{middle} ({low} to {high})"
+
     if "costs" in data:
         facts["prices"] = data["costs"]
     note = "No model was called. Answers in the journal cost nothing."
@@ -151,9 +150,11 @@ def make_command(kind: str) -> Callable[..., None]:
         study_spec = study.spec(**read_given(study.spec, values))
         raise typer.Exit(run_study(study, study_spec, _take_run_options(study.spec, values)))
 
-    command.__name__, command.__doc__ = kind, study.spec.__doc__ or ""
+    command.__name__ = kind
+    command.__doc__ = study.spec.__doc__ or ""
     parameters = [*parameters_of(study.spec), *_gate_options(study.spec)]
     names = [name for name in SHARED if name != "annotate" or study.spec.of_spans]
+
     return shape_command(command, parameters, names)
 
 
@@ -170,7 +171,9 @@ def make_file_command() -> Callable[..., None]:
             help="The YAML file of the study: `kind: NAME`, then the fields of that kind."
         ),
     ]
-    command.__name__, command.__doc__ = "run", "Run a study that a YAML file describes."
+    command.__name__ = "run"
+    command.__doc__ = "Run a study that a YAML file describes."
+
     return shape_command(command, [keyword("file", argument, ...), *_gate_options(None)])
 
 
@@ -201,6 +204,7 @@ def shape_command(
         for option in fields(RunOptions)
         if option.name in shared_names
     ]
+
     return give_parameters(command, [*parameters, *more])
 
 
@@ -208,7 +212,8 @@ def shape_command(
 def telling_warnings() -> Generator[None]:
     """Print the log warnings of this package as messages within the block, as well as log records
     with a message for users (`shown`)."""
-    log, handler = logging.getLogger("textevolve"), logging.Handler(logging.INFO)
+    log = logging.getLogger("textevolve")
+    handler = logging.Handler(logging.INFO)
     level = log.level
 
     def emit(record: logging.LogRecord) -> None:
@@ -219,6 +224,7 @@ def telling_warnings() -> Generator[None]:
     handler.emit = emit
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+
     try:
         yield
     finally:
@@ -238,6 +244,7 @@ def run_study(
             raise InputError("--junit -: standard output has the report already; name a file")
         check_target(run_options.junit)
         reject_overwriting([run_options.junit], files_read(spec))
+
     settings = read_settings(
         model=spec.plain_model,
         store=run_options.store,
@@ -253,12 +260,14 @@ def run_study(
             raise InputError(
                 "--dry-run estimates the calls of this machine alone; add --server none"
             )
+
         launch = take_launch(run_options)
         detail = sync.run(server.begin(study, spec, launch))
         with MirrorStore(server.address) as mirror:
             follow = partial(server.follow, detail, store=mirror)
             run = mirror.take_run(detail)
             return execute(mirror, run, settings, launch, run_options, follow)
+
     objects: dict[str, object] = {}
     launch = take_launch(run_options, source, objects)
     cases = driver.read_cases(study, spec, settings)
@@ -268,6 +277,7 @@ def run_study(
         estimate = sync.run(forecast(study, stored, list(cases), settings))
         print_estimate(estimate, stored.why, as_json=run_options.as_json)
         return 0
+
     with open_store(settings.store) as store:
         run = driver.register_run(store, study, stored, cases, launch)
         return execute(store, run, settings, launch, run_options)

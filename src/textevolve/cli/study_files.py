@@ -11,8 +11,7 @@ import typer
 from textevolve.cli import say
 from textevolve.errors import InputError
 from textevolve.report.files import open_target
-from textevolve.studies.kinds import kinds
-from textevolve.studies.study_file import schema_of, schema_of_all, write_example
+from textevolve.runs.study import kinds, schema_of, schema_of_all, write_example
 
 StudyKind = Annotated[str | None, typer.Argument(help="A kind of study, such as calibrate.")]
 

@@ -6,34 +6,244 @@ The work is done on this machine, or on a server whose records are followed.
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
-from textevolve.cli.display import open_progress
-from textevolve.cli.drawing import show_report
 from textevolve.cli.execution import calm_collector, fetch_weights
-from textevolve.cli.results import print_json, write_line, write_outputs, write_tests
+from textevolve.cli.results import (
+    open_console,
+    print_json,
+    show_report,
+    write_line,
+    write_outputs,
+    write_tests,
+)
 from textevolve.engine import sync
 from textevolve.errors import ClusterError, FatalModelError, TextEvolveError
+from textevolve.evaluation import Usage
+from textevolve.events import (
+    BatchPolled,
+    CallFinished,
+    CallHeld,
+    CallRetried,
+    Event,
+    RecordsExpected,
+    StepFinished,
+    StepStarted,
+)
 from textevolve.remote.trackers import send_scores
 from textevolve.report import wording
+from textevolve.report.blocks import Report
+from textevolve.report.terminal import print_report, safe
+from textevolve.runs import driver
+from textevolve.runs.gates import UNGATED, Gated, check_judges, check_run, find_baseline
+from textevolve.runs.report import make_data, make_report
+from textevolve.runs.stored import StoredSpec, read_records, read_spec, read_stored
+from textevolve.runs.study import AnyStudy, Row, find_study, no_note
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies import driver
-from textevolve.studies.baseline import check_judges, check_run, find_baseline
-from textevolve.studies.gates import UNGATED, Gated
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import make_data, make_report
-from textevolve.studies.stored import StoredSpec, read_records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy, Row
+from textevolve.studies.judged_report import LiveDebate
 
 if TYPE_CHECKING:
     from textevolve.cli.study import RunOptions
+
+
+# The display of a run while it is performed, drawn from the run's events.
+#
+# A terminal shows a status line at the bottom; other outputs get plain lines from time to time,
+# without control codes. It either counts records, or prints the steps that the study describes.
+
+Describe: TypeAlias = Callable[[Event], str | Report | None]
+"""A function that describes an event: a step that starts as a status, one that has ended as a line,
+or either as a report; None if the event is not shown."""
+REDRAWN_PER_SECOND = 8
+LINE_EVERY = 10.0
+WAIT_EVERY = 60.0
+"""The seconds between two plain lines of a count, and between two lines about waiting."""
+
+
+class Progress:
+    """A listener and context manager that shows the progress of a run.
+
+    Unless `note` describes steps, the caller counts every record by `count`. `total`: the number of
+    cases; None if it is not known. `quiet`: before the end nothing is shown except steps that
+    `note` describes by a report.
+    """
+
+    def __init__(
+        self,
+        total: int | None = None,
+        note: Describe | None = None,
+        *,
+        quiet: bool = False,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        every: float = LINE_EVERY,
+    ) -> None:
+        self.console = console or open_console(stderr=True)
+        self.total = total
+        self.quiet = quiet
+        self.clock = clock
+        self.counts = {"scored": 0, "failed": 0, "skipped": 0}
+        self._note = note
+        self._every = WAIT_EVERY if note else every
+        self._began = clock()
+        self._printed = -math.inf if note else self._began
+        self._usage = Usage()
+        self._replayed = 0
+        self._retries = 0
+        self._judged = 0
+        self._step = ""
+        self._wait = ""
+        self._wait_ends = -math.inf
+        self._live: Live | None = None
+        self._spinner = Spinner("dots")
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet:
+            self._live = Live(
+                get_renderable=self._draw,
+                console=self.console,
+                transient=True,
+                refresh_per_second=REDRAWN_PER_SECOND,
+                # Results printed above the line; else into the file or pipe that asked for them.
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            self._live.start()
+
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._note is None:
+            self.console.print(Text(self.line(final=True)), soft_wrap=True)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case CallFinished(replayed=True):
+                self._replayed += max(1, event.usage.calls)
+            case CallFinished():
+                self._usage += event.usage
+            case CallRetried() | CallHeld() | BatchPolled():
+                self._retries += isinstance(event, CallRetried)
+                self._wait = describe_wait(event)
+                self._wait_ends = self.clock() + event.wait
+            case RecordsExpected():
+                self.total = event.number
+            case StepStarted() | StepFinished() if self._note is not None:
+                self._take_step(self._note(event), started=isinstance(event, StepStarted))
+            case _:
+                pass
+
+        self._print_line()
+
+    def count(self, status: str) -> None:
+        """Count one more record by its status."""
+        self.counts[status] = self.counts.get(status, 0) + 1
+        # Replayed cases predict nothing about the others.
+        self._judged += bool(self._usage.calls or not self._replayed)
+        self._print_line()
+
+    def _take_step(self, text: str | Report | None, *, started: bool) -> None:
+        if isinstance(text, Report):
+            print_report(text, self.console)
+        elif started:
+            self._step = text or self._step
+        elif text and not self.quiet:
+            self.console.print(safe(text))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the time left at the current pace, in seconds; None if it is unknown."""
+        if self.total is None or not self._judged:
+            return None
+        passed = self.clock() - self._began
+        return (self.total - sum(self.counts.values())) * passed / self._judged
+
+    @property
+    def wait(self) -> str:
+        """Return the reason why the run is waiting; empty if it is not."""
+        return self._wait if self.clock() < self._wait_ends else ""
+
+    def line(self, *, final: bool = False) -> str:
+        """Return the progress in one line of plain text."""
+        usage = self._usage
+        done = sum(self.counts.values())
+        parts = [self._step]
+
+        if self._note is None:
+            parts = [f"{done:,} done" if self.total is None else f"{done:,} of {self.total:,} done"]
+            parts += [
+                f"{n:,} {status}" for status, n in self.counts.items() if n and status != "scored"
+            ]
+
+        parts += [wording.count(usage.calls, "call"), wording.tokens(usage)]
+        parts.append(f"{wording.money(usage.cost)}{wording.saved_by_caching(usage)}")
+        parts.append(wording.other_models(usage))
+        parts.append(f"{self._replayed:,} replayed" if self._replayed else "")
+        parts.append(f"{self._retries:,} retried" if self._retries else "")
+        seconds_left = self.seconds_left
+        if not final and seconds_left is not None:
+            parts.append(f"{wording.duration(seconds_left)} left")
+        else:
+            parts.append(wording.duration(self.clock() - self._began))
+
+        parts.append("" if final else self.wait)
+
+        return ", ".join(filter(None, parts))
+
+    def _print_line(self) -> None:
+        now = self.clock()
+        if self._live is not None or self.quiet or now - self._printed < self._every:
+            return
+        if text := self.line() if self._note is None else self.wait:
+            self._printed = now
+            self.console.print(safe(text), soft_wrap=True)
+
+    def _draw(self) -> Spinner:
+        self._spinner.update(text=safe(self.line(), "dim"))
+        return self._spinner
+
+
+def describe_wait(event: CallRetried | CallHeld | BatchPolled) -> str:
+    """Describe why a run is waiting; empty once the answers of a batch job have arrived."""
+    match event:
+        case CallRetried():
+            reason = wording.shorten(event.reason.removeprefix(f"{event.model}: "), 160)
+            wait = wording.duration(event.wait)
+            return f"{event.model}: {reason}; attempt {event.attempt + 1} in {wait}"
+        case CallHeld():
+            return f"waiting {wording.duration(event.wait)} for {event.reason}"
+        case BatchPolled():
+            done = f"{event.done:,} of {event.total:,} done"
+            return f"waiting for batch job {event.batch}: {done}" if event.status else ""
+
+
+def open_progress(study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
+    """Return the display of a run. It shows the steps that the study describes, the debate if there
+    is a single case, or a count of records. `quiet`: the lines of steps and the debate are not
+    shown; a count is."""
+    if study.note is not no_note:
+        return Progress(note=study.note, quiet=quiet)
+    if study.streams and run.n_cases == 1 and not quiet:
+        return Progress(note=LiveDebate(), console=open_console())
+    return Progress(run.n_cases)
+
 
 REASONS_SHOWN = 5
 """The number of records without a score whose reasons are printed."""
@@ -58,14 +268,17 @@ def execute(
         for outcome in refused.outcomes:
             say(str(outcome))
         return GATED
+
     calm_collector()
     if store.has_journal and run.status != "finished":
         fetch_weights(driver.models_asked(study.asks(read_spec(study, stored)), stored), settings)
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run, stored))
-    unscored, rows = Unscored(), dict[str, Row]()
+    unscored = Unscored()
+    rows = dict[str, Row]()
     perform = follow or partial(driver.perform, store, run, settings)
+
     try:
         with (
             open_progress(study, run, quiet=quiet) as progress,
@@ -91,6 +304,7 @@ def execute(
         if store.has_journal:
             say(_describe_stop(store, run))
         raise
+
     gated = check_run(store, run, rows.values(), run_options.gates, baseline, refused.outcomes)
     _hand_over(study, store, run, run_options, gated)
     if run_options.annotate is not None:
@@ -105,6 +319,7 @@ def execute(
         say(str(outcome))
     if gated.outcomes:
         return 0 if gated.holds else GATED
+
     return PARTLY if unscored else 0
 
 
@@ -127,6 +342,7 @@ def _describe_stop(store: Store, run: RunRecord) -> str:
             f"stopped; every answer so far is kept. {resume_hint(run)}"
             f"{describe_open_jobs(store, run)}"
         )
+
     return (
         f"this command no longer watches the run, which continues at {store.place}. The same"
         f" command watches it again; to cancel the run, open {store.place}/runs/{run.id}"
@@ -172,6 +388,7 @@ def describe_open_jobs(store: Store, run: RunRecord) -> str:
     batches = ", ".join(
         f"{job.id or 'just submitted'} ({wording.count(len(job.keys), 'call')})" for job in jobs
     )
+
     return (
         f" --batch\nstill running at the provider: batch {batches}. Its answers are collected when"
         f" the run is resumed; end it with: textevolve runs cancel-batch {run.id}"
@@ -190,6 +407,7 @@ class Unscored:
             self._reason = None
         elif self._reason == "":
             self._reason = row.reason
+
         if row.status == "scored":
             self._found.pop(row.key, None)
         else:

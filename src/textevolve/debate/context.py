@@ -9,15 +9,16 @@ from functools import cached_property, lru_cache
 from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
 from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener
-from textevolve.llm.case_images import (
+from textevolve.llm.model import Message, Model
+from textevolve.llm.prompts import (
+    Template,
     fence_with,
     image_rules,
+    load_template,
     name_images,
     quote_with,
     user_message,
 )
-from textevolve.llm.model import Message, Model
-from textevolve.llm.template import Template, load_template
 from textevolve.memory.cue import Recall
 
 _PROMPTS = (
@@ -100,11 +101,13 @@ class DebateContext:
                 input=fence_with("input", self.input, self.nonce, name_images(self.case)),
                 responses=[self.fenced(j) for j in order],
             )
+
         return self.shown[order]
 
     def fenced(self, candidate: int) -> str:
         """Return one candidate between its marks."""
-        listed, label = self.listed, self.labels[candidate]
+        listed = self.listed
+        label = self.labels[candidate]
         images = name_images(self.case, candidate, listed[: listed.index(candidate)])
         return fence_with(f"response {label}", self.candidates[candidate], self.nonce, images)
 

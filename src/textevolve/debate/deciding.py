@@ -37,10 +37,18 @@ from textevolve.debate.result import DecidedBy, Points, Turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.events import StepStarted
-from textevolve.llm.case_images import image_rules, images_of, user_message
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS, probability, read_log_odds
-from textevolve.llm.decisions import Answer, Question, decide, predicate, score
+from textevolve.llm.decisions import (
+    TOP_LOGPROBS,
+    Answer,
+    Question,
+    decide,
+    predicate,
+    probability,
+    read_log_odds,
+    score,
+)
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs
+from textevolve.llm.prompts import image_rules, images_of, user_message
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import find_object
 from textevolve.texts.numbers import take_decimal
@@ -90,6 +98,7 @@ def keep_words(text: str, most: int | None) -> str:
         return text
     shortened = " ".join(words[: min(most, len(words) - 1)])
     end = max(shortened.rfind(mark) for mark in ".!?")
+
     return shortened[: end + 1] if end >= len(shortened) // 3 else f"{shortened} …"
 
 
@@ -105,6 +114,7 @@ def answer_type(
     """
     points: type[BaseModel] = _Points
     base: type[BaseModel] = _Answer
+
     if words is not None:
         points = _Bare
         # For servers whose grammar keeps to it, as small models would not by themselves; a pattern
@@ -112,6 +122,7 @@ def answer_type(
         longest: dict[str, Any] = {"maxLength": CHARACTERS_A_WORD * words}
         argument: Any = (str, Field(json_schema_extra=longest))
         base = create_model("Answer", __base__=_Answer, argument=argument)
+
     if readout in ("verbalized", "logprob-weighted"):
         kind: Any = _WholeScore if readout == "logprob-weighted" else _Score
         fields: dict[str, Any] = {
@@ -121,9 +132,11 @@ def answer_type(
         points = create_model("Points", __base__=points, scores=(scores, ...))
     elif words is not None:
         return base
+
     responses: dict[str, Any] = {
         f"response_{n}": (points, Field(alias=f"Response {n}")) for n in labels
     }
+
     return create_model("Answer", __base__=base, **responses)
 
 
@@ -157,6 +170,7 @@ def read_weighted(
         raise CapabilityError(
             f"{NO_LOGPROBS}, which the readout 'logprob-weighted' needs; use a model that has them"
         )
+
     starts: list[int] = []
     text = ""
     for token in response.logprobs:
@@ -164,6 +178,7 @@ def read_weighted(
         text += token.token
     scores: dict[int, tuple[float, ...]] = {}
     start = find_object(text) or 0  # a label may also stand in thoughts and prose before it
+
     for n in shown:
         place = re.compile(rf'"Response {n}"\s*:').search(text, start)
         begin = text.find('"scores"', place.end()) if place else -1
@@ -174,6 +189,7 @@ def read_weighted(
             _expected_number(text, name, begin, end, starts, response.logprobs)
             for name in components
         )
+
     return tuple(scores[n] for n in labels)
 
 
@@ -191,14 +207,17 @@ def _expected_number(
         raise AnswerError(f"no number for {name} is found among the tokens")
     start_token = bisect_right(starts, match.start(1)) - 1
     numbers = _alternatives(tokens[start_token])
+
     if "1" in numbers and tokens[start_token].token.strip().strip('":') == "1":
         follows = tokens[start_token + 1] if start_token + 1 < len(tokens) else None
         tenth = min(1.0, _alternatives(follows).get("0", 0.0)) if follows else 0.0
         numbers["10"] = numbers.get("10", 0.0) + numbers["1"] * tenth
         numbers["1"] *= 1.0 - tenth
+
     total = sum(numbers.values())
     if total <= 0:
         raise AnswerError(f"the number for {name} has no digits among its alternatives")
+
     return min(float(HIGHEST), sum(float(n) * p for n, p in numbers.items()) / total)
 
 
@@ -211,6 +230,7 @@ def _alternatives(token: TokenLogprobs) -> dict[str, float]:
         digits = text.strip().strip('":')
         if digits.isascii() and digits.isdigit() and int(digits) <= HIGHEST:
             numbers[digits] = numbers.get(digits, 0.0) + math.exp(logprob)
+
     return numbers
 
 
@@ -245,7 +265,8 @@ async def probe_alone(speech: Speech, turn: Turn, remembered: str) -> Turn:
     """Ask the yes / no questions about one quoted candidate at a time, and return the turn with the
     log-odds of yes and the scores. All agents share input and candidate as their prefix;
     `remembered` (the agent's memories), persona and question come last."""
-    context, speaker = speech.context, speech.speaker
+    context = speech.context
+    speaker = speech.speaker
     between = (remembered,) if remembered else ()
     rules = prompt("alone_rules").render(rules=context.profile.rules)
     system = Message("system", (rules, *image_rules(context.case)))
@@ -271,7 +292,8 @@ async def _ask_all(
     sample: int,
     messages: Callable[[int, Component], tuple[Message, ...]],
 ) -> Turn:
-    context, components = speech.context, speech.context.profile.components
+    context = speech.context
+    components = speech.context.profile.components
     cells = list(product(range(len(context.labels)), components))
     done = 0
 
@@ -295,12 +317,14 @@ async def _ask_all(
             "total": len(cells),
         }
         context.listener(StepStarted(context.case.id, "probe", details))
+
         return read_log_odds(response)
 
     odds = await gather_bounded([partial(ask, *cell) for cell in cells], context.concurrency)
     width = len(components)
     rows = tuple(tuple(odds[at : at + width]) for at in range(0, len(odds), width))
     scores = tuple(tuple(map(probe_score, row)) for row in rows)
+
     return replace(turn, scores=scores, log_odds=rows)
 
 
@@ -314,7 +338,9 @@ async def decide_scores(
     Raises:
         AnswerError: a question has no answer. ModelError: the call failed.
     """
-    context, profile, speaker = speech.context, speech.context.profile, speech.speaker
+    context = speech.context
+    profile = speech.context.profile
+    speaker = speech.speaker
     ending = prompt("decide").render(
         memories=memories, agent=speaker.name, persona=speaker.persona, today=context.today
     )
@@ -344,6 +370,7 @@ async def decide_scores(
     if all(question.kind == "predicate" for question in questions.values()):
         log_odds = tuple(tuple(answer.log_odds for _, answer in row) for row in rows)
     decided_by = DecidedBy(speech.decider.name, decision.emulated, decision.cut)
+
     return replace(turn, scores=scores, log_odds=log_odds, decided_by=decided_by)
 
 

@@ -25,8 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from textevolve.debate.candidate_order import CandidateOrder
-from textevolve.debate.modes import Aggregation, ConvergenceMode
+from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import is_there
@@ -166,6 +165,7 @@ class Agent(_Frozen):
                 "memory: no collection is named; name the collections to recall from in"
                 " memory.collections"
             )
+
         return self
 
     @property
@@ -326,6 +326,7 @@ class Profile(_Frozen):
             double = sorted(part.name for part in parts if counts[part.name.lower()] > 1)
             if double:
                 raise ValueError(f"two {kind} have the name '{double[0]}'; names must differ")
+
         if not self.argue and self.readout not in ("pointwise", "decide"):
             raise ValueError("argue: can be false only with the readout 'pointwise' or 'decide'")
         if self.decider is not None and self.readout != "decide":
@@ -333,14 +334,18 @@ class Profile(_Frozen):
                 "decider: only the readout 'decide' uses a decider, and the readout is"
                 f" '{self.readout}'"
             )
+
         component_names = [c.name for c in self.components]
+
         for name in self.weights:
             if name not in component_names:
                 raise ValueError(
                     f"weights: unknown component '{name}'{suggest(name, component_names)}"
                 )
+
         if self.weights and not any(self.weights.values()):
             raise ValueError("weights: all are 0; at least one must be above 0")
+
         return self
 
     @property
@@ -417,11 +422,13 @@ def load_profile(name: str | Path) -> Profile:
     if not isinstance(name, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"a profile is a name, a YAML file's path or a Profile, not {name!r:.40}")
     path = Path(name)
+
     if path.suffix not in (".yaml", ".yml") and not is_there(name):
         raise InputError(
             f"no profile '{name}'{suggest(str(name), list(shipped_profiles()))} (or give the path"
             " of a YAML file)"
         )
+
     return parse_profile(read_text(str(path)), str(path), path.stem)
 
 

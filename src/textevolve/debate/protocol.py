@@ -26,8 +26,8 @@ from functools import partial
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.candidate_order import draw_labels
 from textevolve.debate.context import DebateContext, prompt, read_rules
+from textevolve.debate.modes import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import (
     DebateResult,
@@ -43,8 +43,8 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import CapabilityError, InputError
 from textevolve.evaluation import Case, Failure, Usage, check_case, select_skipped, settings_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Model
+from textevolve.llm.prompts import draw_nonce, fence, sanitize
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
@@ -76,21 +76,26 @@ class Debate:
         """
         profile = override(self.profile, settings_of(case))
         check_case(case)
+
         for agent in profile.agents:
             if not agent.persona:
                 raise InputError(
                     f"agent '{agent.stored}' is a stored agent; the profile of a run can name"
                     " stored agents, the profile of a single case cannot"
                 )
+
         context = self._open_context(case, profile)
         begun = {"case": case, "profile": context.profile, "labels": context.labels}
         self.listener(StepStarted(case.id, "debate", begun))
+
         try:
             result = await _debate(context)
         except CapabilityError as error:
             hint = ", or choose the readout `verbalized`" if NO_LOGPROBS in str(error) else ""
             raise CapabilityError(f"{error}{hint}") from error
+
         self.listener(StepFinished(case.id, "debate", result))
+
         return result
 
     def _open_context(self, case: Case, profile: Profile) -> DebateContext:
@@ -103,6 +108,7 @@ class Debate:
             is_local = all(name.startswith("local/") for name in models)
             readout = "pointwise" if is_local else "verbalized"
             profile = profile.model_copy(update={"readout": readout})
+
         return DebateContext(
             case=case,
             profile=profile,
@@ -125,6 +131,7 @@ async def _debate(context: DebateContext) -> DebateResult:
     cvs: list[float] = []
     stopped: Stop = "rounds"
     certainty: float | None = None
+
     if profile.protocol == "independent":
         # Each round is another sample of the same blind turns.
         places = [(r, i) for r in range(profile.rounds) for i in table.agents]
@@ -146,6 +153,7 @@ async def _debate(context: DebateContext) -> DebateResult:
             if ending := table.broken(r) or end_early(profile, r, cvs[-1], certainty, voters):
                 stopped = ending
                 break
+
     return DebateResult(
         case=context.case,
         profile=profile,
@@ -181,7 +189,9 @@ class _Table:
             for i in self.agents:
                 self._hear(await take_turn(self.context, r, i, self._window(r)))
             return
+
         history: Sequence[str] = () if r == 0 else self._window(r)
+
         if protocol == "simultaneous-summary" and r > 0:
             summary, usage = await sum_up(self.context, history, r)
             self.extra += usage
@@ -192,9 +202,11 @@ class _Table:
                     model = self.context.model_of(self.context.profile.agents[i]).name
                     self._hear(Turn(r, i, model, (), failure=skipped))
                 return
+
             self.summaries.append(summary)
             fenced = fence("summary", summary, self.context.nonce)
             history = (prompt("summarised").render(round=r, summary=fenced),)
+
         turns = await gather_bounded(
             [partial(take_turn, self.context, r, i, history) for i in self.agents],
             self.context.concurrency,

@@ -61,6 +61,7 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
     )
     seed = random.Random(f"{profile.seed}:{nonce}:certainty").getrandbits(128)
     certainty = arithmetic.certainty(scores, weights, leaders, seed)
+
     return None if np.isnan(certainty) else certainty
 
 
@@ -83,6 +84,7 @@ def end_early(
         return "certain" if certainty is not None and certainty >= profile.escalate_below else None
     if profile.convergence is None or not arithmetic.is_quorum(voters, len(profile.agents)):
         return None
+
     return "converged" if cv <= profile.convergence or profile.repeats else None
 
 
@@ -203,6 +205,7 @@ class Feedback:
         ]
         if self.weakest_component:
             parts.append(f"Weakest component: {self.weakest_component}")
+
         return "\n".join(parts)
 
 
@@ -255,7 +258,8 @@ class DebateResult(Shown):
     def tensor(self) -> LabelledTensor:
         """Return the score tensor S, shape (rounds done, agents, candidates, components), in [0,
         10]."""
-        rounds, candidates = len(self.convergence), len(self.case.candidates)
+        rounds = len(self.convergence)
+        candidates = len(self.case.candidates)
         values = stack_scores(self.turns, rounds, self.profile, candidates)
         return LabelledTensor(values, self.agents, self.case.candidates, self.components)
 
@@ -318,6 +322,7 @@ class DebateResult(Shown):
             raise InputError("nothing was scored, so no candidate can be drawn")
         draw = (generator or random.Random()).random()
         cumulative = np.cumsum(self.probabilities)
+
         return int(min(np.searchsorted(cumulative, draw, side="right"), len(cumulative) - 1))
 
     @property
@@ -341,12 +346,14 @@ class DebateResult(Shown):
         turn."""
         votes = arithmetic.turn_scores(self.tensor.values, self.weights)
         swings_list: list[Swing] = []
+
         for agent, name in enumerate(self.agents):
             rounds = [v for v in votes[:, agent] if not np.isnan(v).any()]
             if rounds:
                 tops = [arithmetic.top_candidates(v) for v in (rounds[0], rounds[-1])]
                 opening, last = (t[0] if len(t) == 1 else None for t in tops)
                 swings_list.append(Swing(name, opening, last))
+
         return tuple(swings_list)
 
     @property
@@ -390,7 +397,10 @@ class DebateResult(Shown):
             first = next((t.failure for t in self.turns if t.failure), None)
             failure = self.failure or first or Failure("failed", "no turn gave scores")
             return (failure,) * max(1, len(self.case.candidates))
-        shares, coverage = self.probabilities, self.coverage
+
+        shares = self.probabilities
+        coverage = self.coverage
+
         return tuple(
             EvaluationResult(
                 score=min(1.0, max(0.0, score)),
@@ -431,12 +441,16 @@ class DebateResult(Shown):
         weights = np.array(profile.weight_list)
         cvs = arithmetic.disagreement(self.tensor.values, weights, profile.convergence_mode)
         broken: Stop | None = self.stopped if self.stopped in ("budget", "failed") else None
-        last_round, stopped = len(cvs), broken or "rounds"
+        last_round = len(cvs)
+        stopped = broken or "rounds"
         rescored = replace(self, profile=profile)
+
         for r in range(len(cvs) - (broken is not None)):
             if ending := end_early(profile, r, float(cvs[r]), rescored.certainty, self.voters[r]):
-                last_round, stopped = r + 1, ending
+                last_round = r + 1
+                stopped = ending
                 break
+
         return replace(
             rescored,
             turns=tuple(t for t in self.turns if t.round < last_round),
@@ -475,12 +489,15 @@ class DebateResult(Shown):
                     text = " ".join(str(getattr(turn.points[candidate], kind)).split())
                     if text:
                         lines[f"{self.agents[turn.agent]}: {text}"] = None
+
         weakest = None
+
         if self.scored:
             means = self._by_component[candidate]
             weighted = np.where(self.weights > 0, means, np.inf)
             lowest = int(np.argmin(weighted))
             weakest = f"{self.components[lowest]} ({means[lowest]:.1f} of 10)"
+
         return Feedback(*map(tuple, remarks.values()), weakest_component=weakest)
 
 
@@ -501,6 +518,7 @@ def write_result(result: DebateResult, *, metrics: bool = True) -> str:
         record = _adapter().dump_json(result).decode()
     except ValueError:  # half a surrogate pair, as in a memory that the user's code recalled
         record = mend_halves(json.dumps(_adapter().dump_python(result, mode="json")))[0]
+
     return f"{record[:-1]},{to_json(more).decode()[1:]}"
 
 

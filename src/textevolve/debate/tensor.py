@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from textevolve.debate.modes import Aggregation, ConvergenceMode
 from textevolve.errors import InputError
-from textevolve.statistics.resampling import Array
+from textevolve.statistics.intervals import Array
 
 TOP_SCORE = 10.0
 """The highest score."""
@@ -56,6 +56,7 @@ def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") 
     rank: Array = np.arange(float(votes.shape[-2]))[:, None]
     middle = (rank >= cut) & (rank < count - np.maximum(cut, 0))
     ordered = np.sort(votes, axis=-2)  # NaN goes last
+
     return _mean_present(np.where(middle, ordered, np.nan), axes=(-2,))
 
 
@@ -110,10 +111,12 @@ def disagreement(scores: Array, weights: Array, mode: ConvergenceMode = "agents"
         pool = scores.reshape(*scores.shape[:-3], -1, 1)
     else:
         pool = turn_scores(scores, weights)
+
     mean = _mean_present(pool, axes=(-2,))
     deviation = _deviation(pool, mean)
     endless: Array = np.full(mean.shape, np.inf)
     ratio = np.divide(deviation, mean, out=endless, where=mean > 0)
+
     return np.asarray(np.where(deviation <= TIE * TOP_SCORE, 0.0, ratio).max(axis=-1))
 
 
@@ -128,6 +131,7 @@ def softmax(s_norm: Array, temperature: float = 1.0) -> Array:
     shifted = np.where(present, gaps, -np.inf)
     powers = np.exp(shifted)
     total = powers.sum(axis=-1, keepdims=True)
+
     return np.where(present, _ratio(powers, np.broadcast_to(total, powers.shape)), np.nan)
 
 
@@ -171,6 +175,7 @@ def certainty(
     sums = joint @ cells.swapaxes(1, 2).reshape(-1, candidates)
     top = sums >= sums.max(axis=-1, keepdims=True) - TIE
     shares = top / top.sum(axis=-1, keepdims=True)
+
     return float(shares[:, list(leaders)].mean())
 
 
@@ -227,6 +232,7 @@ class LabelledTensor:
             InputError: no such name or number.
         """
         picks: list[int | slice] = []
+
         for axis, pick, names in (
             ("round", round, tuple(range(self.values.shape[0]))),
             ("agent", agent, self.agents),
@@ -242,4 +248,5 @@ class LabelledTensor:
             else:
                 labels = ", ".join(str(n)[:40] for n in names)
                 raise InputError(f"the tensor has no {axis} {pick!r}; there are: {labels}")
+
         return self.values[tuple(picks)]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from textevolve.debate.candidate_order import place_candidates
 from textevolve.debate.context import DebateContext, Speech, prompt
 from textevolve.debate.deciding import (
     answer_type,
@@ -24,6 +23,7 @@ from textevolve.debate.deciding import (
     read_verbalized,
     read_weighted,
 )
+from textevolve.debate.modes import place_candidates
 from textevolve.debate.result import ScoreMatrix, Turn
 from textevolve.errors import (
     AnswerError,
@@ -36,11 +36,10 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS
-from textevolve.llm.fence import fence, quote, sanitize
-from textevolve.llm.model import Message, Request
+from textevolve.llm.decisions import TOP_LOGPROBS
+from textevolve.llm.model import Message, Request, UsageMeter
+from textevolve.llm.prompts import fence, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.memory.cue import Cue, Memory, nothing
 from textevolve.spans import span
 
@@ -55,7 +54,8 @@ async def remember(speech: Speech) -> tuple[Memory, ...]:
     Raises:
         InputError: the recall, which may be the caller's own code, failed.
     """
-    context, speaker = speech.context, speech.speaker
+    context = speech.context
+    speaker = speech.speaker
     if context.recall is nothing:
         return ()
     settings = speaker.recall_settings
@@ -67,6 +67,7 @@ async def remember(speech: Speech) -> tuple[Memory, ...]:
         _plain(speech.history, context.nonce),
         settings,
     )
+
     try:
         return await context.recall(cue)
     except TextEvolveError:
@@ -128,6 +129,7 @@ def _ending(
         if len(labels_text) > 1
         else labels_text[0]
     )
+
     return prompt("request").render(
         memories=memories,
         agent=agent,
@@ -159,7 +161,9 @@ async def take_turn(
         decider = context.profile.decider or speaker.model
         deciding = speaker.model_copy(update={"model": decider})
         meters.append(UsageMeter(context.model_of(deciding)))
+
     speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample)
+
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
         turn = replace(
             await _speak(speech, Turn(round, agent, model.name, order)),
@@ -167,8 +171,10 @@ async def take_turn(
             seconds=sum(meter.seconds for meter in meters),
         )
         here.note(output=turn.argument)
+
     if heard:
         context.listener(StepFinished(context.case.id, "turn", turn))
+
     return turn
 
 
@@ -177,10 +183,12 @@ async def _speak(speech: Speech, turn: Turn) -> Turn:
     context = speech.context
     memories: tuple[Memory, ...] = ()
     say = _argue if context.profile.argue else _score_only
+
     try:
         memories = await remember(speech)
         spoken = await say(speech, memories, turn)
-        profile, several = context.profile, len(turn.order) > 1
+        profile = context.profile
+        several = len(turn.order) > 1
         if profile.order == "swap" and several and profile.readout != "pointwise":
             turned = replace(turn, order=turn.order[::-1])
             spoken = _average(spoken, await say(speech, memories, turned))
@@ -188,6 +196,7 @@ async def _speak(speech: Speech, turn: Turn) -> Turn:
         raise
     except (ModelError, BudgetError) as error:
         spoken = replace(turn, failure=failure_of(error))
+
     return replace(spoken, memories=memories)
 
 
@@ -198,7 +207,9 @@ async def _score_only(speech: Speech, memories: Sequence[Memory], turn: Turn) ->
 
 
 async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn:
-    context, profile, speaker = speech.context, speech.context.profile, speech.speaker
+    context = speech.context
+    profile = speech.context.profile
+    speaker = speech.speaker
     names = tuple(c.name for c in profile.components)
     visible = tuple(context.labels[j] for j in turn.order)
     fenced = fence_memories(context, memories)
@@ -236,6 +247,7 @@ async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn
         sanitized=sanitized,
     )
     last = answer.responses[-1]
+
     match profile.readout:
         case "pointwise":
             return await probe_alone(speech, answered, quote_memories(speech, memories))
@@ -258,6 +270,7 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
         raise AnswerError(
             "one of the two orders of the candidates has no scores, so the turn has none"
         )
+
     pairs = zip(first_turn.scores, other.scores, strict=True)
     scores = tuple(tuple((a + b) / 2 for a, b in zip(x, y, strict=True)) for x, y in pairs)
     both = replace(
@@ -266,6 +279,7 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
     if first_turn.decided_by is None or other.decided_by is None:
         return both
     cut = max(first_turn.decided_by.cut, other.decided_by.cut)
+
     return replace(both, decided_by=replace(first_turn.decided_by, cut=cut))
 
 
@@ -309,4 +323,5 @@ async def sum_up(
     summary = response.text.strip()
     if not summary:
         return Failure("failed", "the summary was empty"), meter.usage
+
     return sanitize(summary, context.nonce)[0], meter.usage

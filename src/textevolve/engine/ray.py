@@ -53,7 +53,8 @@ class Line:
         hear: Callable[[Any], object] = lambda _news: None,
     ) -> None:
         self.notice: Any = None
-        self._answer, self._hear = answer, hear
+        self._answer = answer
+        self._hear = hear
         self._letters: list[Letter] = []
         self._written = asyncio.Event()
         self._numbers = itertools.count()
@@ -88,7 +89,8 @@ class Line:
         await self._written.wait()
         await asyncio.sleep(GATHER_SECONDS)
         self._written.clear()
-        letters, self._letters = self._letters, []
+        letters = self._letters
+        self._letters = []
         return letters
 
     def take(self, letters: Sequence[Letter]) -> None:
@@ -145,6 +147,7 @@ class RayWorker:
         otherwise a serialized None."""
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of what a killed driver leaves
         self._line = Line(self._do)
+
         try:
             opening: Opening = unpickled(self._opening)
             self._work = await self._stack.enter_async_context(opening(self._line))
@@ -152,6 +155,7 @@ class RayWorker:
             return pickled(ClusterError(f"a node lacks code that the run needs ({error})"))
         except Exception as error:  # noqa: BLE001  it is raised at the driver
             return pickled(portable(error))
+
         return pickled(None)
 
     async def _do(self, item: Any) -> bytes:
@@ -176,10 +180,12 @@ def portable(error: Exception) -> Exception:
         unpickled(pickled(error))
     except Exception:  # noqa: BLE001  whatever goes wrong, it does not travel
         return ClusterError(" ".join(describe_error(error).split()))
+
     return error
 
 
-CONNECT_SECONDS, START_SECONDS = 5.0, 180.0
+CONNECT_SECONDS = 5.0
+START_SECONDS = 180.0
 """The most seconds that the driver waits until an address answers, and until the cluster has
 started."""
 LOCAL_OBJECTS = 100_000_000
@@ -243,7 +249,8 @@ async def join_cluster(address: str) -> AsyncGenerator[None]:
     Raises:
         SettingsError: the cluster cannot be reached.
     """
-    cluster, ray = _cluster_address(address), loaded()
+    cluster = _cluster_address(address)
+    ray = loaded()
     if cluster:
         await check_reachable(cluster)
     if ray.is_initialized():
@@ -255,6 +262,7 @@ async def join_cluster(address: str) -> AsyncGenerator[None]:
         raise _unreached(cluster, f"it accepted no client within {START_SECONDS:g} s") from None
     except Exception as error:
         raise _unreached(cluster, describe_error(error)) from error
+
     try:
         yield
     finally:
@@ -268,11 +276,13 @@ def _join(ray: Any, cluster: str) -> None:
         "logging_level": logging.CRITICAL,
         "namespace": "textevolve",
     }
+
     if cluster:
         ray.init(cluster, **quiet)
     else:
         quiet |= {"include_dashboard": False, "object_store_memory": LOCAL_OBJECTS}
         ray.init("local", **quiet)
+
     with suppress(ImportError, AttributeError, KeyError):
         # It prints messages about dead workers on standard output; we report those ourselves.
         from ray._private.ray_logging import global_worker_stdstream_dispatcher as printing
@@ -287,20 +297,25 @@ async def check_reachable(address: str) -> None:
         SettingsError: nothing listens there.
     """
     parts = urlsplit(address if "://" in address else f"//{address}")
+
     try:
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError:
         host = port = None
+
     if host is None or port is None:
         if address == "auto":
             return
         raise SettingsError(
             f"'{address}' is not the address of a Ray cluster; write ray://HOST:PORT"
         )
+
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_SECONDS)
     except (TimeoutError, OSError) as error:
         raise _unreached(address, str(error) or f"no answer within {CONNECT_SECONDS:g} s") from None
+
     writer.close()
 
 
@@ -317,7 +332,8 @@ BATCH = 100
 fewer at once has only that many waiting."""
 LOOK_SECONDS = 1.0
 """The seconds between two checks of the cluster's nodes, and of the news for workers."""
-OPEN_SECONDS, END_SECONDS = 300.0, 10.0
+OPEN_SECONDS = 300.0
+END_SECONDS = 10.0
 """The most seconds that a worker may take to open its resources, and to close them."""
 MOST_LOSSES = 6
 """The number of workers that may die in a row, without any result between, before the run fails."""
@@ -358,6 +374,7 @@ async def spread(items: Iterable[Any], crew: Crew, *, ordered: bool = True) -> A
     """
     driver = _Driver(crew)
     watching = asyncio.ensure_future(driver.watch())
+
     try:
         results = stream(items, driver.work, driver.count_room, ordered=ordered)
         async with aclosing(results):
@@ -403,6 +420,7 @@ class _Driver:
                 result = unpickled(await line.ask(item))
             except _LostError:
                 continue
+
             self._losses = 0
             return result
 
@@ -426,6 +444,7 @@ class _Driver:
                     )
             except Exception as error:  # noqa: BLE001  it ends the run
                 self.fail(error)
+
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
@@ -447,6 +466,7 @@ class _Driver:
         actor = await asyncio.to_thread(_hire, node, self.crew, nodes)
         line = Line(partial(self.crew.answer, name), partial(self.crew.hear, name))
         pumps: list[asyncio.Future[None]] = []
+
         try:
             fault = unpickled(await asyncio.wait_for(_shielded(actor.open.remote()), OPEN_SECONDS))
             if fault is not None:
@@ -467,6 +487,7 @@ class _Driver:
                         f" {place}: {reason}"
                     )
                 )
+
             line.drop(_LostError())
             await asyncio.sleep(min(self._losses, 5) * LOOK_SECONDS)
         except Exception as error:  # noqa: BLE001  it ends the run

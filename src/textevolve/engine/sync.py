@@ -51,6 +51,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     """
     if find_spec("uvloop") is None:
         return asyncio.new_event_loop()
+
     return import_module("uvloop").new_event_loop()
 
 
@@ -124,6 +125,7 @@ def _block_this() -> Generator[None]:
     except RuntimeError:
         yield
         return
+
     _blocked.append(loop)
     try:
         yield
@@ -198,6 +200,7 @@ class SyncMethod(Generic[P, T]):
             return owner.call_sync(self._method, *args, **kwargs)
 
         waiting.__wrapped__ = self._method.__get__(owner)  # whose signature has no `self`
+
         return waiting
 
 
@@ -222,8 +225,10 @@ class KeptOpen(Generic[T]):
     """
 
     def __init__(self, open: Callable[[AsyncExitStack], Awaitable[T]], refusal: str) -> None:
-        self._open, self._refusal = open, refusal
-        self._guard, self._opening = threading.Lock(), asyncio.Lock()
+        self._open = open
+        self._refusal = refusal
+        self._guard = threading.Lock()
+        self._opening = asyncio.Lock()
         self._loop: BackgroundLoop | None = None
         self._closed = False
         self._stack = AsyncExitStack()
@@ -238,6 +243,7 @@ class KeptOpen(Generic[T]):
             InputError: the resource is closed, before or during the work.
         """
         begun = self._begin(work)[1]
+
         try:
             return await asyncio.wrap_future(begun)
         except asyncio.CancelledError:
@@ -284,6 +290,7 @@ class KeptOpen(Generic[T]):
                 async with AsyncExitStack() as stack:
                     self.current = await self._open(stack)
                     self._stack = stack.pop_all()
+
         return await work(self.current)
 
     def call_soon(self, function: Callable[[], object]) -> None:
@@ -294,7 +301,10 @@ class KeptOpen(Generic[T]):
     def close(self) -> None:
         """Cancel running work and close the resource; may be called repeatedly."""
         with self._guard:
-            loop, self._loop, self._closed = self._loop, None, True
+            loop = self._loop
+            self._loop = None
+            self._closed = True
+
         atexit.unregister(self.close)
         if loop is not None:
             with loop:
@@ -327,7 +337,8 @@ class SyncView(Generic[A]):
     part."""
 
     def __init__(self, resource: KeptOpen[Any], pick: Callable[[Any], A]) -> None:
-        self.resource, self._pick = resource, pick
+        self.resource = resource
+        self._pick = pick
 
     def call_sync(self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kw: Any) -> R:
         return self.resource.wait(lambda opened: method(self._pick(opened), *args, **kw))

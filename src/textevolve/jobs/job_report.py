@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 import yaml
 
-from textevolve.jobs.job_spec import read_job
-from textevolve.jobs.schedules import describe_schedule
+from textevolve.jobs.job_spec import describe_schedule, read_job
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.store.jobs import StoredJob, StoredJobRun
@@ -35,6 +34,7 @@ def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
         return "paused"
     if last is not None and last.status == "interrupted":
         return "interrupted"
+
     return "waiting" if job.due is not None else "ended"
 
 
@@ -82,7 +82,9 @@ def report_jobs(namespace: str, jobs: Sequence[tuple[StoredJob, StoredJobRun | N
                 last.run_id if last else "",
             ]
         )
+
     sentence = f"{wording.count(len(rows), 'job')} in {namespace}"
+
     return Report("jobs", sentence, [Table("", JOBS, rows)])
 
 
@@ -108,4 +110,5 @@ def report_job(job: StoredJob, runs: Sequence[StoredJobRun]) -> Report:
     }
     blocks = [Table("History", HISTORY, rows), Texts("The job", [("", write_job_yaml(job))])]
     title = f"job {job.namespace}/{job.name}"
+
     return Report(title, f"{spec.study.get('kind')}, {state}", blocks, facts)

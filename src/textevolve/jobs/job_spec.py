@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -11,16 +13,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import model_validator
 
 from textevolve.agents.resources import ResourceName
-from textevolve.errors import InputError
+from textevolve.errors import InputError, SettingsError
 from textevolve.rows import names_rows
-from textevolve.rows.hub import PREFIX
+from textevolve.rows.images import PREFIX
+from textevolve.runs.driver import Launch
+from textevolve.runs.gates import Gates
+from textevolve.runs.study import KIND, AnyStudy, StudySpec
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, option, option_properties
 from textevolve.store.jobs import StoredJob
-from textevolve.studies.driver import Launch
-from textevolve.studies.gates import Gates
-from textevolve.studies.study import AnyStudy, StudySpec
-from textevolve.studies.study_file import KIND
 from textevolve.wiring import Limits
 
 LIMITS = "Limits of each run"
@@ -121,6 +122,7 @@ def write_job_study(study: AnyStudy, spec: StudySpec) -> dict[str, Any]:
         if option_properties(field).get("reads") and getattr(spec, name)
     }
     fields = spec.model_copy(update=paths).model_dump(mode="json", exclude_defaults=True)
+
     return {KIND: study.kind, **fields}
 
 
@@ -133,4 +135,96 @@ def _from_root(value: Any) -> Any:
         return value
     mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
     is_file = not path.startswith(PREFIX) and (names_rows(path) or os.path.exists(path))
+
     return f"{mark}{Path(path).absolute()}" if is_file else value
+
+
+# The times of jobs, by a cron expression in the job's time zone.
+#
+# When clocks change, a time that is skipped comes an hour later by the clock, and a time that
+# occurs twice counts once.
+
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+"""The days of the week by their numbers in cron, where both 0 and 7 are Sunday."""
+# The fields of a cron expression, in order.
+FIELDS = ("minute", "hour", "day", "month", "day_of_week")
+STEP = timedelta(microseconds=1)
+
+
+def next_due(job: StoredJob, after: float) -> float | None:
+    """Return the next time of a job after a time, both in seconds since 1970; None if it never runs
+    again.
+
+    Raises:
+        SettingsError: the package for cron expressions is not installed.
+    """
+    return find_next(read_job(job), after)
+
+
+def find_next(spec: JobSpec, after: float) -> float | None:
+    """Return the next time of a schedule after a time, both in seconds since 1970; None if there is
+    none.
+
+    Raises:
+        InputError: the schedule cannot be used. SettingsError: the package for cron expressions is
+            not installed.
+    """
+    try:
+        from apscheduler.triggers.cron import CronTrigger
+    except ImportError:
+        raise SettingsError("jobs need more packages: pip install 'textevolve[server]'") from None
+
+    try:
+        triggers = [CronTrigger(**fields, timezone=UTC) for fields in _read_cron(spec.cron)]
+    except ValueError as error:
+        raise InputError(f"--cron '{spec.cron}': {error}") from None
+
+    times = [_find_by_trigger(trigger, spec, after) for trigger in triggers]
+
+    return min((time for time in times if time is not None), default=None)
+
+
+def _find_by_trigger(trigger: Any, spec: JobSpec, after: float) -> float | None:
+    """Return the next time of a cron trigger after a time. The trigger computes local times as if
+    clocks never changed, since its own search may not end near a change."""
+    wall = datetime.fromtimestamp(after, spec.time_zone).replace(tzinfo=UTC)
+    while (wall := trigger.get_next_fire_time(None, wall + STEP)) is not None:
+        if (moment := wall.replace(tzinfo=spec.time_zone).timestamp()) > after:
+            return moment
+    return None
+
+
+def check_schedule(spec: JobSpec, now: float) -> None:
+    """Check that a job has a time to run after `now` (seconds since 1970).
+
+    Raises:
+        InputError: the schedule cannot be used, or no time ever matches it.
+    """
+    if find_next(spec, now) is None:
+        raise InputError(f"the job would never run, since no date fits {describe_schedule(spec)}")
+
+
+def describe_schedule(spec: JobSpec) -> str:
+    return f"cron {spec.cron} ({spec.zone})"
+
+
+def _read_cron(text: str) -> Iterator[dict[str, str]]:
+    """Yield the fields of a cron expression as schedules for the scheduling library. If both the
+    day of the month and the day of the week are restricted, cron requires only one of them; this
+    gives two schedules."""
+    fields = text.split()
+
+    if len(fields) != len(FIELDS):
+        raise ValueError(
+            f"has {len(fields)} fields instead of 5: minute, hour, day of the month, month, day of"
+            " the week"
+        )
+    # The library counts the days of the week from Monday, so they are given by name.
+    fields[4] = re.sub(r"(?<![\w/])[0-7](?!\w)", lambda day: DAYS[int(day[0]) % 7], fields[4])
+    schedule: dict[str, str] = dict(zip(FIELDS, fields, strict=True))
+
+    if any(field.startswith("*") for field in (fields[2], fields[4])):
+        yield schedule
+    else:
+        yield {**schedule, "day_of_week": "*"}
+        yield {**schedule, "day": "*"}

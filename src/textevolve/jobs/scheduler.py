@@ -16,22 +16,18 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from textevolve.errors import BusyError, StoreError, TextEvolveError, describe_error, public_message
-from textevolve.jobs.job_spec import read_job
-from textevolve.jobs.schedules import next_due
+from textevolve.jobs.job_spec import next_due, read_job
 from textevolve.report import wording
+from textevolve.runs import driver
+from textevolve.runs.gates import Gated, check_judges, check_run, find_baseline
+from textevolve.runs.stored import read_stored
+from textevolve.runs.study import Row, find_study, read_study
 from textevolve.settings import Settings
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
-from textevolve.studies.baseline import check_judges, check_run, find_baseline
-from textevolve.studies.gates import Gated
-from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import read_stored
-from textevolve.studies.study import Row
-from textevolve.studies.study_file import read_study
 
 log = logging.getLogger("textevolve.jobs")
 
@@ -84,11 +80,13 @@ async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
                     if claim is None:
                         break
                     running.add(asyncio.create_task(perform_claim(desk, claim)))
+
                 due = await asyncio.to_thread(desk.resources.read, stored_jobs.seconds_to_next)
                 if due is not None and len(running) < at_once:
                     wait = min(max(due, 0.05), LOOK_SECONDS)
             except StoreError as error:
                 log.warning("the scheduler cannot read the jobs from the store: %s", error)
+
             pause = asyncio.create_task(asyncio.sleep(wait))
             await asyncio.wait((pause, *running), return_when=asyncio.FIRST_COMPLETED)
             pause.cancel()
@@ -107,13 +105,15 @@ async def perform_claim(desk: JobDesk, claim: JobClaim) -> JobOutcome | None:
     work = asyncio.create_task(_attempt(desk, claim))
     lease = asyncio.create_task(_keep_lease(desk, claim))
     desk.announce(f"job {name}: begins")
+
     try:
         await asyncio.wait((work, lease), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             desk.announce(f"job {name}: another scheduler has taken it over; stopped")
             return None
         outcome = work.result()
-        write, end = desk.resources.write, stored_jobs.end_claim
+        write = desk.resources.write
+        end = stored_jobs.end_claim
         await asyncio.to_thread(write, end, claim, outcome.status, outcome.detail, next_due)
         desk.announce(f"job {name}: {outcome.status}{outcome.detail and f': {outcome.detail}'}")
         return outcome
@@ -138,9 +138,11 @@ async def _keep_lease(desk: JobDesk, claim: JobClaim) -> None:
         await asyncio.sleep(LEASE_SECONDS / RENEWALS)
         with suppress(StoreError, TimeoutError):  # it may answer again before the lease ends
             async with asyncio.timeout(until - now):
-                write, renew = desk.resources.write, stored_jobs.renew_claim
+                write = desk.resources.write
+                renew = stored_jobs.renew_claim
                 if not await asyncio.to_thread(write, renew, claim, LEASE_SECONDS):
                     return
+
             until = now + LEASE_SECONDS
 
 
@@ -183,11 +185,14 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
         launch = spec.launch(claim.job.namespace)
         run = driver.register_run(desk.store, study, stored, cases, launch)
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)
+
         if desk.store.get_served(run.id) is None:
             # Servers leave a job's run alone: schedulers resume it.
-            job, now = claim.job, time.time()
+            job = claim.job
+            now = time.time()
             owned = ServedRun(run.id, job.namespace, "", now, "limited", {"name": job.name})
             desk.store.serve_run(owned)
+
         return run
 
     return await asyncio.to_thread(register)
@@ -203,6 +208,7 @@ def _find_earlier(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
         driver.require_unchanged(run, {})
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)
         return run
+
     return None
 
 
@@ -212,7 +218,8 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
     study = find_study(read_stored(run).kind)
     finished_before = run.status == "finished" and not claim.run.run_id
     baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
-    launch, rows = spec.launch(claim.job.namespace), dict[str, Row]()
+    launch = spec.launch(claim.job.namespace)
+    rows = dict[str, Row]()
     refused = await asyncio.to_thread(check_judges, desk.store, run, spec.gates)
     if not (refusal := Gated(spec.gates, refused)).holds:
         return judge_outcome((), refusal, known=False)
@@ -225,12 +232,15 @@ async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome
                 async for record in records:
                     row = study.row(record)
                     rows[row.key] = row
+
             break
         except BusyError:  # another process was faster
             await asyncio.sleep(BUSY_SECONDS)
+
     gated = await asyncio.to_thread(
         check_run, desk.store, run, rows.values(), spec.gates, baseline, refused
     )
+
     return judge_outcome(rows.values(), gated, known=finished_before)
 
 
@@ -241,6 +251,7 @@ def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutco
     unscored = [row for row in rows if row.status != "scored"]
     details = [str(gate) for gate in gated.outcomes if not gate.holds]
     status: JobRunStatus = "gated" if details else "finished"
+
     if unscored:
         number = wording.count(len(unscored), "record")
         reason = wording.shorten(unscored[0].reason, 200)
@@ -248,4 +259,5 @@ def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutco
         details.append(f"{number} without a score ({reason})")
     elif known and not details:
         details.append("nothing new: the same run as before")
+
     return JobOutcome(status, "; ".join(details))

@@ -35,7 +35,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.context import Judgement, Options
 from textevolve.judges.judged import has_log_odds
-from textevolve.llm.choice_logprobs import log_odds, probability, softmax
+from textevolve.llm.decisions import log_odds, probability, softmax
 
 
 def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None:
@@ -65,6 +65,7 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
         return likely if scored[0].passed else 1 - likely
     if has_log_odds(scored):
         return max(softmax([outcome.metadata["log_odds"] for outcome in scored]))
+
     return max(softmax([log_odds(outcome.score) for outcome in scored]))
 
 
@@ -96,7 +97,9 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
             f"judge '{text}': BELOW, the certainty below which the second judge decides, must be"
             f" above 0 and at most 1, not '{below}': write {FORM}"
         )
+
     fits = (pair for pair in pairs if begins_judge(pair[1]))
+
     return (below, *next(fits, pairs[0]))
 
 
@@ -133,12 +136,15 @@ class Cascade:
         failures = [failure for failure in evaluations[0].result if isinstance(failure, Failure)]
         noted: dict[str, Any] = {} if sure is None else {"certainty": sure}
         is_sure = sure is not None and sure >= self.below
+
         if not is_sure and not select_skipped(failures):
             if failures:
                 noted["first_failed"] = failures[0].reason
             evaluations.append(await _ask(self.second, case, ModelError, BudgetError))
             sure = certainty_of(evaluations[1], bar)
+
         noted[DECIDED_BY] = self.names[len(evaluations) - 1]
+
         return Judgement(
             case,
             result=tuple(_note(outcome, noted) for outcome in evaluations[-1].result),

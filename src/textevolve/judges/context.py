@@ -29,22 +29,30 @@ from textevolve.evaluation import (
     settings_of,
     share_scored,
 )
-from textevolve.llm.case_images import (
+from textevolve.llm.decision_wires import wire_of
+from textevolve.llm.decisions import (
+    TOP_LOGPROBS,
+    Answer,
+    Question,
+    decide,
+    predicate,
+    read_log_odds,
+)
+from textevolve.llm.model import Message, Model, Request, UsageMeter, text_hash
+from textevolve.llm.prompts import (
+    Template,
+    draw_nonce,
     fence_with,
     image_rules,
     images_of,
+    load_template,
     name_images,
+    quote,
     quote_with,
+    sanitize,
     user_message,
 )
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS, read_log_odds
-from textevolve.llm.decision_wires import wire_of
-from textevolve.llm.decisions import Answer, Question, decide, predicate
-from textevolve.llm.fence import draw_nonce, quote, sanitize
-from textevolve.llm.model import Message, Model, Request, text_hash
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.structured import describe_missing_text
 from textevolve.spec import Frozen
 
 P = TypeVar("P")
@@ -285,6 +293,7 @@ class JudgeContext:
         )
         if not response.text.strip():
             raise AnswerError(describe_missing_text(response, "the judge's own answer"))
+
         return response.text.strip()
 
     async def choose(self, messages: tuple[Message, ...], letter: str, other: str) -> float:
@@ -299,6 +308,7 @@ class JudgeContext:
                 top_logprobs=TOP_LOGPROBS,
             )
         )
+
         return read_log_odds(response, letter, other)
 
     @property
@@ -344,13 +354,16 @@ class JudgeContext:
             self.decider, state, tuple(requests.values()), seed=seed, images=images
         )
         answers: dict[str, Answer] = {}
+
         for name, question in requests.items():
             decided = decision.answers[question.name]
             if isinstance(decided, Failure):
                 label = " ".join(name.split())
                 raise AnswerError(f"no answer to the question '{label:.200}': {decided.reason}")
             answers[name] = decided
+
         odds = tuple(answer.log_odds for answer in answers.values())
+
         return answers, AnswerOdds(odds, decision.emulated, decision.cut)
 
     async def decide_all(
@@ -365,6 +378,7 @@ class JudgeContext:
             AnswerError: a question has no answer; names it. ModelError: the call failed.
         """
         predicates = {text: predicate(f"q{n}", text) for n, text in enumerate(questions, 1)}
+
         return (await self.decide(state, predicates, candidates))[1]
 
     async def each(
@@ -385,6 +399,7 @@ class JudgeContext:
             note = "characters in the middle of what was to be judged did not fit the model"
             lines = [*lines, f"{unseen} {note} and were left out"]
         feedback = "\n".join(lines)
+
         return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
 
     def fail(self, failure: Failure) -> Judgement:
@@ -425,6 +440,7 @@ class ModelJudge(ABC):
         """
         context = JudgeContext(case, self.model, self.options, self.decider)
         outcome = await attempt(self.judge(context))
+
         return context.fail(outcome) if isinstance(outcome, Failure) else outcome
 
     @abstractmethod
@@ -446,9 +462,11 @@ class PlainJudge(ABC):
         """
         check_case(case)
         reject_candidate_images(case, self.title)
-        threshold, started = Options().overridden(settings_of(case)).threshold, time.monotonic()
+        threshold = Options().overridden(settings_of(case)).threshold
+        started = time.monotonic()
         outcomes = tuple([await self.grade(case, text, threshold) for text in case.candidates])
         seconds = time.monotonic() - started
+
         return Judgement(case, outcomes, seconds=seconds, coverage=share_scored(outcomes))
 
     @abstractmethod

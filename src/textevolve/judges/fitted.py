@@ -1,15 +1,20 @@
 """The judge that is fitted to people's labels: its score is computed from a weighted sum of the
 values of several judges.
-`fitted_file.py` describes and reads its file."""
+`fitted_file.py` describes and reads its file.
+"""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import numpy as np
+import yaml
+from pydantic import BaseModel, Field, model_validator
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
@@ -25,11 +30,149 @@ from textevolve.evaluation import (
     share_scored,
 )
 from textevolve.judges.context import CaseOptions, Judgement
-from textevolve.judges.fitted_file import FittedFile, FittedSignal
 from textevolve.judges.judged import has_log_odds, ranks_of
-from textevolve.judges.looks import LOOK
-from textevolve.llm.choice_logprobs import probability
-from textevolve.statistics.resampling import Array
+from textevolve.judges.measures import LOOK
+from textevolve.llm.decisions import probability
+from textevolve.rows import read_text
+from textevolve.spec import Frozen
+from textevolve.statistics.intervals import Array
+from textevolve.texts.yaml_lines import build_at, parse_yaml
+
+# The file of a fitted judge, in a form that people can read: signals, weights, and measured
+# figures. `textevolve.bench` fits a judge to labels, and `fitted.py` judges with it.
+
+ENDING = ".judge"
+OTHER_JUDGES = ("python", "rules", "hybrid", "cascade", "metric")
+"""The first words of other judges' texts that may end with `.judge`, too, since they name files or
+other judges."""
+HEAD = """\
+# A judge that was fitted to labels. Use it like any other: --judge FILE.judge
+# utility = intercept + sum over the signals of weight * (value - mean) / scale
+"""
+"""The comment at the beginning of the file."""
+
+
+class _Part(BaseModel):
+    """The base of the parts of the file. Errors in a part are reported with their place in the
+    whole file."""
+
+    model_config = Frozen.model_config
+
+
+class FittedSignal(_Part):
+    """One signal of a fitted judge: another judge whose value is weighted. `judge`: its text.
+    `model`: the model with which it was fitted, and is called again; null if the signal calls no
+    model, or its text names one. `values`: whether its values are log-odds or scores. `weight`: its
+    weight after standardising the values: (value - `mean`) / `scale`. `share`: its share of the
+    agreement, only in files of earlier versions. `alone`: the agreement of this signal alone with
+    the labels, with a confidence interval."""
+
+    judge: Annotated[str, Field(min_length=1)]
+    model: str | None = None
+    values: Literal["log-odds", "scores"] = "log-odds"
+    weight: float
+    mean: float
+    scale: Annotated[float, Field(gt=0)]
+    share: float | None = None
+    alone: dict[str, float | None] = Field(default_factory=dict)
+
+
+class FittedThreshold(_Part):
+    """The score from which a text passes (`value`), chosen for a required precision. `precision`:
+    the required share of good texts among those that pass. `confidence`: the required probability
+    that this precision is reached. `holds`: whether any threshold reaches it; if none does, `value`
+    is 0.5. `guarantee`: the result as a sentence."""
+
+    value: Annotated[float, Field(ge=0, le=1)]
+    precision: float
+    confidence: float
+    holds: bool
+    guarantee: str
+
+
+class FittedFile(Frozen):
+    """A fitted judge. `fitted_to`: pairs (which text is better) or ratings (how good a text is).
+    `good`: the rating from which a text counts as good. `orders`: whether the signals see the
+    candidates in both orders, or only in the given one, as for the fit. `ridge`: the strength of
+    the ridge penalty on the weights. `intercept`: added to the weighted sum. For people to read:
+    `labels`, the number and the hash of the labels of the fit; `cross_validated`, figures measured
+    on items that were left out of the fit; `warnings`."""
+
+    format: Literal[1] = 1
+    fitted_to: Literal["pairs", "ratings"]
+    date: datetime.date
+    orders: Literal["both", "given"] = "both"
+    signals: Annotated[tuple[FittedSignal, ...], Field(min_length=1)]
+    ridge: float
+    good: float | None = None
+    intercept: float = 0.0
+    threshold: FittedThreshold
+    labels: dict[str, int | str]
+    cross_validated: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FittedFile:
+        if (self.good is None) != (self.fitted_to == "pairs"):
+            raise ValueError("good: only a judge that was fitted to ratings has this field")
+        names = [signal.judge for signal in self.signals]
+        if len(set(names)) < len(names):
+            raise ValueError("a signal is listed twice; keep one")
+        if nested := [name for name in names if ENDING in name]:
+            raise ValueError(f"the signal {nested[0]} has a fitted judge: name its signals instead")
+        return self
+
+    @property
+    def text(self) -> str:
+        """Return the file as YAML."""
+        data = self.model_dump(mode="json")
+        return HEAD + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+
+
+def is_fitted(judge: str) -> bool:
+    """Tell whether a judge's text is the path of a fitted judge's file."""
+    begins = judge.strip().partition(":")[0]
+    return judge.strip().endswith(ENDING) and begins not in OTHER_JUDGES
+
+
+def load_fitted(path: str) -> FittedFile:
+    """Read the file of a fitted judge.
+
+    Raises:
+        InputError: the file cannot be read or used; names it, the line and the reason.
+    """
+    return parse_fitted(read_text(path), path)
+
+
+def parse_fitted(text: str, source: str) -> FittedFile:
+    node, data = parse_yaml(text, source)
+    if not isinstance(data, dict) or "signals" not in data:
+        raise InputError(
+            f"{source}: is not a fitted judge; make one with: textevolve judges fit LABELS -o"
+            " NAME.judge"
+        )
+
+    return build_at(FittedFile, cast("dict[str, Any]", data), node, source)
+
+
+def check_name(path: str | Path) -> None:
+    """Raise InputError if a name does not end in .judge."""
+    if not str(path).endswith(ENDING):
+        raise InputError(f"{path}: the file name of a fitted judge must end in {ENDING}")
+
+
+def save_fitted(file: FittedFile, path: str | Path) -> None:
+    """Write the file of a fitted judge.
+
+    Raises:
+        InputError: the name does not end in .judge, or the file cannot be written.
+    """
+    check_name(path)
+    try:
+        Path(path).write_text(file.text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
 
 SignalValues: TypeAlias = Sequence[float | Failure]
 """The value of one signal (a judge whose scores are weighted) for each candidate, in order; a
@@ -73,6 +216,7 @@ class FittedJudge:
         work = [partial(self._ask, signal, case_of_signals) for signal in self.file.signals]
         answers = await gather_bounded(work, self.concurrency)
         results = self._weigh([values for values, _, _ in answers], options.threshold)
+
         return Judgement(
             case=case,
             result=tuple(results),
@@ -98,6 +242,7 @@ class FittedJudge:
             else (forward + other) / 2
             for forward, other in zip(scores[0], turned_scores[0][::-1], strict=True)
         ]
+
         return values, scores[1] + turned_scores[1], scores[2] + turned_scores[2]
 
     async def _ask_once(
@@ -108,6 +253,7 @@ class FittedJudge:
             judged = await attempt(self.judges[name](case))
         except InputError as error:
             raise InputError(f"{self.source}: its signal {name}: {error}") from error
+
         if isinstance(judged, Failure):
             return [_about(name, judged)] * len(case.candidates), Usage(), 0.0
         unit = "log-odds" if has_log_odds(judged.result) else "scores"
@@ -122,6 +268,7 @@ class FittedJudge:
             else rank
             for result, rank in zip(judged.result, ranks_of(judged.result), strict=True)
         ]
+
         return values, judged.usage, float(getattr(judged, "seconds", 0.0))
 
     def _weigh(
@@ -140,7 +287,9 @@ class FittedJudge:
         places = [n for n, failure in enumerate(results) if failure is None]
         table = np.array([columns[n] for n in places]).reshape(-1, len(weights))
         added = weights * (table - means) / scales
-        odds, text = added.sum(axis=1) + self.file.intercept, "against a text of average signals"
+        odds = added.sum(axis=1) + self.file.intercept
+        text = "against a text of average signals"
+
         if self.file.good is not None:
             text = f"probability of a grade of {self.file.good:g} or more"
         elif len(places) == 1 < len(columns):
@@ -148,9 +297,12 @@ class FittedJudge:
             places = []
         elif len(places) > 1:
             added = added - (added.sum(axis=0) - added) / (len(places) - 1)
-            odds, text = added.sum(axis=1), "against the others"
+            odds = added.sum(axis=1)
+            text = "against the others"
+
         for n, total, row, parts in zip(places, odds.tolist(), table, added, strict=False):
             results[n] = self._result(total, text, row, parts, threshold)
+
         return [result for result in results if result is not None]
 
     def _result(
@@ -172,6 +324,7 @@ class FittedJudge:
         }
         feedback = f"{text}; in log-odds: {parts}"
         metadata = {"log_odds": odds, "signals": signals}
+
         return EvaluationResult(score, score >= threshold, feedback, metadata)
 
 

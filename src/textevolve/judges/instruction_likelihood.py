@@ -22,11 +22,10 @@ from itertools import islice
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import EvaluationResult
 from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, prompt
-from textevolve.llm.case_images import image_rules, images_of, name_images
-from textevolve.llm.choice_logprobs import probability
-from textevolve.llm.fence import fence
+from textevolve.llm.decisions import probability
 from textevolve.llm.model import Message, Request, Response
-from textevolve.llm.reasoning import describe_missing_text
+from textevolve.llm.prompts import fence, image_rules, images_of, name_images
+from textevolve.llm.structured import describe_missing_text
 
 WORDS = 20
 """The number of words of the instruction that are forced. When measured, 20 words gave the same
@@ -51,7 +50,8 @@ class InstructionLikelihood(ModelJudge):
     """
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        case, target = context.case, cut_instruction(context.case.input)
+        case = context.case
+        target = cut_instruction(context.case.input)
         # Under a code of the input alone, so that it is asked once for all.
         empty = fence("response", "", context.lone_nonce)
         alone = max(await _surprise(context, target, empty), CERTAIN)
@@ -59,7 +59,8 @@ class InstructionLikelihood(ModelJudge):
         unasked = replace(case, images=())
 
         async def read(candidate: int) -> EvaluationResult:
-            text, images = case.candidates[candidate], name_images(unasked, candidate)
+            text = case.candidates[candidate]
+            images = name_images(unasked, candidate)
             response = context.fenced("response", text, images)
             shown = images_of(unasked, (candidate,))
             left = max(await _surprise(context, target, response, shown), CERTAIN)
@@ -69,6 +70,7 @@ class InstructionLikelihood(ModelJudge):
                 " response: it should do all that is asked, and nothing else"
             )
             surprise = {"left": left, "alone": alone}
+
             return context.result(probability(odds), [feedback], log_odds=odds, surprise=surprise)
 
         return context.judgement(await context.each(range(len(case.candidates)), read))
@@ -96,6 +98,7 @@ async def _surprise(
     """
     rules = image_rules(context.case) if images else ()
     request = request_instruction(response, target, context.options.seed, images, rules)
+
     return read_surprise(await context.model(request), target)
 
 
@@ -111,6 +114,7 @@ def request_instruction(
         "required": ["instruction"],
         "additionalProperties": False,
     }
+
     return Request(
         messages=(Message("user", (*rules, text), images),),
         schema=json.dumps(schema),
@@ -138,4 +142,5 @@ def read_surprise(response: Response, target: str) -> float:
             " the judge 'instruction-likelihood' needs: use a local model, or another judge, such"
             " as --judge probe"
         )
+
     return -sum(token.logprob for token in response.logprobs)

@@ -7,13 +7,14 @@ questions about every case; `Checklist` first has a model write criteria for the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.context import (
     AnswerOdds,
     JudgeContext,
@@ -23,11 +24,12 @@ from textevolve.judges.context import (
     example_turns,
     prompt,
 )
-from textevolve.judges.criteria import read_criteria, read_levels
-from textevolve.judges.shipped_rubrics import load_rubric
-from textevolve.llm.choice_logprobs import probability
+from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
+from textevolve.llm.decisions import probability
 from textevolve.llm.model import Request
 from textevolve.llm.structured import ask_structured
+from textevolve.metrics.label_metrics import list_calls
+from textevolve.trajectory import Trajectory
 
 QUESTIONS = (
     "Does the response follow the instruction?",
@@ -100,6 +102,7 @@ async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
         seed=context.options.seed,
     )
     answer = await ask_structured(context.model, request, _Criteria)
+
     return tuple(dict.fromkeys(text.strip() for text in answer.value.criteria))
 
 
@@ -115,6 +118,7 @@ async def _examine(
         return await _probe(context, questions, candidate, text)
 
     probed = await context.each(range(len(context.case.candidates)), probe)
+
     return [r if isinstance(r, Failure) else weigh_answers(context, questions, r) for r in probed]
 
 
@@ -137,6 +141,7 @@ async def _probe(
         odds.append(
             await context.choose((context.system(quoted=True), *shots, message), "yes", "no")
         )
+
     return AnswerOdds(tuple(odds))
 
 
@@ -149,4 +154,54 @@ def weigh_answers(
     answers = dict(zip(questions, odds.log_odds, strict=True))
     lines = lines or [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
     metadata: dict[str, Any] = {"log_odds": total, "answers": answers, **odds.told}
+
     return context.result(probability(total), lines, odds.cut, **metadata)
+
+
+# A judge of a whole trajectory: the request, each tool call with its result, and the answer.
+
+TRAJECTORY = "trajectory"
+"""The name of the judge, and of the shipped rubric by which it judges."""
+MOST_SHOWN = 4000
+"""The maximum number of characters of each call, with its result, that the model sees."""
+
+
+@dataclass(frozen=True)
+class TrajectoryJudge(Checklist):
+    """A checklist over the whole trajectory instead of the answer alone. The criteria are the
+    user's rubric, otherwise the shipped rubric `trajectory`."""
+
+    shipped: ClassVar[str] = TRAJECTORY
+
+    async def __call__(self, case: Case, /) -> Judgement:
+        """Judge each candidate as the final answer of the case's trajectory.
+
+        Raises:
+            InputError: no calls are recorded, or the case or the options cannot be used.
+                FatalModelError, CapabilityError: no call can succeed, or the endpoint gives no
+                log-probabilities.
+        """
+        trajectory = case.trajectory or Trajectory()
+        texts = tuple(write_trajectory(trajectory, answer) for answer in case.candidates)
+
+        return replace(await super().__call__(replace(case, candidates=texts)), case=case)
+
+
+def write_trajectory(trajectory: Trajectory, answer: str) -> str:
+    """Write each call with its result on a line of JSON, which no result can break, then the errors
+    of other steps, and the final answer. A call is cut at `MOST_SHOWN` characters.
+
+    Raises:
+        InputError: no calls are recorded.
+    """
+    list_calls(trajectory)
+    calls: list[Any] = trajectory.as_row()["tool_calls"]
+    lines = [f"Tool call {n}: {_shorten(call)}" for n, call in enumerate(calls, 1)]
+    lines += [f"Another step failed: {_shorten(error)}" for error in trajectory.errors]
+
+    return "\n".join([*(lines or ["No tool was called."]), "Final answer:", answer])
+
+
+def _shorten(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} …"

@@ -34,9 +34,9 @@ from textevolve.judges.context import (
     prompt,
     require_field,
 )
-from textevolve.llm.case_images import image_rules
-from textevolve.llm.choice_logprobs import probability
+from textevolve.llm.decisions import probability
 from textevolve.llm.model import Message, Request
+from textevolve.llm.prompts import image_rules
 from textevolve.llm.structured import ask_structured
 from textevolve.texts.prose import split_sentences
 
@@ -88,6 +88,7 @@ def average_precision(shares: Sequence[float]) -> float:
     for rank, share in enumerate(shares, 1):
         if share >= CLEAR:
             precisions.append((len(precisions) + 1) / rank)
+
     return mean(precisions) if precisions else 0.0
 
 
@@ -136,6 +137,7 @@ class StatementJudge(ModelJudge):
         distinct = tuple(dict.fromkeys(looked_at))
         outcomes = await context.each(distinct, lambda text: _examine(context, self.check, text))
         by_text = dict(zip(distinct, outcomes, strict=True))
+
         return context.judgement([by_text[text] for text in looked_at])
 
 
@@ -149,6 +151,7 @@ async def _examine(context: JudgeContext, check: StatementCheck, answer: str) ->
         parts = split_passages(context.case.context or "")
     else:
         parts = await _list_statements(context, answer)
+
     reading = await _probe_parts(context, check, answer, parts)
     shares = [probability(odds) for odds in reading.log_odds]
     score = check.score(shares)
@@ -163,6 +166,7 @@ async def _examine(context: JudgeContext, check: StatementCheck, answer: str) ->
         "parts": len(parts),
         **reading.told,
     }
+
     return context.result(score, lines, reading.cut, **metadata)
 
 
@@ -206,16 +210,19 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
         max_tokens=ANSWER_TOKENS,
         seed=context.options.seed,
     )
+
     try:
         answer = await ask_structured(context.model, request, _Statements)
     except AnswerError:
         if not sentences:
             raise
         return sentences
+
     lines = (" ".join(line.split()) for line in answer.value.statements)
     statements = tuple(dict.fromkeys(line for line in lines if line))
     if not statements:
         raise AnswerError("the text has no statement that could be scored")
+
     return statements
 
 
@@ -240,6 +247,7 @@ async def _probe_parts(
         state = (f"{rules.text}\n", material_text)
         questions = [text + check.question for text in materials]
         return await context.decide_all(state, questions, () if sees else None)
+
     question = prompt("question").render(question=check.question)
 
     async def probe(part: str) -> float:
@@ -250,4 +258,5 @@ async def _probe_parts(
     odds = await gather_bounded(
         [partial(probe, part) for part in materials], context.options.concurrency
     )
+
     return AnswerOdds(tuple(odds))

@@ -22,7 +22,8 @@ from textevolve.spec import suggest
 PROVIDER = "local"
 """The part before the slash in the specs of local models."""
 SUFFIX = ".gguf"
-RUNS_WITH, EMBEDS_WITH = ("xllamacpp", "gguf"), ("onnxruntime", "tokenizers")
+RUNS_WITH = ("xllamacpp", "gguf")
+EMBEDS_WITH = ("onnxruntime", "tokenizers")
 """The packages that local models need: chat models the first pair, embedders the second."""
 
 # What is read from the catalogue becomes file names, addresses and arguments of pip.
@@ -173,6 +174,7 @@ def find_missing_package(spec: str) -> str:
     missing = next((package for package in packages if find_spec(package) is None), None)
     if missing is None:
         return ""
+
     return (
         f'{spec} needs {missing}, which is not installed: pip install "textevolve[{extra}]", or'
         " name a model of a provider or server, such as openai/gpt-6-luna or http://HOST:8000/v1#MODEL"
@@ -203,6 +205,7 @@ def user_files(folder: Path) -> list[Located]:
         paths = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
     except OSError:
         return []
+
     return [Located(path.stem, path, None) for path in paths if path.name not in catalogue_files]
 
 
@@ -212,6 +215,7 @@ def _locate_path(name: str) -> Located:
         there = path.is_file()
     except (RuntimeError, ValueError, OSError) as error:
         raise SettingsError(f"local/{name}: not a usable path ({error})") from error
+
     if not there:
         raise SettingsError(f"local/{name}: there is no such file")
     return Located(name, path, None)

@@ -30,14 +30,13 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import ANSWERED_BY
-from textevolve.llm.case_images import prompt_tokens
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decision_wires import WIRES, DecisionAnswer, decision_body, read_answers
 from textevolve.llm.decisions import Wire, load_questions
-from textevolve.llm.limiting import note_headers
+from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import ReportedUsage, find_price, usage_of
-from textevolve.llm.prompt_cache import MARK_FIELD, add_hints
+from textevolve.llm.prompts import count_tokens, prompt_tokens
 from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
@@ -51,20 +50,20 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
-from textevolve.llm.streaming import EventStream, telling
-from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import (
     CHATS,
     STREAMED,
     UNREADABLE,
     Completion,
     Embeddings,
+    EventStream,
     ModelList,
     as_response,
     as_vector,
     chat_body,
     encode,
     read_completion,
+    telling,
 )
 from textevolve.llm.wrappers import ProgressWatch
 from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
@@ -190,6 +189,7 @@ class OpenAIClient:
         if request.forced and (forced := await self._force(request, request.forced)) is not None:
             return forced
         completion, seconds = await self._chat(request)
+
         return self._response(completion, request, seconds)
 
     async def _decide(self, request: Request) -> Response:
@@ -200,24 +200,31 @@ class OpenAIClient:
             CapabilityError: the endpoint has no decision protocol.
             TooLongError: the state is longer than the model's context.
         """
-        wire, state = self.decision_wire, request.messages[-1]
+        wire = self.decision_wire
+        state = request.messages[-1]
+
         if wire is None:
             raise CapabilityError(
                 f"{self.name}: not known as a decision model; use a decision model or a model"
                 " with log-probabilities, or set `decisions`, its protocol, in the settings of"
                 " its provider"
             )
+
         if state.images:
             raise no_images(self.name, "decisions are about texts alone")
-        questions, started = load_questions(request.questions or "[]"), perf_counter()
+        questions = load_questions(request.questions or "[]")
+        started = perf_counter()
         body = encode(decision_body(wire, self.model, state.text, questions))
         status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
-        refusal, answer = None, None
+        refusal = None
+        answer = None
+
         if status != 200:
             refusal = read_refusal(raw)
         else:
             with suppress(ValidationError):
                 answer = DecisionAnswer.model_validate_json(raw)
+
         if answer is not None and answer.error:
             refusal = error_object(answer.error)
             status = status_of(refusal, 502)
@@ -228,20 +235,25 @@ class OpenAIClient:
                     f"{failed}; set `context`, the most tokens that the model takes, in the"
                     " settings of its provider, and longer states are cut"
                 )
+
             if status == 501:
                 raise CapabilityError(f"{failed}: the endpoint does not support {WIRES[wire]}")
             raise failed
+
         if answer is None or answer.answers is None:
             raise UnavailableError(
                 f"{self.name}: status 200, but the body has no decisions:"
                 f" {self._http.describe_body(raw)}"
             )
-        text, seconds = read_answers(answer.answers, questions), perf_counter() - started
+
+        text = read_answers(answer.answers, questions)
+        seconds = perf_counter() - started
         usage = answer.usage
         if usage is not None and usage.completion_tokens is None:  # decisions write no text
             usage = usage.model_copy(update={"completion_tokens": 0})
         estimate = count_tokens(state.text), 0
         used = usage_of(usage, self._decision_price, estimate=estimate)
+
         return self._note_usage(Response(text, "stop", used, seconds=seconds))
 
     async def _chat(
@@ -274,6 +286,7 @@ class OpenAIClient:
         if not names:
             return error
         more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
+
         return AccessError("\n  ".join([f"{error}; it serves:", *names[:LISTED], *more]))
 
     def _read_gateway_headers(self, completion: Completion, headers: Mapping[str, str]) -> None:
@@ -329,6 +342,7 @@ class OpenAIClient:
         if isinstance(outcome, Completion):
             return self._response(outcome, request, seconds)
         self._leave_out(*outcome, self.body(request).keys() | self._refused, request)
+
         return None
 
     async def _force(self, request: Request, text: str) -> Response | None:
@@ -339,6 +353,7 @@ class OpenAIClient:
             return None
         grammar, most = token_grammar(tokens)
         forced_request = replace(request, schema=None, max_tokens=most)
+
         try:
             completion, seconds = await self._chat(forced_request, {"grammar": grammar})
         except RejectedError as error:
@@ -346,9 +361,11 @@ class OpenAIClient:
                 raise
             self._forces = False
             return None
+
         response = self._response(completion, forced_request, seconds)
         forced = forced_response(response, completion, tokens, text)
         self._forces = self._forces or forced is not None
+
         return forced
 
     def _listen(self, body: Mapping[str, Any]) -> EventStream | None:
@@ -365,6 +382,7 @@ class OpenAIClient:
             answered = await self._http.exchange("POST", url, body, hears=hears)
             note_headers(answered[1])
             return answered
+
         sent = self._http.exchange("POST", url, body, unbounded=True, hears=hears)
         return await self._watch.follow(sent)
 
@@ -389,17 +407,22 @@ class OpenAIClient:
                 tokens = _Tokens.model_validate_json(raw).tokens
         if not tokens:
             self._forces = False
+
         return tokens if can_force(tokens, text) else None
 
     async def _embed(self, request: Request) -> Response:
-        texts, started = [request.messages[-1].text], perf_counter()
+        texts = [request.messages[-1].text]
+        started = perf_counter()
         body = encode({"model": self.model, "input": texts, "encoding_format": "float"})
         answer = await self._ask("POST", "/embeddings", body, Embeddings)
         if len(answer.data) != 1:
             raise AnswerError(
                 f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
             )
-        seconds, prompt = perf_counter() - started, prompt_tokens(request)
+
+        seconds = perf_counter() - started
+        prompt = prompt_tokens(request)
+
         return self._note_usage(as_vector(answer, seconds, self._price, prompt))
 
     async def _exchange_natively(
@@ -427,6 +450,7 @@ class OpenAIClient:
             # One schema may be too much for an endpoint that takes others.
             if name != SCHEMA_FIELD or request.schema in self._refused_schemas:
                 body.pop(name, None)
+
         return body
 
     def _read_outcome(
@@ -445,9 +469,11 @@ class OpenAIClient:
                 f"{self.name}: status 200, but the body is not a chat completion:"
                 f" {self._http.describe_body(raw)}"
             )
+
         if not completion.error:
             return completion
         refusal = error_object(completion.error)
+
         return status_of(refusal, 502), refusal
 
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
@@ -455,6 +481,7 @@ class OpenAIClient:
             raise UnavailableError(
                 f"{self.name}: the log-probabilities in the answer cannot be read"
             )
+
         response = as_response(completion, seconds, self._price, prompt_tokens(request))
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
@@ -463,6 +490,7 @@ class OpenAIClient:
             raise without_logprobs(self.name, "requested, but missing in the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
+
         return self._note_usage(response)
 
     def _note_usage(self, response: Response) -> Response:
@@ -483,6 +511,7 @@ class OpenAIClient:
             raise UnavailableError(
                 f"{self.name}: {path} sent an invalid answer: {self._http.describe_body(raw)}"
             )
+
         return parsed
 
 
@@ -554,7 +583,9 @@ def token_grammar(tokens: list[Token]) -> tuple[str, int]:
     and the model chooses its tokens.
     """
     signs: list[str] = []
-    most, pending = 0, list[Token]()
+    most = 0
+    pending = list[Token]()
+
     for token in tokens:
         pending.append(token)
         joined = b"".join(part.bytes for part in pending)
@@ -562,10 +593,12 @@ def token_grammar(tokens: list[Token]) -> tuple[str, int]:
             characters = joined.decode()
         except UnicodeDecodeError:
             continue
+
         most += 1 if len(pending) == 1 else len(joined)
         escaped = "".join(f"\\U{ord(character):08X}" for character in characters)
         signs.append(f"<[{token.id}]>" if len(pending) == 1 else f'"{escaped}"')
         pending.clear()
+
     return f"root ::= {' '.join(signs)}", most
 
 
@@ -575,11 +608,14 @@ def forced_response(
     """Return the response with the forced text and its tokens alone; None if it has another text,
     as from a server that accepts a grammar and ignores it."""
     logprobs = completion.choices[0].logprobs
-    expected, written = b"".join(token.bytes for token in tokens), b""
+    expected = b"".join(token.bytes for token in tokens)
+    written = b""
+
     for number, token in enumerate((logprobs and logprobs.content) or (), 1):
         written += token.token.encode() if token.bytes is None else bytes(token.bytes)
         if written == expected:
             return replace(
                 response, text=text, finish_reason="stop", logprobs=response.logprobs[:number]
             )
+
     return None

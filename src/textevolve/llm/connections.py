@@ -30,9 +30,9 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.llm.prices import ReportedUsage, find_price, usage_of
+from textevolve.llm.prompts import count_tokens
 from textevolve.llm.providers import SETTINGS, Endpoint, Key, is_loopback
 from textevolve.llm.refusals import Refusal, failure, one_line, read_refusal, retry_after
-from textevolve.llm.token_count import count_tokens
 from textevolve.llm.wire import encode
 from textevolve.settings import LARGEST_ANSWER, Price, Timeouts
 
@@ -89,6 +89,7 @@ class Http:
             text = _header_text(name, key.secret if isinstance(key, Key) else key)
             self._headers["Authorization"] = f"Bearer {text}"
             self.secrets = (text, *self.secrets)
+
         self._timeouts = timeouts
         self._connections = connections
         self._largest = largest_answer * MIB
@@ -133,6 +134,7 @@ class Http:
         Raises:
             UnavailableError, AccessError: no answer began to arrive.
         """
+
         return await self._send(method, url, body, extra, self._limit(quiet))
 
     def _limit(self, quiet: float | None) -> aiohttp.ClientTimeout:
@@ -153,6 +155,7 @@ class Http:
         """
         data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         session = self._session or self._open()
+
         try:
             answer = await session.request(
                 method,
@@ -166,6 +169,7 @@ class Http:
             return BegunAnswer(self, answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self.unreachable(error)
+
         raise failed
 
     async def read(
@@ -180,7 +184,9 @@ class Http:
                 return first_part
         else:
             first_part = b""
+
         body = bytearray(first_part)
+
         async for part in answer.content.iter_any():
             body += part
             if len(body) > self._largest:
@@ -191,8 +197,10 @@ class Http:
                     f"{self.name}: the answer is larger than {self._largest // MIB} MiB; raise"
                     " `largest_answer` in the settings if it should be"
                 )
+
             if hears is not None and answer.status == 200:
                 hears(part)
+
         return bytes(body[: self._largest])
 
     def read_json(self, path: str, raw: bytes) -> Any:
@@ -205,6 +213,7 @@ class Http:
             return json.loads(raw)
         except (ValueError, RecursionError):
             pass  # raised below, so that no error of ours refers to one that holds the answer
+
         raise UnavailableError(
             f"{self.name}: the answer of {path} is not JSON: {self.describe_body(raw)}"
         )
@@ -228,10 +237,12 @@ class Http:
                 total=limits.total, sock_connect=limits.connect, sock_read=limits.read
             ),
         )
+
         return self._session
 
     def unreachable(self, error: Exception) -> ModelError:
-        details, address = self.scrub(str(error)), self._base.authority
+        details = self.scrub(str(error))
+        address = self._base.authority
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{self.name}: {address}: its certificate is not trusted: {details}")
         details = details or type(error).__name__
@@ -240,6 +251,7 @@ class Http:
         unconnected = isinstance(
             error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError
         )
+
         return UnavailableError(
             f"{self.name}: {address}: {reason}", address=address if unconnected else ""
         )
@@ -270,7 +282,8 @@ class BegunAnswer:
     """
 
     def __init__(self, http: Http, answer: aiohttp.ClientResponse) -> None:
-        self._http, self._answer = http, answer
+        self._http = http
+        self._answer = answer
         self.status = answer.status
         self.headers: Mapping[str, str] = answer.headers
 
@@ -289,6 +302,7 @@ class BegunAnswer:
             failed = self._http.unreachable(error)
         finally:
             self.close()
+
         raise failed
 
     async def read_all(self, hears: Callable[[bytes], None] | None = None) -> bytes:
@@ -303,6 +317,7 @@ class BegunAnswer:
             failed = self._http.unreachable(error)
         finally:
             self.close()
+
         raise failed
 
     def close(self) -> None:
@@ -366,6 +381,7 @@ class JsonService(Http):
         """
         data = None if body is None else encode(body)
         _, raw = await self.send(path, data, headers, method=method)
+
         return self.read_json(path, raw)
 
     async def send(
@@ -382,6 +398,7 @@ class JsonService(Http):
         if not 200 <= status < 300:
             raise self._failure(path, status, read_refusal(raw), answered)
         self._reached = True
+
         return answered, raw
 
     def _failure(
@@ -391,6 +408,7 @@ class JsonService(Http):
             message = self.scrub(refusal.message) or "no reason given"
             line = f"{self.name}{path}: refused ({status}): {message}"
             return RejectedError(line) if self._reached else AccessError(f"{line}; {CHECK}")
+
         located = replace(refusal, message=f"{path}: {refusal.message}")
         return self.failure(status, located, headers)
 
@@ -424,7 +442,8 @@ class Relay(Http):
         *,
         unbounded: bool = False,
     ) -> None:
-        self.model, self._base_url = endpoint.model, endpoint.base_url
+        self.model = endpoint.model
+        self._base_url = endpoint.base_url
         self._quiet = None if unbounded else timeouts.read
         super().__init__(
             endpoint.spec,
@@ -462,7 +481,8 @@ class UsageReader:
     is unknown then."""
 
     def __init__(self, body: Mapping[str, Any], price: Price | None) -> None:
-        self._body, self._price = body, price
+        self._body = body
+        self._price = price
         self._before = self._said = b""
         self._events = 0
 

@@ -34,20 +34,23 @@ from textevolve.errors import (
     SettingsError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.choice_logprobs import TOP_LOGPROBS, first_token, read_labels, softmax
 from textevolve.llm.decisions import (
     SUM_TOLERANCE,
+    TOP_LOGPROBS,
     Question,
     Wire,
     dump_answers,
+    first_token,
     load_questions,
+    read_labels,
+    softmax,
 )
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import READABLE, KnownText, ReportedUsage, either
+from textevolve.llm.prompts import Template, load_template
 from textevolve.llm.providers import Endpoint, resolve
-from textevolve.llm.template import Template, load_template
 from textevolve.settings import Settings
-from textevolve.texts.splitting import excerpt
+from textevolve.texts.prose import excerpt
 
 CHARACTERS_PER_TOKEN = 3
 """The characters that are assumed for a token when a state is shortened to fit. English texts have
@@ -118,8 +121,10 @@ def _systemone_question(question: Question) -> dict[str, Any]:
         criteria = {option.value: option.description or None for option in question.options}
     else:
         criteria = [option.description for option in question.options]
+
     kind = "noul" if question.kind == "predicate" else question.kind
     body = {"type": kind, "instructions": question.instructions}
+
     return body | {"criteria": criteria} if criteria else body
 
 
@@ -132,8 +137,10 @@ def _openai_question(question: Question) -> dict[str, Any]:
         meanings = reversed(_described(question, ("False", "True")).items())
         lines = [instructions, *(f"{word}: {text}" for word, text in meanings)]
         return body | {"instructions": "\n".join(lines)}
+
     if question.kind == "choice":
         return body | {"choices": _options(question, "value")}
+
     return body | {"levels": _options(question, "label")}
 
 
@@ -159,12 +166,14 @@ def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Questi
     by_name = _by_name(answers, questions)
     rows: dict[str, _Row] = {}
     failed: dict[str, str] = {}
+
     for question in questions:
         if question.name in by_name:  # else who reads the response calls it left out
             try:
                 rows[question.name] = _read_answer(question, by_name[question.name])
             except _UnansweredError as error:
                 failed[question.name] = str(error)
+
     return dump_answers(rows, failed)
 
 
@@ -181,6 +190,7 @@ def _by_name(
         name = cast("dict[str, Any]", answer).get("name") if isinstance(answer, dict) else None
         if isinstance(name, str) or (name is None and in_order):
             by_name[name or questions[number].name] = answer
+
     return by_name
 
 
@@ -195,23 +205,30 @@ def _read_answer(question: Question, answer: Any) -> _Row:
         fields = _OneAnswer.model_validate(answer)
     except ValidationError:
         raise _UnansweredError(f"the answer is no object: {answer!r:.80}") from None
-    kind, yes, shares = fields.type, fields.yes, fields.probabilities
+
+    kind = fields.type
+    yes = fields.yes
+    shares = fields.probabilities
     if kind == "refusal":
         reason = fields.refusal or fields.reason or fields.message
         more = f": {reason!r:.200}" if reason else ""
         raise _UnansweredError(f"the model refuses to answer this question{more}")
+
     if ("predicate" if kind == "noul" else kind) != question.kind:
         raise _UnansweredError(
             f"the answer has the type {kind!r:.40}, but the question has the type {question.kind}"
         )
+
     if question.kind == "predicate":
         if not _is_probability(yes):
             raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
         return (1.0 - yes, yes)
+
     if isinstance(shares, list):
         shares = {share.value: share.probability for share in shares if share} or None
     if shares is None:
         raise _UnansweredError("the answer has no probabilities")
+
     return _distribution([option.value for option in question.options], shares)
 
 
@@ -223,10 +240,12 @@ def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
             "the probabilities name other options than the question:"
             f" {', '.join(map(str, shares)):.120}"
         )
+
     values = [shares[key] for key in keys]
     total = math.fsum(values) if all(_is_probability(value) for value in values) else math.nan
     if not abs(total - 1) <= max(SUM_TOLERANCE, ROUNDED * len(keys)):
         raise _UnansweredError(f"the probabilities are no distribution: {json.dumps(values):.120}")
+
     return tuple(value / total for value in values)
 
 
@@ -260,7 +279,8 @@ class Deciding:
     def __init__(
         self, model: Model, wire: Wire | None = None, most_characters: int | None = None
     ) -> None:
-        self.model, self.name = model, model.name
+        self.model = model
+        self.name = model.name
         self.wire: Wire | None = wire
         self._most = most_characters
 
@@ -272,9 +292,11 @@ class Deciding:
             response = await emulate(self.model, shortened)
         else:
             response = await self.model(shortened)
+
         if not cut:
             return response
         marked = {**json.loads(response.text), "cut": cut}
+
         return replace(response, text=json.dumps(marked, ensure_ascii=False))
 
 
@@ -296,6 +318,7 @@ def let_decide(model_of: Callable[[str], Model], settings: Settings) -> Callable
             endpoint = resolve(spec, settings, asks=False)
         except SettingsError:  # reported when the model is opened, unless it is an object's name
             return Deciding(model_of(spec))
+
         return Deciding(model_of(spec), endpoint.decisions, most_characters(endpoint))
 
     return deciding
@@ -316,6 +339,7 @@ def _cut_state(request: Request, most: int | None) -> tuple[Request, int]:
     if len(state.text) <= most:
         return request, 0
     shortened = Message(state.role, (excerpt(state.text, most),), state.images)
+
     return replace(request, messages=(shortened,)), len(state.text) - 2 * (most // 2)
 
 
@@ -372,17 +396,20 @@ async def emulate(model: Model, request: Request) -> Response:
     responses = [first_response, *other_responses]
     shares: dict[str, list[list[float]]] = {}
     failed: dict[str, str] = {}
+
     for showing, response in zip(calls, responses, strict=True):
         name = showing.question.name
         try:
             shares.setdefault(name, []).append(read_labels(first_token(response), showing.labels))
         except AnswerError as error:
             failed[name] = str(error)
+
     answers = {  # the normalised geometric mean of the distributions
         name: softmax([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])
         for name, rows in shares.items()
         if name not in failed
     }
+
     return Response(
         text=dump_answers(answers, failed, emulated=True),
         finish_reason="stop",
@@ -400,12 +427,15 @@ def show(question: Question) -> tuple[Showing, ...]:
         labelled = [("Yes", yes.description), ("No", no.description)]
         lines = tuple(f"{label}: {text}" for label, text in labelled if text)
         return (Showing(question, ("No", "Yes"), ("Yes", "No"), lines),)
+
     count = len(question.options)
+
     if count > MOST_OPTIONS:
         raise InputError(
             f"question '{question.name}': a chat model can choose among at most {MOST_OPTIONS}"
             f" options, not {count}; use a decision model"
         )
+
     scored = question.kind == "score"
     labels = tuple((digits if scored and count <= len(digits) else ascii_uppercase)[:count])
     lines = [option.description if scored else option.text for option in question.options]

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from textevolve.errors import CapabilityError, ModelError, RejectedError
 from textevolve.llm.decision_wires import WIRES
 from textevolve.llm.decisions import decision_request, predicate
-from textevolve.llm.embeddings import probe_dimension
-from textevolve.llm.minilm import MiniLM
+from textevolve.llm.embeddings import MiniLM, probe_dimension
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
-from textevolve.llm.reasoning import describe_missing_text
+from textevolve.llm.structured import describe_missing_text
 from textevolve.settings import Provider, Settings, Timeouts
 
 if TYPE_CHECKING:
@@ -57,12 +56,14 @@ async def discover_model(settings: Settings, environ: Mapping[str, str] | None =
         usable = provider.chats and provider.default_model and not provider.keyless
         if usable and provider.key_env and environ.get(provider.key_env):
             return Choice(f"{name}/{provider.default_model}", f"{provider.key_env} is set")
+
     for name, models in await _ask_servers(providers):
         chat = [
             model for model in models if not any(part in model.lower() for part in NOT_FOR_CHAT)
         ]
         if chat:
             return Choice(f"{name}/{chat[0]}", f"a server answers at {providers[name].base_url}")
+
     return Choice(
         f"{LOCAL}/{PROVIDERS[LOCAL].default_model}",
         "no model is configured and no server answers on this machine",
@@ -122,23 +123,28 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
     with suppress(ModelError):  # some endpoints have no such list and answer all the same
         models = tuple(await client.models())
     findings: ProbeFindings = {}
+
     try:
         if not client.chats:
             decides = await _probe_decisions(client, {})
             answers = Finding(decides.value, "a decision model, which does not chat")
             return EndpointCapabilities(answers, models, {"decisions": decides})
+
         answer = await client(_question("Say hello."))
     except ModelError as error:
         answers = Finding(False, str(error))
         if isinstance(error, RejectedError) and (embeds := await _probe_embedder(client)).value:
             answers = embeds
         return EndpointCapabilities(answers, models, {})
+
     for capability, probe in PROBES.items():
         try:
             findings[capability] = await probe(client, findings)
         except ModelError as error:
             findings[capability] = Finding(None, str(error))
+
     answers = Finding(True, "it answers" if answer.text else describe_missing_text(answer))
+
     return EndpointCapabilities(answers, models, findings, tuple(sorted(client.refused)))
 
 
@@ -156,8 +162,10 @@ async def _probe_schema(client: OpenAIClient, _findings: ProbeFindings) -> Findi
         followed = isinstance(json.loads(answer.text)["digit"], int)
     except (ValueError, KeyError, TypeError):
         followed = False
+
     if answer.finish_reason == "length" and not followed:
         return Finding(None, "the answer was cut before it could be read")
+
     return Finding(
         followed, "followed" if followed else "accepted, but the answer does not follow it"
     )
@@ -169,6 +177,7 @@ async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Fin
         answer = await client(replace(request, max_tokens=1, top_logprobs=5))
     except CapabilityError as error:
         return Finding(False, str(error))
+
     if not answer.logprobs:
         return Finding(None, describe_missing_text(answer))
     return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")

@@ -96,13 +96,15 @@ def _reader_class() -> Any:
             kinds = package.GGUFValueType
             if self.header_only and raw_type == kinds.ARRAY:
                 kind, length = struct.unpack_from("<IQ", self.data, orig_offs)
-                end, scalar = orig_offs + 12, self.gguf_scalar_to_np.get(kind)
+                end = orig_offs + 12
+                scalar = self.gguf_scalar_to_np.get(kind)
                 if length > LONG_LIST and scalar is not None:
                     return 12 + length * scalar().itemsize, [], [], []
                 if length > LONG_LIST and kind == kinds.STRING:
                     for _ in range(length):
                         end += 8 + struct.unpack_from("<Q", self.data, end)[0]
                     return end - orig_offs, [], [], []
+
             return base._get_field_parts(self, orig_offs, raw_type)
 
         def _build_tensor_info(self, offs: int, count: int) -> Any:
@@ -145,6 +147,7 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
     head_size = number("embedding_length") // (max(heads, default=0) or 1)
     key_size = number("attention.key_length") or head_size
     value_size = number("attention.value_length") or head_size
+
     return GgufHeader(
         trained_context=number("context_length") or None,
         cache_bytes_per_token=2 * (sum(kv_heads) or sum(heads)) * (key_size + value_size),

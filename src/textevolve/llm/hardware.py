@@ -19,6 +19,7 @@ def _fields(path: Path) -> dict[str, int]:
         words = line.replace(":", " ").split()
         if len(words) >= 2 and words[1].isdigit():
             numbers[words[0]] = int(words[1])
+
     return numbers
 
 
@@ -32,6 +33,7 @@ def available_memory() -> int | None:
     if not (limit.isdigit() and used.isdigit()):
         return free * 1024
     reclaimable = _fields(_CGROUP / "memory.stat").get("inactive_file", 0)
+
     return max(0, min(free * 1024, int(limit) - int(used) + reclaimable))
 
 
@@ -56,11 +58,15 @@ def free_cores() -> int:
     llama.cpp's threads wait actively for each other after every step, so one thread that shares its
     core slows down all others.
     """
-    cores, before, began = physical_cores(), _idle_seconds(), time.monotonic()
+    cores = physical_cores()
+    before = _idle_seconds()
+    began = time.monotonic()
     if before is None:
         return cores
     time.sleep(LOOKED)
-    idle, passed = (_idle_seconds() or before) - before, time.monotonic() - began
+    idle = (_idle_seconds() or before) - before
+    passed = time.monotonic() - began
+
     return max(1, min(cores, int(idle / passed + 0.5)))
 
 

@@ -14,18 +14,106 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from hashlib import blake2b
+from typing import Any
 
 from textevolve.errors import AccessError, FatalModelError, ModelError, UnavailableError
 from textevolve.events import CallHeld, CallRetried, Listener, silence
-from textevolve.llm.case_images import prompt_tokens
-from textevolve.llm.model import Model, Request, Response
-from textevolve.llm.prompt_cache import prefix_key
+from textevolve.json_texts import as_array
+from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.prompts import prompt_tokens
+from textevolve.settings import PromptCache
+
+# Mark the beginnings of prompts that are used again, for the endpoint's prompt cache.
+#
+# Prompts grow at their end: the prompts of a debate share system message, opening and history, and
+# differ at the boundaries of a message's parts (`model.Message`). The marks are hints: they change
+# no answer, and are not a part of the journal's key.
+
+KEY_FIELD = "prompt_cache_key"
+MARK_FIELD = "cache_control"
+MARK: Mapping[str, Any] = {MARK_FIELD: {"type": "ephemeral"}}
+
+
+def prefix_key(request: Request) -> str | None:
+    """Return a key of 32 characters for the prefix that this request shares with others of its
+    debate or chat; None if no prefix is reused.
+
+    The prefix consists of the system messages and the first part after them, if more follows.
+    """
+    places, first = _split(request)
+    if len(places) < first + 2:
+        return None
+    digest = blake2b(digest_size=16)
+    for message, part in places[: first + 1]:
+        text = request.messages[message].parts[part]
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+
+    return digest.hexdigest()
+
+
+def _split(request: Request) -> tuple[list[tuple[int, int]], int]:
+    """Return the places of all parts of a prompt, each as the index of a message and of its part,
+    and the number of those in the system messages at the beginning."""
+    messages = request.messages
+    places = [(n, part) for n, message in enumerate(messages) for part in range(len(message.parts))]
+    roles = [messages[message].role for message, _ in places]
+    first = next((n for n, role in enumerate(roles) if role != "system"), len(places))
+    return places, first
+
+
+def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
+    """Return the places after which the prompt may be cached, in order: the end of the system
+    messages, of the first part after them, and of everything before the last part."""
+    places, first = _split(request)
+    following = len(places) - first
+    ends = {first - 1} if first and following else set[int]()
+    if following > 1:
+        ends |= {first, len(places) - 2}
+    return tuple(places[end] for end in sorted(ends))
+
+
+def add_hints(
+    body: dict[str, Any], request: Request, how: PromptCache, refused: Collection[str]
+) -> None:
+    """Add the cache hints to the body of a request. Hints that the endpoint refused are left
+    out."""
+    if how == "key" and KEY_FIELD not in refused:
+        key = prefix_key(request)
+        if key is not None:
+            body[KEY_FIELD] = key
+
+    if how == "breakpoints" and MARK_FIELD not in refused and "messages" in body:
+        places = breakpoints(request)
+        for number in {message for message, _ in places}:
+            sent = body["messages"][number]
+            marked = {part for message, part in places if message == number}
+            sent["content"] = _mark(sent.get("content"), request.messages[number], marked)
+
+
+def _mark(content: Any, message: Message, marked: Collection[int]) -> list[dict[str, Any]]:
+    """Return the content of a message for the endpoint: its images, and its text, which is split
+    after each marked part, where the cache mark is."""
+    sent = as_array(content)
+    pictures = [part for part in sent if part["type"] != "text"]
+    texts = list[dict[str, Any]]()
+    begun = ""
+
+    for number, part in enumerate(message.parts):
+        begun += part
+        if begun and (number in marked or number == len(message.parts) - 1):
+            mark: Mapping[str, Any] = MARK if number in marked else {}
+            texts.append({"type": "text", "text": begun, **mark})
+            begun = ""
+
+    return [*pictures, *texts]
+
 
 ANNOUNCED = 0.5
 """The fewest seconds of a wait that is announced to the user."""
@@ -66,16 +154,22 @@ class Limited:
         listener: Listener = silence,
         patience: float = 900.0,
     ) -> None:
-        self.model, self.name = model, model.name
+        self.model = model
+        self.name = model.name
         self.limit = float(start)
         self.most = start if most is None else most
         self.in_flight = 0
-        self.buckets, self._whose = buckets, whose or model.name
-        self._listener, self._patience = listener, patience
-        self._held_until, self._reason = -math.inf, ""
+        self.buckets = buckets
+        self._whose = whose or model.name
+        self._listener = listener
+        self._patience = patience
+        self._held_until = -math.inf
+        self._reason = ""
         self._last_tokens = 0
-        self._waiting, self._decreases = 0, 0
-        self._turn, self._changed = asyncio.Lock(), asyncio.Event()
+        self._waiting = 0
+        self._decreases = 0
+        self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
         self._announced = -math.inf
 
     @property
@@ -92,6 +186,7 @@ class Limited:
         waits = [(self._held_until - now, self._reason)]
         waits += [(bucket.wait(now, tokens), bucket.describe()) for bucket in self.buckets]
         longest = max(waits, key=lambda wait: wait[0])
+
         return longest if longest[0] > 0 else (0.0, "")
 
     async def __call__(self, request: Request, /) -> Response:
@@ -100,8 +195,10 @@ class Limited:
             await self._enter(tokens)
         else:
             self._begin(tokens)
+
         began = self._decreases
         outer = hearing_limits.set(self)
+
         try:
             response = await self.model(request)
             self._settle(response.usage.tokens, tokens)
@@ -114,11 +211,13 @@ class Limited:
                     self.limit = max(1.0, self.limit / 2)
                 if error.retry_after:
                     self._hold(error.retry_after, f"{self._whose}, which asked to wait")
+
             raise
         finally:
             hearing_limits.reset(outer)
             self.in_flight -= 1
             self._changed.set()
+
         return response
 
     def note(self, headers: Mapping[str, str]) -> None:
@@ -132,7 +231,8 @@ class Limited:
     def _hold(self, seconds: float, reason: str) -> None:
         until = asyncio.get_running_loop().time() + seconds
         if until > self._held_until:
-            self._held_until, self._reason = until, reason
+            self._held_until = until
+            self._reason = reason
 
     def _begin(self, tokens: float) -> None:
         self.in_flight += 1
@@ -158,6 +258,7 @@ class Limited:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(wait):
                             await self._changed.wait()
+
                 self._begin(tokens)
         finally:
             self._waiting -= 1
@@ -171,16 +272,19 @@ class Limited:
         if self.in_flight >= int(self.limit):
             return None
         wait, reason = self.held(tokens)
+
         if wait > self._patience:
             raise UnavailableError(
                 f"{self.name}: {reason} allows the next call only in {wait:.0f} s",
                 status=429,
                 retry_after=wait,
             )
+
         due = asyncio.get_running_loop().time() + wait
         if wait >= ANNOUNCED and due > self._announced + ANNOUNCED:
             self._announced = due
             self._listener(CallHeld(self.name, wait, reason))
+
         return wait
 
 
@@ -211,7 +315,8 @@ _SPANS = {
     "h": 3600.0,
     "d": 86_400.0,
 }
-_EPOCH, _EPOCH_MS = 1e9, 1e11
+_EPOCH = 1e9
+_EPOCH_MS = 1e11
 """The numbers from which a reset is a point in time: seconds, or milliseconds, since 1970."""
 
 
@@ -239,6 +344,7 @@ def read_windows(headers: Mapping[str, str], now: float) -> tuple[RateWindow, ..
     """
     limits = {name.lower(): text for name, text in headers.items() if "limit" in name.lower()}
     windows: list[RateWindow] = []
+
     for name, text in limits.items():
         remaining = _number(text) if "remaining" in name else None
         if remaining is not None:
@@ -246,6 +352,7 @@ def read_windows(headers: Mapping[str, str], now: float) -> tuple[RateWindow, ..
             windows.append(
                 RateWindow("tokens" if "token" in name else "requests", remaining, reset)
             )
+
     return tuple(windows)
 
 
@@ -256,6 +363,7 @@ def _number(text: str | None) -> float | None:
         value = float((text or "").split(",")[0].split(";")[0])
     except ValueError:
         return None
+
     return value if 0 <= value < 1e15 else None
 
 
@@ -273,6 +381,7 @@ def read_reset(text: str, now: float) -> float | None:
         if value >= _EPOCH:
             value = (value / 1000 if value >= _EPOCH_MS else value) - now
         return max(0.0, value)
+
     spans = _SPAN.findall(text)
     if spans and "".join(number + unit for number, unit in spans) == text:
         return sum_spans(text)
@@ -282,6 +391,7 @@ def read_reset(text: str, now: float) -> float | None:
             return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
         except (ValueError, OverflowError):
             continue
+
     return None
 
 
@@ -300,11 +410,13 @@ class RateBucket:
     """
 
     def __init__(self, limit: float, kind: str) -> None:
-        self.kind, self.limit = kind, limit
+        self.kind = kind
+        self.limit = limit
         least = 1.0 if kind == "requests" else 0.0
         self.capacity = max(least, limit * BURST)
         self.rate = (limit - self.capacity + least) / MINUTE
-        self._level, self._at = self.capacity, math.inf
+        self._level = self.capacity
+        self._at = math.inf
 
     def _fill(self, now: float) -> float:
         self._level = min(self.capacity, self._level + max(0.0, now - self._at) * self.rate)
@@ -333,7 +445,8 @@ def make_buckets(requests: float | None, tokens: float | None) -> tuple[RateBuck
 FAILURES = 3
 """The number of failures in a row after which a member is excluded. A member that refuses the key
 or the model is excluded after one."""
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+FIRST_PAUSE = 5.0
+LONGEST_PAUSE = 300.0
 """The seconds for which a failing member is excluded: at first, and at most, after doubling each
 time."""
 REMEMBERED_PREFIXES = 8192
@@ -351,7 +464,9 @@ class Member:
     """
 
     def __init__(self, model: Limited, weight: float = 1.0) -> None:
-        self.model, self.name, self.weight = model, model.name, weight
+        self.model = model
+        self.name = model.name
+        self.weight = weight
         self.failed: ModelError | None = None
         self.turn = 0.0
         self._failures = 0
@@ -376,8 +491,10 @@ class Member:
         return self.down
 
     def succeed(self) -> None:
-        self._failures, self._pause = 0, FIRST_PAUSE
-        self._until, self.failed = None, None
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._until = None
+        self.failed = None
 
     def fail(self, error: ModelError, now: float, probed: bool) -> None:
         if isinstance(error, UnavailableError) and error.status == 429:
@@ -385,6 +502,7 @@ class Member:
                 self.succeed()  # it is there
             self.failed = error
             return
+
         self.failed = error
         self._failures += 1
         opens = self._failures >= FAILURES or isinstance(error, FatalModelError)
@@ -424,7 +542,9 @@ class Pool:
             AccessError: no member can answer, for example because of wrong keys.
         """
         tried: dict[Member, ModelError] = {}
-        key, loop = prefix_key(request), asyncio.get_running_loop()
+        key = prefix_key(request)
+        loop = asyncio.get_running_loop()
+
         while (member := self._choose(key, tried, loop.time())) is not None:
             probed = member.begin(loop.time())
             try:
@@ -439,6 +559,7 @@ class Pool:
                 member.succeed()
                 attempts = sum(error.attempts for error in tried.values()) + response.attempts
                 return replace(response, member=member.name, attempts=attempts)
+
         raise self._all_down(tried, loop.time())
 
     def _choose(
@@ -454,13 +575,16 @@ class Pool:
             chosen = home
         else:
             chosen = min(ready, key=lambda member: (waits[member], *self._rank(member)))
+
         self._turn = max(chosen.turn, self._turn)
         chosen.turn = self._turn + 1.0 / chosen.weight
+
         if key is not None:
             self._homes[key] = chosen
             self._homes.move_to_end(key)
             if len(self._homes) > REMEMBERED_PREFIXES:
                 self._homes.popitem(last=False)
+
         return chosen
 
     def _rank(self, member: Member) -> tuple[bool, float, float]:
@@ -477,10 +601,13 @@ class Pool:
         message = f"{self.name}: none of its {len(self.members)} members answers: {reasons}"
         failures = [member.failed for member in self.members]
         error: ModelError = AccessError(message)
+
         if not all(isinstance(failure, FatalModelError) for failure in failures):
             addresses = [getattr(failure, "address", "") for failure in failures]
             waits = [m.pause_left(now) or m.model.held()[0] for m in self.members]
             address = ", ".join(addresses) if all(addresses) else ""
             error = UnavailableError(message, retry_after=min(waits) or None, address=address)
+
         error.attempts = max(1, sum(failure.attempts for failure in tried.values()))
+
         return error

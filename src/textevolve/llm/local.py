@@ -67,7 +67,8 @@ class LocalServer:
         """Release the server; the last release ends it and cuts calls in flight. May be called
         repeatedly."""
         with _lock:
-            shared, self._shared = self._shared, None
+            shared = self._shared
+            self._shared = None
             if shared is None:
                 return
             shared.holds -= 1
@@ -125,12 +126,14 @@ def serve(
     module = _import_engine(name or weights.stem)
     context = min(_choose_context(weights, local), most or sys.maxsize)
     key = (weights, local.slots, context, local.threads)
+
     with _lock:
         shared = _running.get(key)
         if shared is None:
             shared = _start(module, key)
             _running[key] = shared
         shared.holds += 1
+
     return LocalServer(
         name=name or weights.stem,
         base_url=f"{shared.address}/v1",
@@ -161,6 +164,7 @@ def _choose_context(weights: Path, local: Local) -> int:
             f"local.context is {local.context} tokens, but {weights.name} was trained on {trained}:"
             f" set it to {trained} or less"
         )
+
     return trained
 
 
@@ -190,6 +194,7 @@ def _start(module: ModuleType, key: _Key) -> _Shared:
     # Otherwise llama.cpp would quietly serve a smaller context than the one that was asked for.
     params.fit_params = False
     params.warmup = False
+
     try:
         native = module.Server(params)
     except (RuntimeError, MemoryError) as error:
@@ -197,8 +202,10 @@ def _start(module: ModuleType, key: _Key) -> _Shared:
             f"{weights}: llama.cpp cannot load these weights ({error}): they are damaged, or of a"
             " kind that it does not know; fetch them again or choose another model"
         ) from error
+
     shared = _Shared(key, native, native.listening_address, api_key, os.getpid())
     _await_first_answer(shared)
+
     return shared
 
 
@@ -209,6 +216,7 @@ def _await_first_answer(shared: _Shared) -> None:
         f"{shared.address}/slots", headers={"Authorization": f"Bearer {shared.api_key}"}
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
     try:
         with opener.open(request, timeout=START_SECONDS) as answer:
             answer.read()
@@ -235,6 +243,7 @@ def _plan_memory(weights: Path, slots: int, context: int) -> int:
             f" {slots} x {context} tokens of context {cache / GB:.1f}) and {available / GB:.1f} GB"
             " is free: lower local.slots or local.context, or take a smaller model"
         )
+
     return max(SMALLEST_PROMPT_CACHE, min(LARGEST_PROMPT_CACHE, (available - needed) // 2))
 
 

@@ -24,14 +24,17 @@ from textevolve.errors import (
     TooLongError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
-from textevolve.llm.usage_meter import UsageMeter
-from textevolve.texts.prose import split_words
-from textevolve.texts.splitting import cut_at_seam, split_text
+from textevolve.llm.model import Message, Model, Request, UsageMeter
+from textevolve.llm.prompts import (
+    CHARACTERS_A_TOKEN,
+    Template,
+    count_tokens,
+    draw_nonce,
+    fenced,
+    load_template,
+)
+from textevolve.llm.structured import describe_missing_text
+from textevolve.texts.prose import cut_at_seam, split_text, split_words
 
 KEEP_INSTRUCTION = (
     "Keep what somebody who has to work with it needs: who and what it is about, names, numbers,"
@@ -175,14 +178,18 @@ async def compress(
     size = _chunk_size(budget, context, instruction)
     parts = [texts] if isinstance(texts, str) else [text for text in texts if text.strip()]
     text = parts[0] if len(parts) == 1 else JOINT.join(parts)
-    characters, meter = len(text), UsageMeter(model)
+    characters = len(text)
+    meter = UsageMeter(model)
     task = _Task(meter, instruction.strip(), draw_nonce([text], seed), seed)
-    dropped, levels = Dropped(), 0
+    dropped = Dropped()
+    levels = 0
     while count_tokens(text) > budget:
         levels += 1
         text, lost = await _shorten_all(task, text, budget, size, levels, concurrency)
         dropped += lost
+
     used = meter.usage
+
     return Compressed(text, count_tokens(text), characters, levels, used.calls, dropped, used)
 
 
@@ -198,12 +205,14 @@ def _chunk_size(budget: int, context: int, instruction: str) -> int:
     if budget < SMALLEST_BUDGET:
         raise InputError(f"the budget must be {SMALLEST_BUDGET} tokens or more, not {budget}")
     size = context - RULES - count_tokens(instruction)
+
     if size < SMALLEST_CHUNK:
         need = context - size + SMALLEST_CHUNK
         raise InputError(
             f"the model's context of {context} tokens is too small to shorten a text; this"
             f" instruction needs {need}"
         )
+
     return size
 
 
@@ -229,6 +238,7 @@ async def _shorten_all(
         raise (BudgetError if failed.skipped else AnswerError)(
             f"no part of the text could be shortened: {failed.reason}"
         )
+
     return joined
 
 
@@ -243,6 +253,7 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
     if len(chunk) <= size or not chunk.strip():
         return _Part(chunk.strip(), Dropped())
     request = _ask(task, chunk, size)
+
     try:
         answer = await _read(task, request)
     except TooLongError as error:
@@ -251,6 +262,7 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
         return await _shorten_halves(task, chunk, size, level)
     except (CallError, BudgetError) as error:
         return _lost(chunk, level, error)
+
     if answer.fits(size):
         return _Part(answer.text, Dropped())
     again = await _ask_again(task, request, answer, size)
@@ -258,6 +270,7 @@ async def _shorten(task: _Task, chunk: str, size: int, level: int) -> _Part:
         return _Part(again.text, Dropped(asked_again=1))
     shorter = min(answer, again, key=lambda candidate: len(candidate.text))
     cut = cut_at_seam(shorter.text, min(size, len(shorter.text) - shorter.is_cut))
+
     return _Part(cut, Dropped((), 1, 1, len(shorter.text) - len(cut)))
 
 
@@ -302,6 +315,7 @@ async def _read(task: _Task, request: Request) -> _Answer:
         refused = response.finish_reason == REFUSAL
         reason = "the answer was refused" if refused else describe_missing_text(response)
         raise AnswerError(f"{task.model.name}: {reason}")
+
     return _Answer(text, response.finish_reason == "length")
 
 

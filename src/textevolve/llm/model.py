@@ -8,6 +8,9 @@ stores each part once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -209,3 +212,127 @@ def request_key(model: str, request: Request) -> str:
     """Return the journal's key of a request: the SHA-256 of the model's name and the
     whole request."""
     return hashlib.sha256(to_json([model, describe(request)])).hexdigest()
+
+
+# The journal as models use it; `textevolve.store.journal` stores one on disk.
+#
+# The outcome of each call is appended durably before it is used. Runs are resumed, replayed and
+# priced by reading the journal; there are no other checkpoints.
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A finished call. Exactly one of `response` and `error` is set.
+
+    Attributes:
+        key: The hash of the model's name and the whole request.
+        model: The spec of the model.
+        error: The message of the final error.
+        started: Unix time.
+        seconds: The duration of the call.
+        attempts: The number of attempts, including failed ones.
+    """
+
+    key: str
+    model: str
+    request: Request
+    response: Response | None
+    error: str | None
+    started: float
+    seconds: float
+    attempts: int
+
+
+class Journal(Protocol):
+    """The store of all model calls of a run, which answers repeated calls."""
+
+    async def find(self, key: str) -> Response | None:
+        """Return the stored answer for a key, marked as replayed; None if there is none, also if
+        the call was stored with an error."""
+        ...
+
+    async def append(self, entry: JournalEntry) -> None:
+        """Store an entry, and return once it is durable. Raises StoreError if it cannot
+        be stored."""
+        ...
+
+
+# Measure the usage of a part of a run, such as a judge or a step of a loop, and what it would cost
+# without stored answers.
+#
+# A `UsageMeter` sums up the usage of the calls through it. `note_calls` collects every answer
+# within a block with the key of its request, which distinguishes repeated requests from different
+# ones.
+
+NOTHING = Usage()
+
+
+class UsageMeter:
+    """A model that passes requests on and sums up the answers' `usage` and `seconds`, including
+    unusable answers and those from the journal, which count as their original calls."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.name = model.name
+        self.usage = NOTHING
+        self.seconds = 0.0
+
+    async def __call__(self, request: Request, /) -> Response:
+        response = await self.model(request)
+        self.usage = response.usage if self.usage is NOTHING else self.usage + response.usage
+        self.seconds += response.seconds
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class NotedCall:
+    """The usage and the duration of one answer, even if it came from the journal. `key`: the
+    journal's key of the request."""
+
+    key: str
+    usage: Usage
+    seconds: float
+
+
+_noted: ContextVar[list[NotedCall] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def note_calls() -> Generator[list[NotedCall]]:
+    """Collect the calls that are answered within the block, by a model or from a journal."""
+    noted: list[NotedCall] = []
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+
+
+def note_call(key: str, response: Response) -> Response:
+    """Add a call to the enclosing `note_calls` block, if there is one; return its response."""
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(NotedCall(key, response.usage, response.seconds))
+    return response
+
+
+class DistinctCalls:
+    """A counter of the usage of distinct requests. Each request counts once, as if it were sent
+    with a fresh store, even if the journal or another call answered it."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def count(self, calls: Iterable[NotedCall]) -> tuple[Usage, float]:
+        """Return the usage and the seconds of the requests among `calls` that were not counted
+        before."""
+        usage = Usage()
+        seconds = 0.0
+
+        for call in calls:
+            if call.key not in self._known:
+                self._known.add(call.key)
+                usage = usage + call.usage
+                seconds = seconds + call.seconds
+
+        return usage, seconds

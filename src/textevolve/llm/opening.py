@@ -23,9 +23,9 @@ from textevolve.llm.batches.gathering import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of, require_packages
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.connections import Relay
+from textevolve.llm.embeddings import IN_FLIGHT, MiniLM
 from textevolve.llm.limiting import Limited, Member, Pool, RateBucket, make_buckets
 from textevolve.llm.local import serve
-from textevolve.llm.minilm import IN_FLIGHT, MiniLM
 from textevolve.llm.providers import Endpoint, Key, resolve
 from textevolve.llm.refusals import embeds_only
 from textevolve.settings import PoolMember, Settings
@@ -33,7 +33,8 @@ from textevolve.settings import PoolMember, Settings
 if TYPE_CHECKING:
     from textevolve.llm.weights import TransferProgress
 
-START, MOST = 32, 512
+START = 32
+MOST = 512
 """The number of an endpoint's calls that may be in flight at first, and at most, unless the setting
 `concurrency` is higher."""
 
@@ -51,6 +52,7 @@ async def open_client(
         CapabilityError: the spec names a pool, which has several endpoints and is opened by
             `open_model`.
     """
+
     return await _open_endpoint(resolve(spec, settings), settings, stack)
 
 
@@ -69,11 +71,13 @@ async def open_model(
     async def open_limited(endpoint: Endpoint, member: PoolMember) -> Limited:
         client, start, most = await _open_endpoint(endpoint, settings, stack)
         if member.concurrency is not None:
-            start, most = min(start, member.concurrency), member.concurrency
+            start = min(start, member.concurrency)
+            most = member.concurrency
         buckets = make_buckets(member.requests_per_minute, member.tokens_per_minute)
         if not buckets:
             default_buckets = make_buckets(endpoint.requests_per_minute, endpoint.tokens_per_minute)
             buckets = shared.setdefault(endpoint.provider, default_buckets)
+
         return Limited(
             client,
             start,
@@ -90,6 +94,7 @@ async def open_model(
     pool = settings.pools[endpoint.model].members
     pairs = zip(endpoint.members, pool, strict=True)
     members = [Member(await open_limited(end, member), member.weight) for end, member in pairs]
+
     return Pool(endpoint.spec, members, listener)
 
 
@@ -110,6 +115,7 @@ async def _open_endpoint(
         client = connect(endpoint, settings.timeouts, settings.largest_answer)
         start = max(START, settings.concurrency or 0)
         most = max(MOST, start)
+
     return await stack.enter_async_context(client), start, most
 
 
@@ -129,6 +135,7 @@ async def open_relay(spec: str, settings: Settings, stack: AsyncExitStack) -> Re
         endpoint = await _start_server(endpoint, settings, stack)
     relay = Relay(endpoint, settings.timeouts, settings.largest_answer, unbounded=local)
     stack.push_async_callback(relay.aclose)
+
     return relay
 
 
@@ -149,10 +156,12 @@ async def _open_embedder(
     weights_file = await _fetch_weights(endpoint, settings)
     assert weights.tokenizer is not None  # the catalogue is read with a check of that
     assert weights.context is not None
-    tokenizer_file, threads = weights_file.with_name(weights.tokenizer.file), settings.local.threads
+    tokenizer_file = weights_file.with_name(weights.tokenizer.file)
+    threads = settings.local.threads
     model = await asyncio.to_thread(
         MiniLM, endpoint.spec, weights_file, tokenizer_file, weights.context, threads
     )
+
     return await stack.enter_async_context(model), IN_FLIGHT, IN_FLIGHT
 
 
@@ -163,7 +172,8 @@ async def _fetch_weights(endpoint: Endpoint, settings: Settings) -> Path:
     # Threads cannot be had at the end of a program, and this module has to be loaded there, too.
     from textevolve.llm.weights import fetch
 
-    log, stop = logging.getLogger("textevolve"), threading.Event()
+    log = logging.getLogger("textevolve")
+    stop = threading.Event()
 
     def report(now: TransferProgress) -> None:
         if now.note:

@@ -70,6 +70,7 @@ def find_price(endpoint: Endpoint, decides: bool = False) -> Price | None:
     if endpoint.key is None and endpoint.base_url and is_loopback(endpoint.base_url):
         return Price(input=0, output=0)
     lists = DECISION_LISTS if decides or not endpoint.chats else LISTS
+
     return _listed(_list_of(endpoint.base_url, lists), endpoint.model, lists is DECISION_LISTS)
 
 
@@ -97,6 +98,7 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
         return USER_PRICES
     if endpoint.reports_cost:
         return REPORTED
+
     return None if price is None else f"prices of genai-prices {version('genai-prices')}"
 
 
@@ -121,6 +123,7 @@ def sources_of_prices(models: Iterable[str], settings: Settings) -> tuple[str, .
         with suppress(SettingsError):  # reported when the model is called
             if source := describe_price_source(resolve(spec, settings, asks=False)):
                 sources[source] = None
+
     return tuple(sources)
 
 
@@ -134,6 +137,7 @@ def _listed(listed: str | None, model: str, decides: bool) -> Price | None:
         _, match = get_snapshot().find_provider_model(model, None, listed, None)
     except LookupError:
         return None
+
     return _read(match.get_prices(datetime.now(UTC)), decides)
 
 
@@ -149,6 +153,7 @@ def _read(listed_price: ModelPrice, decides: bool) -> Price | None:
     if parts["input"] is None or parts["output"] is None:
         return None
     plain = {name: getattr(part, "base", part) for name, part in parts.items()}
+
     return Price(**{name: float(part) for name, part in plain.items() if part is not None})
 
 
@@ -189,6 +194,7 @@ def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
         # and must not cost the whole answer.
         loose = json.loads(body.decode("utf-8", "replace"))
         mended = mend_text(json.dumps(loose, ensure_ascii=False)).encode()
+
     try:
         return parse(mended)
     except (LookupError, TypeError, AttributeError) as error:
@@ -260,13 +266,17 @@ def usage_of(
     if thought and counts.total_tokens == (prompt or 0) + (answered or 0) + thought:
         answered = (answered or 0) + thought  # some count thoughts beside the answer, none twice
     if cached + written > (prompt or 0):  # they are parts of the prompt
-        cached, written = 0, 0
-    cost, saved = counts.cost, 0.0 if not (cached or written) else None
+        cached = 0
+        written = 0
+    cost = counts.cost
+    saved = 0.0 if not (cached or written) else None
+
     if price is not None:
         free = not (price.input or price.output or price.cached_input)
         if cost is None and (free or not (estimated or prompt is None or answered is None)):
             cost = cost_of(price, prompt or 0, cached, answered or 0, written)
         saved = saved_of(price, prompt or 0, cached, written)
+
     return Usage(1, prompt or 0, cached, answered or 0, cost, thought, saved, int(estimated))
 
 

@@ -68,12 +68,14 @@ def find_headers(headers: Mapping[str, SecretStr]) -> dict[str, Key]:
         SettingsError: the variable is not set.
     """
     values: dict[str, Key] = {}
+
     for name, value in headers.items():
         form, _, variable = value.get_secret_value().partition(":")
         key = Key(value, SETTINGS)
         if form == "env" and (key := find_key(name, variable, ask_keyring=False)) is None:
             raise SettingsError(f"the header {name}: set {variable} in the environment")
         values[name] = key
+
     return values
 
 
@@ -83,6 +85,7 @@ def _from_keyring(provider: str) -> str | None:
         from keyring.errors import KeyringError
     except ImportError:
         return None
+
     try:
         return keyring.get_password(SERVICE, provider)
     except (KeyringError, RuntimeError, OSError):
@@ -195,6 +198,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
     base_url = "" if name == LOCAL else normalise_url(address)
     key = _key(full, name, provider, asks=asks)
     decider = _local_decider(model, settings) if name == LOCAL else _decider(provider, model)
+
     return Endpoint(
         spec=full,
         provider=name,
@@ -215,6 +219,7 @@ def context_of(spec: str, settings: Settings) -> int:
         endpoint = resolve(spec, settings, asks=False)
     except SettingsError:  # told when the model is opened
         return CONTEXT
+
     if endpoint.is_local:
         return min(settings.local.context, endpoint.context or settings.local.context)
     return endpoint.context or CONTEXT
@@ -227,7 +232,8 @@ def _prompt_cache(provider: Provider, model: str) -> PromptCache:
 
 def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
     """Return the endpoint of a pool from its members. `prices` derives its price from theirs."""
-    spec, pool = f"{POOL}/{name}", settings.pools.get(name)
+    spec = f"{POOL}/{name}"
+    pool = settings.pools.get(name)
     check_known_model(spec, pool is not None)
     if pool is None:
         names = ", ".join(f"{POOL}/{pool_name}" for pool_name in settings.pools) or "none"
@@ -241,6 +247,7 @@ def _pool(name: str, settings: Settings, asks: bool) -> Endpoint:
         return values.pop() if len(values) == 1 else None
 
     contexts = [member.context for member in members if member.context is not None]
+
     return Endpoint(
         spec=spec,
         provider=POOL,
@@ -262,6 +269,7 @@ def _member(pool: str, spec: str, settings: Settings, asks: bool) -> Endpoint:
         raise SettingsError(
             f"{pool}: its member {spec} is a pool; name the members of that pool instead"
         )
+
     try:
         return resolve(spec, settings, asks=asks)
     except SettingsError as error:
@@ -283,15 +291,19 @@ def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
         located = locate(model, settings.weights_folder)
         if (entry := located.weights) is None:
             header = read_header(located.path)
-            decides, context = header.decides, header.trained_context
+            decides = header.decides
+            context = header.trained_context
         elif entry.embeds:
             return {"chats": False, "embeds": True}
         else:
-            decides, context = entry.decides, entry.context
+            decides = entry.decides
+            context = entry.context
     except SettingsError:
         return {}
+
     if decides:
         return {"decisions": "systemone", "chats": False, "context": context, "embeds": False}
+
     return {"embeds": False}
 
 
@@ -313,6 +325,7 @@ def _key(spec: str, name: str, provider: Provider, *, asks: bool) -> Key | None:
             f"{spec} needs a key: set {provider.key_env} in the environment, or run: keyring set "
             f"textevolve {name}"
         )
+
     return key
 
 
@@ -321,9 +334,11 @@ def _address(spec: str, settings: Settings) -> Endpoint:
     base_url = normalise_url(address)
     if not model:
         raise SettingsError(f"{base_url}: no model is named; write {base_url}#MODEL")
-    full, host = f"{base_url}#{model}", urlsplit(base_url).netloc
+    full = f"{base_url}#{model}"
+    host = urlsplit(base_url).netloc
     check_model(full)
     key = find_key(host, ADDRESS_KEY, ask_keyring=not is_loopback(base_url))
+
     return Endpoint(
         spec=full,
         provider=host,
@@ -348,15 +363,18 @@ def normalise_url(address: str) -> str:
             http(s) address.
     """
     parts = _split(address)
+
     if parts.username is not None or parts.password is not None:
         raise SettingsError(
             f"the address of {parts.hostname} has a user name or password; remove it, and set a"
             f" key in {ADDRESS_KEY} instead"
         )
+
     path = parts.path.rstrip("/")
     for endpoint in ("/chat/completions", "/completions", "/responses", "/systemone", "/decisions"):
         path = path.removesuffix(endpoint)
     path = path.rstrip("/") or "/v1"
+
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{path}"
 
 
@@ -396,7 +414,8 @@ def is_loopback(address: str) -> bool:
 # gemini-3.5-flash-lite in that of gemini-2.5-flash (1 December), api-docs.deepseek.com names
 # deepseek-flash (deepseek-chat was withdrawn on 24 July). genai-prices 0.2.3 has prices of all.
 # Discounts of batch jobs are those that the providers' pages say of all models (read in 2026).
-OPENAI, OPENAI_ADDRESS = "openai", "OPENAI_BASE_URL"
+OPENAI = "openai"
+OPENAI_ADDRESS = "OPENAI_BASE_URL"
 """The provider of OpenAI's API, and the environment variable by which OpenAI's own clients replace
 its address; they then send their calls and keys to the new address."""
 PROVIDERS: Mapping[str, Provider] = {

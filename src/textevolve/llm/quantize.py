@@ -124,7 +124,8 @@ def quantize_file(
         FatalModelError: the disk is full, or cannot be written.
     """
     kind = find_file_type(target)
-    source, into = Path(source), Path(into)
+    source = Path(source)
+    into = Path(into)
     reader = open_gguf(source)
     check_target(source, into, force=force)
     if (read_field(reader, "split.count") or 0) > 1:
@@ -134,6 +135,7 @@ def quantize_file(
     types = choose_types(lambda key: read_field(reader, key), reader.tensors, kind)
     part = into.with_name(f"{into.name}.{os.getpid()}.part")
     transfer = Transfer(into.name, "quantising", source.stat().st_size, report)
+
     try:
         _write(part, reader, types, kind, transfer)
         with part.open("r+b") as stream:
@@ -148,6 +150,7 @@ def quantize_file(
         ) from error
     finally:
         part.unlink(missing_ok=True)
+
     return Quantized(into, kind, size, source.stat().st_size, digest)
 
 
@@ -174,9 +177,11 @@ def _write(
             continue
         inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(name, value, field.types[0], inner)
+
     writer.add_quantization_version(QUANTIZATION_VERSION)
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind.upper()}"])
     plan: list[tuple[Any, Any]] = []
+
     for tensor in reader.tensors:
         shape = [int(length) for length in reversed(tensor.shape)]
         target = gguf.GGMLQuantizationType[types[tensor.name] or tensor.tensor_type.name]
@@ -184,7 +189,10 @@ def _write(
         bytes = int(tensor.n_elements) // values * size
         writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), bytes, target)
         plan.append((tensor, None if target == tensor.tensor_type else target))
-    done, width = 0, free_cores()
+
+    done = 0
+    width = free_cores()
+
     try:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -195,6 +203,7 @@ def _write(
                 new = tensor.data if target is None else _convert(tensor, target, pool)
                 writer.write_tensor_data(new)
                 done += tensor.n_bytes
+
         transfer.report_progress(transfer.total)
     finally:
         writer.close()
@@ -214,9 +223,11 @@ def _convert(tensor: Any, target: Any, pool: ThreadPoolExecutor) -> Bytes:
                 f"the tensor {tensor.name} has values that are not numbers: the source is"
                 " damaged; fetch it again"
             )
+
         if target.name in FLOATS:
             blocks = np.ascontiguousarray(gguf.quants.quantize(numbers, target))
             return blocks.view(np.uint8).reshape(len(numbers), -1)
+
         return quantize_rows(numbers, target)
 
     return np.concatenate(list(pool.map(convert, range(0, len(rows), at_once))))
@@ -231,6 +242,7 @@ def find_file_type(name: str) -> str:
     name = name.strip().lower()
     if name not in FILE_TYPES:
         raise InputError(f"type {name}: no such type{suggest(name, [*FILE_TYPES])}")
+
     return name
 
 
@@ -250,6 +262,7 @@ def choose_types(metadata: Lookup, tensors: Sequence[Any], file_type: str) -> di
     is_tied = all(tensor.name != "output.weight" for tensor in tensors)
     values = sorted((t.name for t in tensors if _role_of(t.name) == "value"), key=_block_of)
     types: dict[str, str | None] = {}
+
     for tensor in tensors:
         if is_kept(tensor):
             types[tensor.name] = None
@@ -259,13 +272,16 @@ def choose_types(metadata: Lookup, tensors: Sequence[Any], file_type: str) -> di
             is_value = tensor.name in values
             place = values.index(tensor.name) if is_value else _block_of(tensor.name)
             count = len(values) if is_value else layers
-            role, length = _role_of(tensor.name), int(tensor.shape[0])
+            role = _role_of(tensor.name)
+            length = int(tensor.shape[0])
             if role == "output" or (role == "embedding" and is_tied):
                 chosen = "Q8_0" if main == "Q8_0" or length % _values_of(main) else "Q6_K"
             else:
                 chosen = _choose(role, file_type, place, count)
+
             names = (chosen, _FALLBACKS.get(chosen, "F16"), "F16")
             types[tensor.name] = next(name for name in names if length % _values_of(name) == 0)
+
     return types
 
 
@@ -294,6 +310,7 @@ def _choose(role: str, file: str, place: int, count: int) -> str:
     if file == "q3_k_m" and role in ("value", "down", "attention"):
         high_precision = {"value": 2, "down": count // 16}
         return "Q5_K" if place < high_precision.get(role, 0) else "Q4_K"
+
     return FILE_TYPES[file]
 
 
@@ -313,9 +330,12 @@ def _find_native() -> Callable[..., int]:
             "quantising needs llama.cpp's own code out of xllamacpp, which cannot be called here"
             f' ({error}): pip install "textevolve[local]"'
         ) from error
+
     function.restype = ctypes.c_size_t
-    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    pointer = ctypes.c_void_p
+    count = ctypes.c_int64
     function.argtypes = [ctypes.c_int, pointer, pointer, count, count, count, pointer]
+
     return function
 
 
@@ -325,7 +345,9 @@ def quantize_rows(rows: NDArray[np.float32], kind: Any) -> Bytes:
     number, length = rows.shape
     values, size = import_module("gguf").GGML_QUANT_SIZES[kind]
     blocks = np.empty((number, length // values * size), dtype=np.uint8)
-    source, target = rows.ctypes.data, blocks.ctypes.data
+    source = rows.ctypes.data
+    target = blocks.ctypes.data
     written = _find_native()(int(kind), source, target, 0, number, length, None)
     assert written == blocks.nbytes, f"{kind.name}: {written} bytes, not {blocks.nbytes}"
+
     return blocks

@@ -132,11 +132,13 @@ def read_refusal(body: bytes) -> Refusal:
         parsed: Any = json.loads(text)
     except (ValueError, RecursionError):
         return Refusal(text)
+
     if isinstance(parsed, list) and parsed:
         parsed = cast("list[Any]", parsed)[0]
     if not isinstance(parsed, dict):
         return Refusal(text)
     outer = cast("dict[str, Any]", parsed)
+
     return error_object(outer.get("error") or outer.get("detail") or outer)
 
 
@@ -147,6 +149,7 @@ def error_object(error: Any) -> Refusal:
     names = ("code", "type", "status", "error_type")
     code = " ".join(str(fields[k]) for k in names if fields.get(k))
     limit = fields.get("n_ctx")
+
     return Refusal(
         message=str(fields.get("message") or fields.get("detail") or json.dumps(fields)),
         code=code,
@@ -170,6 +173,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         for name in ("retry-after-ms", "retry-after")
     )
     wait = read_reset(milliseconds or "", 0.0)
+
     return read_reset(date_text or "", time()) if wait is None else wait / 1000
 
 
@@ -202,6 +206,7 @@ def refused_field(status: int, refusal: Refusal, sent: Collection[str]) -> str |
         mentioned = re.search(rf"\b{field}(ing)?\b", message, re.IGNORECASE)
         if field in sent and (refusal.param == field or mentioned):
             return field
+
     return None
 
 
@@ -219,10 +224,8 @@ def failure(
     def denied(meaning: str, hint: str) -> AccessError:
         return AccessError(f"{name}: {meaning} ({status}): {message}; {hint}")
 
-    message, words = (
-        one_line(refusal.message, secrets) or "no reason given",
-        refusal.message[:_READ],
-    )
+    message = one_line(refusal.message, secrets) or "no reason given"
+    words = refusal.message[:_READ]
     if images and status in _SAYS_NO_IMAGES and _NO_IMAGES.search(words):
         return no_images(name, message)
     if is_too_long(status, refusal):
@@ -244,6 +247,7 @@ def failure(
             "your own key is valid; the operator of the gateway has to correct its key for the"
             " provider",
         )
+
     if status == 401:
         return denied("the endpoint refuses the key", "check the key")
     if status == 403 and not re.search("flagged|moderation", words):
@@ -252,6 +256,7 @@ def failure(
         return decides_only(name, message)
     if status in (404, 405) or 300 <= status < 400:
         return denied(f"{NO_MODEL} or address", "check the model's name and the endpoint's address")
+
     return RejectedError(f"{name}: the endpoint rejects the request ({status}): {message}")
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -25,17 +26,105 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import AnswerError
-from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import load_template
+from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
+from textevolve.llm.prompts import load_template
 from textevolve.rows import mend_halves
 from textevolve.spans import current_span
+
+# Separate a model's reasoning from its answer.
+#
+# Most endpoints return the reasoning in a field of its own; some leave it in the text, between
+# tags at the beginning. How much a model reasons is a setting of its provider
+# (`reasoning_effort`), which `client` sends.
+
+_THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
+_TAGS = ("<think>", "<thinking>", "<thought>")
+_LONGEST = len("</thinking>")
+_BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
+
+
+def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
+    """Split a text into the reasoning at its beginning and the answer after it. Reasoning without
+    an end tag is recognised only in truncated answers, since a text may also be about the tag."""
+    if "<th" not in text[:64]:  # nearly always
+        return "", text
+    if match := _THOUGHTS.match(text):
+        return match[2].strip(), text[match.end() :]
+    if finish_reason == "length" and (begun := _BEGUN.match(text)):
+        return begun[1].strip(), ""
+
+    return "", text
+
+
+class StreamedThoughts:
+    """A filter that removes the reasoning at the beginning of a streamed text. Reasoning that never
+    ends is withheld; `split_reasoning` decides once the text is complete."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._tail = ""
+        self._within = self._passed = False
+
+    def pass_text(self, text: str) -> str:
+        """Return the part of the text that may be shown now, after the parts returned before."""
+        if self._passed:
+            return text
+        self._parts.append(text)
+        self._tail = self._tail[-_LONGEST:] + text
+        if self._within and "</th" not in self._tail:  # nearly always, of long thoughts
+            return ""
+        whole = "".join(self._parts)
+        start = whole.lstrip()
+        if any(tag.startswith(start) for tag in _TAGS):
+            return ""
+        match = _THOUGHTS.match(start)
+        self._within = match is None and start.startswith(_TAGS)
+        if self._within:
+            return ""
+        answer = whole if match is None else start[match.end() :]
+        self._passed = bool(answer)
+
+        return answer
+
+
+def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[TokenLogprobs, ...]:
+    """Return the tokens after the first `left_out` characters of a text, including a token that
+    spans this boundary."""
+    passed = 0
+    for number, token in enumerate(tokens):
+        passed += len(token.token)
+        if passed > left_out:
+            return tuple(tokens[number:])
+
+    return ()
+
+
+def describe_missing_text(response: Response, subject: str = "the answer") -> str:
+    """Describe why an answer has no text, and a remedy if known. `subject`: the name of the missing
+    text."""
+    thought = bool(response.reasoning or response.usage.reasoning_tokens)
+    if response.finish_reason == "length" and thought:
+        spent = response.usage.completion_tokens
+        return (
+            f"the model was still thinking when its {spent} tokens were used up; allow it more"
+            " tokens, or set a lower reasoning_effort for its provider"
+        )
+
+    if response.tool_calls:
+        names = (call.name or "a function without a name" for call in response.tool_calls)
+        called = ", ".join(dict.fromkeys(names))
+        return f"the model called {called} instead of giving {subject}"
+
+    reason = response.finish_reason
+
+    return f"{subject} was empty" + ("" if reason == "stop" else f" ({reason})")
+
 
 T = TypeVar("T", bound=BaseModel)
 ParseMode = Literal["strict", "tolerant", "asked-again"]
 SHOWN_AGAIN = 2000
 
-_THOUGHTS = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
+_THOUGHTS_IN_FRONT = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
 _OPENING = re.compile(r"""\{\s*(?:["'“‘]|\w+\s*:)""")
 """The pattern of an object's beginning; braces in prose, as around {x}, do not match."""
 
@@ -76,6 +165,7 @@ def answer_schema(answer: type[BaseModel]) -> str:
                 for key, value in mapping.items()
                 if names or key != "title"
             }
+
         return node
 
     return json.dumps(strip(answer.model_json_schema(by_alias=True)))
@@ -91,18 +181,22 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
     schema = answer_schema(answer)
     full_request = request if request.schema == schema else replace(request, schema=schema)
     response = await model(full_request)
+
     try:
         value, parse_mode = read_answer(response, answer)
         return Structured(value, parse_mode, (response,))
     except AnswerError as error:
         reason = str(error)
+
     again = await model(_ask_again(full_request, response, reason))
+
     try:
         value, _ = read_answer(again, answer)
     except AnswerError as error:
         raise UnusableAnswer(
             f"unusable answer: {reason}; asked again: {error}", (response, again)
         ) from None
+
     return Structured(value, "asked-again", (response, again))
 
 
@@ -149,7 +243,9 @@ def _parse(text: str) -> tuple[Any, ParseMode]:
         return _DECODER.decode(text), "strict"
     except (ValueError, RecursionError):
         pass
-    start, end = find_object(text), text.rfind("}")
+
+    start = find_object(text)
+    end = text.rfind("}")
     if start is None or end < start:
         raise AnswerError("the answer holds no closed JSON object")
     try:
@@ -159,15 +255,17 @@ def _parse(text: str) -> tuple[Any, ParseMode]:
         is_open = body.count("{") > body.count("}")
         reason = "the JSON object is not closed" if is_open else "the answer is not valid JSON"
         raise AnswerError(reason) from None
+
     for opening in _OPENING.finditer(text, end):
         if opening.start() >= end:
             end = _pass_copy(text, opening.start(), data)
+
     return data, "tolerant"
 
 
 def find_object(text: str) -> int | None:
     """Return the start of the first object in an answer, after the reasoning; None without one."""
-    thoughts = _THOUGHTS.match(text)
+    thoughts = _THOUGHTS_IN_FRONT.match(text)
     opening = _OPENING.search(text, thoughts.end() if thoughts else 0)
     return opening.start() if opening else None
 
@@ -189,9 +287,12 @@ def _pass_copy(text: str, start: int, data: Any) -> int:
     try:
         other, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        other, end = None, start
+        other = None
+        end = start
+
     if other != data:
         raise AnswerError("the answer holds more than one JSON object; give a single one")
+
     return end
 
 
@@ -204,4 +305,5 @@ def _describe(error: ValidationError) -> str:
         return f"{place} was not asked for"
     value = problem.get("input")
     suffix = f" (got {str(value)[:40]!r})" if isinstance(value, str | int | float | bool) else ""
+
     return f"{place}: {problem['msg']}{suffix}"

@@ -35,7 +35,7 @@ from textevolve.errors import (
 from textevolve.evaluation import Usage
 from textevolve.events import Listener
 from textevolve.json_texts import as_object, parse_text
-from textevolve.llm.chains.callables import Callee, take_callee
+from textevolve.llm.chains.steps import Callee, take_callee
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
@@ -69,12 +69,14 @@ def open_target_model(
     """
     check_targets([target])
     seconds = target.timeout or settings.timeouts.total
+
     if target.target.startswith(OWN):
         call = _call_function(load_target(target.target, objects))
     elif target.target.startswith(COMMAND):
         call = _call_program(target)
     else:
         call = _call_service(target, seconds, settings, stack)
+
     return Limited(
         TargetModel(target, call, seconds),
         target.concurrency or settings.concurrency or IN_FLIGHT,
@@ -111,6 +113,7 @@ class TargetModel:
             raise UnavailableError(
                 f"{self.target.label}: no answer in {self.seconds:g} s"
             ) from None
+
         return Response(text, reason, Usage(calls=1), seconds=perf_counter() - began)
 
 
@@ -153,6 +156,7 @@ def split_events(text: str) -> list[Any]:
         data = "\n".join(line.removeprefix("data:").removeprefix(" ") for line in lines)
         if data and data.strip() != "[DONE]":
             events.append(parse_text(data))
+
     return events
 
 
@@ -171,6 +175,7 @@ def load_target(name: str, objects: Mapping[str, object]) -> Callee:
         sys.path.append(os.getcwd())
     if (function := load_object(f"{module}:{attribute}", Path())) is None:
         raise InputError(f"target {name}: there is no such function")
+
     return take_callee(function)
 
 
@@ -196,11 +201,13 @@ def _match_arguments(callee: Callee, body: Any) -> Any:
     fields = as_object(body)
     if all(name in fields for name in needed):
         return pick(fields, (*needed, *callee.may_take))
+
     return {needed[0]: body}
 
 
 def _call_program(target: Target) -> TargetCall:
-    command, pipe = shlex.split(target.target.removeprefix(COMMAND)), asyncio.subprocess.PIPE
+    command = shlex.split(target.target.removeprefix(COMMAND))
+    pipe = asyncio.subprocess.PIPE
 
     async def call(body: str) -> tuple[str, str]:
         try:
@@ -209,17 +216,20 @@ def _call_program(target: Target) -> TargetCall:
             )
         except OSError as error:
             raise AccessError(f"{target.label}: cannot be started ({error.strerror})") from None
+
         try:
             answer, errors = await process.communicate(f"{body}\n".encode())
         finally:
             if process.returncode is None:
                 kill_group(process.pid)
                 await process.wait()
+
         if process.returncode:
             last = one_line(errors[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2])
             raise AnswerError(
                 f"{target.label}: the program ended with exit code {process.returncode}: {last}"
             )
+
         return json.dumps(parse_text(answer.decode("utf-8", "replace").strip())), "stop"
 
     return call

@@ -82,6 +82,7 @@ class Target(Frozen):
         _, fields = parse_yaml(read_text(value), value)
         if not isinstance(fields, dict):
             raise InputError(f"{value}:1: must be a mapping with target and other fields")
+
         return {"name": Path(value).stem, **cast("dict[str, Any]", fields)}
 
     @model_validator(mode="after")
@@ -93,6 +94,7 @@ class Target(Frozen):
                 raise InputError(
                     f"target {self.target:.200}: is not an address of the form http(s)://HOST/PATH"
                 )
+
             if parts.username is not None or parts.password is not None:
                 raise InputError(
                     f"the address of {parts.hostname} has a user name or password; remove it, and"
@@ -100,12 +102,14 @@ class Target(Frozen):
                 )
         elif form not in ("python", "cmd") or not shlex.split(command):
             raise InputError(f"target {self.target:.200}: write {FORMS}")
+
         for header, value in self.headers.items():
             if _SECRET.search(header) and not value.startswith("env:"):
                 raise InputError(
                     f"the value of the header {header} would be stored with the run: put it into"
                     " an environment variable NAME, and write env:NAME"
                 )
+
         return self
 
     @property

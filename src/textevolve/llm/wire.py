@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 from pydantic import (
     AliasChoices,
@@ -22,8 +24,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
+from textevolve.errors import UnavailableError
 from textevolve.json_texts import as_array
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
+from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import (
     READABLE,
     KnownCount,
@@ -33,8 +36,8 @@ from textevolve.llm.prices import (
     read_loosely,
     usage_of,
 )
-from textevolve.llm.reasoning import split_reasoning, tokens_of_end
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens
+from textevolve.llm.structured import StreamedThoughts, split_reasoning, tokens_of_end
 from textevolve.mappings import drop_none
 from textevolve.settings import Price
 
@@ -55,6 +58,7 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
         "tools": request.tools and parse_cached(request.tools),
         "tool_choice": request.tools and tool_choice(request.tool_choice),
     }
+
     return drop_none(fields)
 
 
@@ -259,6 +263,7 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
         finish_reason=next((part.finish_reason for part in choices if part.finish_reason), None),
         logprobs=_join_logprobs([part.logprobs for part in choices if part.logprobs]),
     )
+
     return Completion(
         model=next((chunk.model for chunk in chunks if chunk.model), None),
         choices=[choice] if choices else [],
@@ -296,8 +301,10 @@ def as_response(
     An answer that the model declined to give is an empty text with the finish reason "refusal".
     """
     choice = completion.choices[0]
-    message, finish_reason = choice.message, choice.finish_reason or "stop"
-    content, thoughts = _text_of(message), _thoughts_of(message)
+    message = choice.message
+    finish_reason = choice.finish_reason or "stop"
+    content = _text_of(message)
+    thoughts = _thoughts_of(message)
     if message.refusal and not content:
         finish_reason = "refusal"
     tokens = choice.logprobs.content if choice.logprobs and choice.logprobs.content else ()
@@ -307,6 +314,7 @@ def as_response(
         logprobs = tokens_of_end(logprobs, len(content) - len(text))
     calls = as_tool_calls(message.tool_calls) if message.tool_calls else ()
     answered = count_tokens(content + thoughts + "".join(call.arguments for call in calls))
+
     return Response(
         text=text,
         finish_reason=finish_reason,
@@ -350,6 +358,7 @@ def chat_message(message: Message) -> dict[str, Any]:
         body["tool_calls"] = as_sent(message.tool_calls)
     if message.tool_call_id is not None:
         body["tool_call_id"] = message.tool_call_id
+
     return body
 
 
@@ -358,6 +367,7 @@ def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
     indexes or always the same one; their calls are distinguished by the id, which only the first
     part of a call has."""
     calls: list[SentToolCall] = []
+
     for part in parts:
         same = [call for call in calls if part.index is None or call.index == part.index]
         call = same[-1] if same else None
@@ -367,6 +377,7 @@ def join_tool_calls(parts: Iterable[SentToolCall]) -> list[SentToolCall]:
             call.id = call.id or part.id
             call.function.name = call.function.name or part.function.name
             call.function.arguments += part.function.arguments
+
     return sorted(calls, key=lambda call: call.index or 0)
 
 
@@ -402,3 +413,187 @@ def read_completion(raw: bytes) -> Completion:
     Raises ValueError if the bytes are no chat completion.
     """
     return read_loosely(Completion.model_validate_json, raw)
+
+
+# Stream the text of answers to a listener (a callback), and parse streams of events from
+# endpoints.
+#
+# The listener is not a part of the request, so a request has the same key in the journal whether
+# its answer is streamed or not. In the end the whole `Response` is returned and stored in both
+# cases. A stream that breaks off is no answer: the call is repeated, and the listener receives the
+# new answer from its beginning.
+
+DONE = b"[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """A piece of an answer's text. `anew`: whether to discard the earlier pieces, since the answer
+    starts again."""
+
+    text: str
+    anew: bool = False
+
+
+PieceListener: TypeAlias = Callable[[AnswerPiece], None]
+"""A function that receives the pieces of an answer. It runs on the event loop, so it must be quick,
+and it must not raise."""
+
+
+class TextSender:
+    """The sender of one answer's text to a listener. It keeps track of the text that was sent so
+    far."""
+
+    def __init__(self, listener: PieceListener) -> None:
+        self._listener = listener
+        self._text: list[str] = []
+
+    def add(self, text: str) -> None:
+        if text:
+            self._text.append(text)
+            self._listener(AnswerPiece(text))
+
+    def begin(self) -> None:
+        """Start an attempt; the text of an earlier attempt becomes invalid."""
+        if self._text:
+            self._text.clear()
+            self._listener(AnswerPiece("", anew=True))
+
+    def finish(self, text: str) -> None:
+        """Send the part of the complete answer that has not been sent, such as all of an answer
+        from the journal. If the complete answer does not begin with the text sent so far, start
+        again."""
+        sent = "".join(self._text)
+        if not text.startswith(sent):
+            self.begin()
+            sent = ""
+        self.add(text[len(sent) :])
+
+
+_telling: ContextVar[TextSender | None] = ContextVar("telling", default=None)
+
+
+def telling() -> TextSender | None:
+    """Return the sender for the listener of the current answer; None if nobody listens."""
+    return _telling.get()
+
+
+async def ask_streaming(model: Model, request: Request, listener: PieceListener) -> Response:
+    """Return the answer, and pass its pieces to the listener as they arrive. The pieces since the
+    last one with `anew`, joined, are the text of the answer. An answer from the journal is one
+    piece.
+
+    Raises:
+        ModelError: there is no complete answer; the listener's pieces are not one.
+    """
+    heard = TextSender(listener)
+    token = _telling.set(heard)
+    try:
+        response = await model(request)
+    finally:
+        _telling.reset(token)
+
+    heard.finish(response.text)
+
+    return response
+
+
+class EventStream:
+    """A parser of the server-sent events of one answer, whose bytes may be split anywhere.
+
+    Args:
+        name: The model's name, for errors.
+        progress: Receives the text of the answer, without reasoning at its beginning.
+        without_key: Removes keys from a text of the endpoint.
+    """
+
+    def __init__(
+        self, name: str, progress: TextSender, without_key: Callable[[bytes], bytes]
+    ) -> None:
+        self._name = name
+        self._told = progress
+        self._without_key = without_key
+        self._begun = False
+        self._plain = False
+        self._rest = b""
+        self._pending: list[bytes] = []
+        self._chunks: list[CompletionChunk] = []
+        self._done = False
+        self._thoughts = StreamedThoughts()
+        progress.begin()
+
+    def feed(self, part: bytes) -> None:
+        """Parse the next bytes of the stream, and pass their text on.
+
+        Raises:
+            UnavailableError: an event cannot be read.
+        """
+        if not self._begun:
+            part = part.lstrip(b"\xef\xbb\xbf \r\n\t")
+            self._begun = bool(part)
+            self._plain = part.startswith((b"{", b"[", b"<"))  # it does not stream
+
+        if self._plain:
+            return
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        for line in lines:
+            self._take(self._without_key(line.rstrip(b"\r")))
+
+    def _take(self, line: bytes) -> None:
+        if not line:
+            self._end_event()
+            return
+        name, _, value = line.partition(b":")
+        value = value.strip()
+        if not value or name not in (b"data", b"error"):  # a comment, a sign of life, an event's id
+            return
+        if value == DONE:
+            self._done = True
+        elif name == b"error":  # as older servers of llama.cpp say it
+            self._chunks.append(CompletionChunk(error=value.decode("utf-8", "replace")))
+        elif self._pending or not self._add(value):
+            self._pending.append(value)
+
+    def _end_event(self) -> None:
+        """End an event, whose data may have several lines."""
+        if self._pending and not self._add(b"\n".join(self._pending)):
+            preview = self._pending[0][:80].decode("utf-8", "replace")
+            raise UnavailableError(
+                f"{self._name}: an event of the stream cannot be read: {preview}"
+            )
+
+        self._pending.clear()
+
+    def _add(self, data: bytes) -> bool:
+        try:
+            chunk = read_loosely(CompletionChunk.model_validate_json, data)
+        except (ValueError, RecursionError):
+            return False
+
+        self._chunks.append(chunk)
+        self._told.add(self._thoughts.pass_text(chunk.text))
+        return True
+
+    def completion(self) -> Completion | None:
+        """Return the complete completion; None if there was no stream, but perhaps a plain body.
+
+        Raises:
+            UnavailableError: the stream broke off.
+        """
+        if self._rest and not self._plain:
+            self._take(self._without_key(self._rest.rstrip(b"\r")))
+            self._rest = b""
+        if self._plain or not self._chunks:
+            return None
+        self._end_event()
+        joined = join_chunks(self._chunks, self._clean)
+        is_complete = joined.choices and (self._done or joined.choices[0].finish_reason)
+        if not (is_complete or joined.error):
+            raise UnavailableError(f"{self._name}: the stream broke off before the answer's end")
+
+        return joined
+
+    def _clean(self, text: str) -> str:
+        """Remove keys from a whole text, since a key may have come in several pieces."""
+        raw = self._without_key(text.encode("utf-8", "surrogatepass"))
+        return raw.decode("utf-8", "surrogatepass")

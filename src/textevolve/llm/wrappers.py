@@ -29,12 +29,17 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
-from textevolve.llm.case_images import prompt_tokens
-from textevolve.llm.journal import Journal, JournalEntry
-from textevolve.llm.model import Model, Request, Response, request_key
+from textevolve.llm.model import (
+    Journal,
+    JournalEntry,
+    Model,
+    Request,
+    Response,
+    note_call,
+    request_key,
+)
 from textevolve.llm.prices import cost_of
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN
-from textevolve.llm.usage_meter import note_call
+from textevolve.llm.prompts import CHARACTERS_A_TOKEN, prompt_tokens
 from textevolve.settings import Price, Retries
 from textevolve.spans import NO_SPAN, current_span, span
 
@@ -77,7 +82,9 @@ class Retrying:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        attempt, attempts_made, waited = 0, 0, 0.0
+        attempt = 0
+        attempts_made = 0
+        waited = 0.0
         while True:
             attempt += 1
             try:
@@ -94,17 +101,20 @@ class Retrying:
             except ModelError as error:
                 error.attempts += attempts_made
                 raise
+
             attempts_made += failed.attempts  # a pool makes several
             if attempt >= self.retries.attempts:
                 raise self._give_up(attempts_made, failed)
             wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
             waited += wait
+
             if waited >= self.deadline:
                 raise self._give_up(
                     attempts_made,
                     failed,
                     f" (the next attempt would be in {wait:.1f} s, after the deadline)",
                 )
+
             self.listener(CallRetried(self.name, str(failed), attempt, wait))
             await asyncio.sleep(wait)
 
@@ -117,12 +127,15 @@ class Retrying:
             message, status=failed.status, retry_after=failed.retry_after, address=failed.address
         )
         self.calls["unconnected"] += bool(failed.address)
+
         if self.calls["unconnected"] >= UNCONNECTED and not self.calls["answered"]:
             error = AccessError(
                 f"{self.name}: cannot connect to {failed.address}: the first {UNCONNECTED} calls"
                 " all failed; start the server or correct its address, then resume the run"
             )
+
         error.attempts = attempts_made
+
         return error
 
 
@@ -156,7 +169,9 @@ class Journaled:
             shared = await asyncio.shield(pending)
             if shared is not None:
                 return note_call(key, self._replayed(replace(shared, replayed=True)))
+
         outcome = self._asked[key] = asyncio.get_running_loop().create_future()
+
         try:
             stored = await self.journal.find(key)
             response = self._replayed(stored) if stored else await self._ask(key, request)
@@ -177,25 +192,31 @@ class Journaled:
         return response
 
     async def _ask(self, key: str, request: Request) -> Response:
-        started, began = time(), perf_counter()
+        started = time()
+        began = perf_counter()
         try:
             outcome: Response | ModelError = await self.model(request)
         except ModelError as error:
             outcome = error
+
         seconds = perf_counter() - began
         failed = outcome if isinstance(outcome, ModelError) else None
         response = None if isinstance(outcome, ModelError) else outcome
-        reason, attempts = str(failed) if failed else None, outcome.attempts
+        reason = str(failed) if failed else None
+        attempts = outcome.attempts
         await self.journal.append(
             JournalEntry(key, self.name, request, response, reason, started, seconds, attempts)
         )
+
         if self.listener is not silence:
             usage = response.usage if response else Usage()
             self.listener(
                 CallFinished(self.name, usage, seconds, replayed=False, error=reason, cause=failed)
             )
+
         if isinstance(outcome, ModelError):
             raise outcome
+
         return outcome
 
 
@@ -279,6 +300,7 @@ class Budget:
                     break
                 self._changed.clear()
                 await self._changed.wait()
+
         self.in_flight += 1
         self._claimed_tokens += claim.most_tokens
         self._claimed_cost += self._bounded(claim)
@@ -305,11 +327,13 @@ class Budget:
                 f"the limit of {self.tokens} tokens is reached ({spent} are spent, the next call"
                 f" needs {claim.least_tokens} or more); raise it to continue"
             )
+
         if math.isinf(self.cost):
             return
         if self._unpriced:
             raise unpriced_error(self._unpriced)
         spent = self.spent.cost or 0.0
+
         if spent + claim.least_cost > self.cost or spent >= self.cost:
             raise BudgetError(
                 f"the limit of ${self.cost:g} is reached (${spent:.4f} is spent); raise it to"
@@ -361,6 +385,7 @@ class Allowance:
         claim = self._estimate(characters, max_tokens)
         await self.budget.claim(claim)
         spent = ClaimedCall()
+
         try:
             yield spent
             self._learn(spent.usage, characters)
@@ -386,8 +411,10 @@ class Allowance:
         if characters >= 200 and usage.prompt_tokens:
             seen = usage.prompt_tokens / characters
             previous = self._seen_per_character
-            low, high = min(previous[0], seen), max(previous[1], seen)
+            low = min(previous[0], seen)
+            high = max(previous[1], seen)
             self._seen_per_character = (low, high)
+
         self._longest_answer = max(self._longest_answer, usage.completion_tokens)
         if usage.cost is not None and usage.tokens:
             previous = 0.0 if math.isinf(self._most_per_token) else self._most_per_token
@@ -406,7 +433,9 @@ class Budgeted:
         *,
         reports_cost: bool = True,
     ) -> None:
-        self.model, self.name, self.budget = model, model.name, budget
+        self.model = model
+        self.name = model.name
+        self.budget = budget
         self._allowance = Allowance(model.name, budget, price, reports_cost=reports_cost)
 
     async def __call__(self, request: Request, /) -> Response:
@@ -498,6 +527,7 @@ class ProgressWatch:
         self._in_flight += 1
         answer = asyncio.ensure_future(call)
         watch = asyncio.ensure_future(self._watch())
+
         try:
             await asyncio.wait({answer, watch}, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else watch.result()
@@ -524,13 +554,16 @@ class ProgressWatch:
     async def _note_progress(self) -> None:
         """Look at the server's state, and note the time if it has changed. A state that does not
         arrive in time counts as no progress."""
-        state, now = self._state, asyncio.get_running_loop().time()
+        state = self._state
+        now = asyncio.get_running_loop().time()
+
         try:
             # However late this turn of the loop has come, the server has its time to say.
             async with asyncio.timeout_at(max(self._moved + self._patience, now + self._every)):
                 state = await self._look()
         except (TimeoutError, ModelError):
             pass
+
         if state != self._state:
             self._state = state
             self._moved = asyncio.get_running_loop().time()

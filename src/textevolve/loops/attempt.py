@@ -31,7 +31,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepStarted
-from textevolve.llm.choice_logprobs import probability
+from textevolve.llm.decisions import probability
 from textevolve.llm.model import text_hash
 from textevolve.spans import Span, step_span
 from textevolve.user_code import UserCodeError, call_function, is_async
@@ -86,6 +86,7 @@ async def within_time(seconds: float | None) -> AsyncGenerator[None]:
         BudgetError: the time is up.
     """
     limit = asyncio.timeout(seconds)
+
     try:
         async with limit:
             yield
@@ -158,7 +159,8 @@ NEAR_COPY = 0.998
 """The similarity to the text that it revises from which an attempt counts as a copy. One word added
 to two hundred is still a change."""
 
-SHRUNK, GROWN = 0.1, 10.0
+SHRUNK = 0.1
+GROWN = 10.0
 """The ratios of a revision's length to the length before, below (`SHRUNK`) and above (`GROWN`)
 which it counts as degenerate; above only if the revision has more than 2,000 characters."""
 
@@ -181,10 +183,12 @@ def notice_degenerate(output: str, previous: str | None) -> str:
         return f"absurdly short: {len(output)} characters after {len(previous)}"
     if ratio > GROWN and len(output) > 2000:
         return f"absurdly long: {len(output):,} characters after {len(previous):,}"
-    ours, theirs = output.casefold().split(), previous.casefold().split()
+    ours = output.casefold().split()
+    theirs = previous.casefold().split()
     same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
     if same_end and text_similarity(output, previous) >= NEAR_COPY:
         return "a near copy of the attempt before"
+
     return ""
 
 
@@ -210,12 +214,15 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
     if isinstance(instructions, Sequence) and not isinstance(instructions, str):
         return _tidy(cast(Sequence[object], instructions))
     by_candidate: Any = getattr(evaluation, "feedback", None)
+
     if by_candidate and isinstance(by_candidate, tuple):
         instructions = cast(tuple[Any, ...], by_candidate)[index]
         lines = getattr(instructions, "instructions", ()) or getattr(instructions, "weaknesses", ())
         if lines:
             return _tidy(lines)
+
     answers = result.metadata.get("answers")
+
     if isinstance(answers, Mapping):
         questions = sorted(cast(Mapping[str, float], answers).items(), key=lambda item: item[1])
         return _tidy(
@@ -225,6 +232,7 @@ def instructions_of(evaluation: Evaluation, index: int) -> tuple[str, ...]:
                 if probability(odds) < CLEAR
             ]
         )
+
     return _tidy(result.feedback.splitlines())
 
 
@@ -258,6 +266,7 @@ def reasons_of(evaluation: Evaluation) -> str:
         for name, lines in parts.items()
         if lines
     ]
+
     return "\n".join(shown)
 
 
@@ -277,6 +286,7 @@ def _within(lines: Sequence[str], characters: int) -> str:
         text = _cut(" ".join(str(line).split()), max(remaining // (len(lines) - number), 1))
         remaining -= len(text)
         shown.append(f"- {text}")
+
     return "\n".join(shown)
 
 

@@ -30,12 +30,9 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.fence import draw_nonce, fenced, number_lines, sanitize
-from textevolve.llm.model import Model, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import Model, UsageMeter, text_request
+from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lines, sanitize
+from textevolve.llm.structured import ask_structured, describe_missing_text
 from textevolve.loops.attempt import (
     Attempt,
     StopReason,
@@ -85,6 +82,7 @@ def mean_score(samples: Sequence[Sample], threshold: float | None) -> Evaluation
         return Failure("failed", describe_missing(samples)[0])
     score = fmean(scores)
     remarks = "\n".join(gather_remarks(samples))
+
     return EvaluationResult(score, threshold is not None and score >= threshold, remarks)
 
 
@@ -118,7 +116,8 @@ ALPHA = 0.05
 FEWEST_FRESH = 3
 """The least number of new outputs for each of the two inputs; with fewer the test cannot be
 significant (there are 20 ways to divide 6 outputs)."""
-ATTEMPT, FRESH = "attempt", "fresh"
+ATTEMPT = "attempt"
+FRESH = "fresh"
 """The steps that events report."""
 
 
@@ -164,11 +163,13 @@ class InnovationPlan(Frozen):
                 f"fresh must be 0 (no test) or {FEWEST_FRESH} or more, not {self.fresh}: with"
                 " fewer outputs no gain can be significant"
             )
+
         if self.temperature <= 0:
             raise InputError(
                 f"temperature must be above 0, up to 2, not {self.temperature:g}: at 0 all outputs"
                 " of an input are the same"
             )
+
         return self
 
 
@@ -281,16 +282,20 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
     begun = Innovation(input, min_gain=plan.min_gain, tested=plan.fresh > 0)
     work = _Work(plan, context, UsageMeter(context.model), begun)
     started = time.monotonic()
+
     try:
         async with within_time(context.time_limit):
             status, reason = await _search(work)
             if status != "failed":
                 await _draw_anew(work)
     except BudgetError as error:
-        status, reason = "budget", str(error)
+        status = "budget"
+        reason = str(error)
+
     result = work.result
     tuned = [sample for attempt in result.attempts for sample in attempt.samples]
     samples = (*tuned, *result.before, *result.after)
+
     return replace(
         result,
         status=status,
@@ -307,7 +312,8 @@ async def _search(work: _Work) -> tuple[StopReason, str]:
     Raises:
         BudgetError: a limit prevented outputs from being drawn or judged.
     """
-    plan, without_gain = work.plan, 0
+    plan = work.plan
+    without_gain = 0
     best = await _judge_input(work, 1, work.result.input)
     if isinstance(best.evaluation, Failure):
         return "failed", best.evaluation.reason
@@ -318,11 +324,14 @@ async def _search(work: _Work) -> tuple[StopReason, str]:
             break
         attempt = await _attempt(work, iteration, best)
         if _gains(attempt, best, plan.min_gain):
-            best, without_gain = attempt, 0
+            best = attempt
+            without_gain = 0
             continue
+
         without_gain += 1
         if without_gain >= plan.patience:
             return "converged", f"no gain of {plan.min_gain:g} in {_rounds(without_gain)}"
+
     return "max_iterations", f"{_rounds(plan.rounds)} done, which is the most"
 
 
@@ -335,19 +344,25 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
     before = best.output or ""
     work.context.listener(StepStarted("", "refine", {"iteration": iteration}))
     notes: list[str] = []
+
     for again in (False, True):
         with step_span("generate", "refine", iteration=iteration) as here:
             try:
                 refined = await _refine(work, iteration, best, again=again)
                 fault = notice_degenerate(refined, before)
             except CallError as error:
-                refined, fault = None, str(error)
+                refined = None
+                fault = str(error)
+
             here.note(output=refined, failure=Failure("failed", fault) if fault else None)
+
         if refined is not None and not fault:
             return await _judge_input(work, iteration, refined, before, notes)
         notes.append(fault if again else f"{fault}; asked again at another temperature")
+
     failed = Failure("failed", f"no usable input: {fault}")
     alike = None if refined is None else text_similarity(refined, before)
+
     return _keep(
         work, RefinedInput(iteration, refined, failed, similarity=alike, notes=tuple(notes))
     )
@@ -360,7 +375,8 @@ async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: boo
         ModelError: the call failed.
     """
     assert best.output is not None
-    remarks, original = gather_remarks(best.samples), work.result.input
+    remarks = gather_remarks(best.samples)
+    original = work.result.input
     nonce = draw_nonce((original, best.output, *remarks), work.plan.seed)
     numbered = number_lines(remarks)
     request_text = load_template("textevolve.loops", "innovate").render(
@@ -384,12 +400,15 @@ async def _judge_input(
 ) -> RefinedInput:
     """Draw outputs for an input and judge them; the mean is its score. `before`: the input that it
     refines."""
-    began, plan = time.monotonic(), work.plan
-    hear, number = work.context.listener, plan.outputs
+    began = time.monotonic()
+    plan = work.plan
+    hear = work.context.listener
+    number = plan.outputs
     with open_step(hear, "evaluate", "outputs", iteration=iteration, number=number) as here:
         samples = await _draw_samples(work, text, number, plan.seed, f"{iteration}")
         evaluation = mean_score(samples, plan.threshold)
         here.note(outcome=evaluation)
+
     attempt = RefinedInput(
         iteration=iteration,
         output=text,
@@ -399,6 +418,7 @@ async def _judge_input(
         notes=(*notes, *describe_missing(samples)),
         samples=samples,
     )
+
     return _keep(work, attempt)
 
 
@@ -411,6 +431,7 @@ def _keep(work: _Work, attempt: RefinedInput) -> RefinedInput:
     work.result = replace(work.result, attempts=(*work.result.attempts, attempt))
     work.context.listener(StepFinished("", ATTEMPT, attempt))
     stop_if_skipped(sample.evaluation for sample in attempt.samples)
+
     return attempt
 
 
@@ -427,6 +448,7 @@ async def _draw_samples(
         [lambda n=n: _sample(work, text, seed + n, f"{case}.{n + 1}") for n in range(number)],
         work.context.concurrency,
     )
+
     return tuple(drawn)
 
 
@@ -436,10 +458,12 @@ async def _sample(work: _Work, text: str, seed: int, case: str) -> Sample:
         output = await _generate(work.plan, meter, text, seed)
     except (CallError, BudgetError) as error:
         return Sample(None, failure_of(error), usage=meter.usage)
+
     evaluation = await ask_judge(work.context.evaluator, Case(work.result.input, (output,), case))
     if isinstance(evaluation, Failure):
         return Sample(output, evaluation, usage=meter.usage)
     outcome = outcome_of(evaluation)
+
     return Sample(
         text=output,
         evaluation=outcome,
@@ -470,10 +494,13 @@ async def _draw_anew(work: _Work) -> None:
     Raises:
         BudgetError: a limit prevented some from being drawn or judged.
     """
-    best, fresh, seed = work.result.best, work.plan.fresh, work.plan.seed + FRESH_SEEDS
+    best = work.result.best
+    fresh = work.plan.fresh
+    seed = work.plan.seed + FRESH_SEEDS
     if best is None or best.iteration == 1 or best.output is None or not fresh:
         return
     inputs = {"before": (1, work.result.input), "after": (best.iteration, best.output)}
+
     for name, (number, text) in inputs.items():
         hear = work.context.listener
         with open_step(hear, "evaluate", FRESH, of=name, iteration=number, number=fresh):

@@ -61,6 +61,7 @@ class Metric:
             return result.score
         if self.threshold is None or result.metadata.get("missing"):
             return result.passed
+
         return result.score >= self.threshold
 
     def with_feedback(
@@ -78,6 +79,7 @@ class Metric:
         """
         result = self.measure(example, pred)
         dspy: Any = import_module("dspy")
+
         return dspy.Prediction(score=result.score, feedback=result.feedback)
 
     def measure(self, example: Any, pred: Any) -> EvaluationResult:
@@ -99,6 +101,7 @@ class Metric:
             raise BudgetError(outcome.reason)
         if self.missing is None:
             raise AnswerError(f"the text could not be judged: {outcome.reason}")
+
         return EvaluationResult(
             self.missing,
             False,
@@ -132,10 +135,12 @@ def _find(value: Any, pick: Pick, role: str) -> str:
         raise InputError(
             f"the {role} has no field '{pick}'; there are: {', '.join(fields) or 'none'}"
         )
+
     if not fields:
         raise InputError(f"the {role} has no fields; name one, or give a function")
     if pick is not None or len(fields) == 1:
         return str(fields[pick or next(iter(fields))])
+
     return "\n".join(f"{name}: {text}" for name, text in fields.items())
 
 
@@ -149,4 +154,5 @@ def _fields(value: Any, role: str) -> dict[str, Any]:
         raise InputError(f"the {role} is a {type(value).__name__}; give a text or a mapping")
     fields = {str(name): value for name, value in cast(Mapping[object, Any], items).items()}
     answers = {name: value for name, value in fields.items() if name not in REASONING}
+
     return answers if role == "output" and answers else fields

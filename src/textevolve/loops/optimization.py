@@ -42,11 +42,9 @@ from textevolve.evaluation import (
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.fence import draw_nonce, fenced, number_lines
-from textevolve.llm.model import Model, request_key, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import Model, UsageMeter, request_key, text_request
+from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template, number_lines
+from textevolve.llm.structured import describe_missing_text
 from textevolve.loops.attempt import (
     TIME_IS_UP,
     Attempt,
@@ -86,6 +84,7 @@ def restart_reason(attempts: Sequence[Attempt], mode: OptimizationMode, least: f
         for scored_attempt in reversed(attempts[:at])
         if scored_attempt.score is not None
     )
+
     return _find_fault(before, attempts[at], least)
 
 
@@ -104,6 +103,7 @@ def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
     if gain > 0 and gain >= least - ROUNDING:
         return ""
     bound = f"{least:g} or more" if least else "more than 0"
+
     return f"the first revision gained {gain:+.3f} on attempt {number}, not {bound}"
 
 
@@ -163,11 +163,13 @@ class Stopping(Frozen):
             return "accepted"
         if self._oscillates(scores):
             return "oscillating"
-        earlier, last = scores[: -self.convergence_window], scores[-self.convergence_window :]
+        earlier = scores[: -self.convergence_window]
+        last = scores[-self.convergence_window :]
         if earlier and max(last) - max(earlier) < self.min_improvement:
             return "converged"
         if iterations >= self.max_iterations:
             return "max_iterations" if scores else "failed"
+
         return None
 
     def _oscillates(self, scores: Sequence[float]) -> bool:
@@ -342,6 +344,7 @@ async def optimize_text(
         raise InputError("the task is blank")
     loop = _Loop(task, plan, context, id)
     began = perf_counter()
+
     with loop_span("optimize", case=id, input=task) as here:
         status, reason = await loop.run()
         result = Optimization(
@@ -358,6 +361,7 @@ async def optimize_text(
         here.note(
             output=result.output, failure=Failure("failed", reason) if status == "failed" else None
         )
+
     return result
 
 
@@ -389,19 +393,22 @@ class _Loop:
             async with within_time(self.context.time_limit):
                 while True:
                     self._begin()
-                    number, origin = self.draft.iteration, self.draft.made
+                    number = self.draft.iteration
+                    origin = self.draft.made
                     with open_step(
                         hear, "generate", "generate", self.id, iteration=number, made=origin
                     ) as here:
                         has_output = await self._generate()
                         here.note(output=self.draft.output)
                         here.note(failure=None if has_output else self.draft.evaluation)
+
                     if has_output:
                         with open_step(
                             hear, "evaluate", "judge", self.id, iteration=number
                         ) as here:
                             await self._judge()
                             here.note(outcome=self.draft.evaluation)
+
                     self._record()
                     if status := self._decide():
                         return status, _explain(status, self.attempts, self.plan)
@@ -425,9 +432,11 @@ class _Loop:
         return restart_reason(self.attempts, self.plan.mode, self.plan.min_improvement)
 
     def _begin(self) -> None:
-        self.began, self.used = perf_counter(), _used(self.context.generator)
+        self.began = perf_counter()
+        self.used = _used(self.context.generator)
         self.ground = next((a for a in reversed(self.attempts) if a.score is not None), None)
-        reason, notes = self._restart_reason(), ()
+        reason = self._restart_reason()
+        notes = ()
         origin: Made = "revised" if self.ground is not None and not reason else "written"
         if origin == "written" and self.attempts and self.attempts[-1].made == "revised":
             notes = (f"written anew: {reason}",)
@@ -442,6 +451,7 @@ class _Loop:
         ground = self.ground if self.draft.made == "revised" else None
         previous = ground.output if ground else None
         text = await self._ask_generator(ground, None)
+
         if isinstance(text, str) and (wrong := notice_degenerate(text, previous)):
             self._set(notes=(*self.draft.notes, f"degenerate ({wrong}), asked for again"))
             again = await self._ask_generator(ground, RETRY_TEMPERATURE)
@@ -450,12 +460,14 @@ class _Loop:
                 text = again
             else:
                 self._set(notes=(*self.draft.notes, f"the second was no better ({still})"))
+
         if isinstance(text, Failure):
             self._set(evaluation=text)
             return False
         self._set(output=text)
         if not text.strip():
             self._set(evaluation=Failure("failed", "the output is empty"))
+
         return bool(text.strip())
 
     async def _ask_generator(
@@ -469,6 +481,7 @@ class _Loop:
         )
         if isinstance(text, str | Failure):
             return mend_texts(text)
+
         return Failure("failed", f"the generator gave no text but {type(text).__name__}")
 
     async def _judge(self) -> None:
@@ -494,10 +507,13 @@ class _Loop:
         self._set(**{field: outcome, "usage": self.draft.usage + evaluation.usage})
         if isinstance(outcome, Failure) and outcome.kind == "skipped":
             raise BudgetError(outcome.reason)
+
         return None if isinstance(outcome, Failure) else evaluation
 
     def _record(self) -> None:
-        draft, spent, best = self.draft, _used(self.context.generator), choose_best(self.attempts)
+        draft = self.draft
+        spent = _used(self.context.generator)
+        best = choose_best(self.attempts)
         if spent is not None and self.used is not None:
             self._set(usage=draft.usage + (spent - self.used))
         if draft.output is not None and self.ground is not None:
@@ -507,6 +523,7 @@ class _Loop:
             if fall > 0 and fall >= self.plan.min_improvement:
                 fell = f"{fall:.2f} below attempt {best.iteration}, which is kept"
                 self._set(notes=(*draft.notes, fell))
+
         self._set(seconds=perf_counter() - self.began)
         self.attempts.append(self.draft)
         self.context.listener(StepFinished(self.id, ATTEMPT, self.draft))
@@ -536,7 +553,8 @@ def _used(generator: Generator) -> Usage | None:
 
 def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping) -> str:
     """Return a sentence that says why the loop stopped."""
-    last, window = attempts[-1], stopping.convergence_window
+    last = attempts[-1]
+    window = stopping.convergence_window
     if status == "accepted":
         return f"attempt {last.iteration} reached the threshold of {stopping.threshold:g}"
     if status == "converged":
@@ -551,6 +569,7 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
     number = len(attempts)
     gated = any(a.score is not None and a.score >= stopping.threshold for a in attempts)
     suffix = " with every gate kept" if gated else ""
+
     return (
         f"{number} attempt{'s' * (number != 1)} made, none reached {stopping.threshold:g}{suffix}"
     )
@@ -577,7 +596,8 @@ class StepImprover:
         """
         if step not in self.judges:
             return answer, Usage()
-        plan, generator = self.plan, ModelGenerator(model, self.plan)
+        plan = self.plan
+        generator = ModelGenerator(model, self.plan)
         existing = [answer]
 
         async def write(task: str, /, **options: Any) -> str:
@@ -587,4 +607,5 @@ class StepImprover:
         improved = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
         if improved.status == "budget":
             raise BudgetError(improved.reason)
+
         return improved.output or answer, improved.usage

@@ -61,12 +61,14 @@ def check_spelling(text: str, columns: Collection[str], source: str) -> None:
     """
     by_key = {_plain(column): column for column in columns}
     unknown = [name for name in placeholders_of(_LATEX.sub("", text)) if name not in columns]
+
     for name in unknown:
         for key in get_close_matches(_plain(name), by_key, 1, _RESEMBLANCE):
             raise InputError(
                 f"{source}: {{{name}}} is not a column; write {{{by_key[key]}}}, or {{ {name} }}"
                 " with spaces if the braces are meant as text"
             )
+
     if unknown:
         logging.getLogger("textevolve").warning(
             "%s: no column for %s, so the model sees the braces as plain text",
@@ -104,6 +106,7 @@ def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[s
     if new := [name for name in dict.fromkeys(invented) if name not in allowed]:
         usable = f"only {_spell(names)}" if names else "none"
         return f"there is no placeholder {_spell(new)}; use {usable}"
+
     return ""
 
 

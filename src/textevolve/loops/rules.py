@@ -29,10 +29,10 @@ from textevolve.evaluation import (
     choose_candidates,
     reject_candidate_images,
 )
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens
 from textevolve.loops.attempt import instructions_of
 from textevolve.rows import read_text
-from textevolve.rows.content import parse_json
+from textevolve.rows.tables import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.prose import split_words
@@ -109,9 +109,11 @@ class Length(_Rule):
                 f"Lengthen the text to at least {self.min} {self.unit} ({about}now {size})."
             )
             return self._broken(size / self.min, instruction)
+
         if self.max is not None and size > self.max:
             instruction = f"Shorten the text to at most {self.max} {self.unit} ({about}now {size})."
             return self._broken(self.max / size, instruction)
+
         return RULE_HOLDS
 
 
@@ -131,6 +133,7 @@ class Pattern(_Rule):
             compile_pattern(self.pattern, self.ignore_case)
         except InputError as error:
             raise ValueError(str(error)) from None
+
         return self
 
     def check(self, text: str, _input: str) -> RuleFinding:
@@ -202,6 +205,7 @@ class Keywords(_Rule):
         instructions = [f"Use the word or phrase {_quote(missing)}."] if missing else []
         instructions += [f"Use at least one of: {_quote(self.any)}."] if lacks_any else []
         instructions += [f"Do not use {_quote(unwanted)}."] if unwanted else []
+
         return self._broken(1 - broken / total, *instructions)
 
     def _has(self, text: str, word: str) -> bool:
@@ -240,6 +244,7 @@ class Call(_Rule):
         outcome = check_result(returned)
         if isinstance(outcome, Failure):
             raise InputError(f"{self.function}: {outcome.reason}")
+
         return self._judged(outcome.score, *filter(str.strip, outcome.feedback.splitlines()))
 
     def _judged(self, score: float, *instructions: str) -> RuleFinding:
@@ -309,6 +314,7 @@ class Rules:
         reject_candidate_images(case, "a judge by rules")
         if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
             return PlainEvaluation(await search_apart(self._judge_all, case))
+
         return PlainEvaluation(self._judge_all(case))
 
     def _judge_all(self, case: Case) -> tuple[EvaluationResult | Failure, ...]:
@@ -324,6 +330,7 @@ class Rules:
                 return Failure("failed", f"rule '{name}': {error}")
             except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code
                 return Failure("failed", f"rule '{name}': {describe_error(error)}".rstrip(": "))
+
         return self._sum_up(findings)
 
     def _sum_up(self, findings: list[RuleFinding]) -> EvaluationResult:
@@ -334,6 +341,7 @@ class Rules:
         ordered = sorted(judged, key=lambda one: not one[1].gate)
         lines = [line for _, _, finding in ordered for line in finding.instructions]
         score = min(1.0, max(0.0, score))
+
         return EvaluationResult(
             score=score,
             passed=not failed and score >= self.file.threshold,
@@ -382,6 +390,7 @@ class Hybrid:
         judged = await self.judge(choose_candidates(case, list(parts)))
         for place, (n, part) in enumerate(parts.items()):
             outcomes[n] = self._join(part, judged, place)
+
         return PlainEvaluation(tuple(outcomes), judged.usage)
 
     def _weigh(self, outcome: EvaluationResult | Failure) -> EvaluationResult | Failure:
@@ -430,10 +439,12 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
     """
     node, data = parse_yaml(text, f"rules {source}")
     file = build_at(RulesFile, data, node, f"rules {source}")
+
     for n, rule in enumerate(file.rules):
         if isinstance(rule, JsonSchema | Call):
             try:
                 rule.load(folder or Path())
             except InputError as error:
                 raise InputError(f"rules {source}:{line_of(node, ('rules', n))}: {error}") from None
+
     return Rules(file)

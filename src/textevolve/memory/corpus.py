@@ -14,10 +14,16 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import draw_nonce, fenced, sanitize
 from textevolve.llm.model import Model, text_hash, text_request
-from textevolve.llm.template import Template
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
+from textevolve.llm.prompts import (
+    CHARACTERS_A_TOKEN,
+    Template,
+    count_tokens,
+    draw_nonce,
+    fenced,
+    sanitize,
+)
+from textevolve.memory.integration import memory_prompt
 from textevolve.memory.record import (
     Add,
     Change,
@@ -28,9 +34,8 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.memory.shown import memory_prompt
 from textevolve.spec import Frozen, option
-from textevolve.texts.splitting import split_text
+from textevolve.texts.prose import split_text
 
 DocumentFormat: TypeAlias = Literal["text", "markdown"]
 
@@ -73,7 +78,8 @@ _CODE = re.compile(r" {0,3}(```+|~~~+)")
 
 def _markdown_headings(text: str) -> Iterator[Heading]:
     """Yield the lines that begin with heading marks, except in code blocks."""
-    at, code = 0, ""
+    at = 0
+    code = ""
     for line in text.splitlines(keepends=True):
         bare = line.rstrip()
         if code:
@@ -84,6 +90,7 @@ def _markdown_headings(text: str) -> Iterator[Heading]:
         elif heading := _ATX.match(bare):
             title = " ".join(re.sub(r"[ \t]+#+$", "", heading[2] or "").split())
             yield Heading(at, at + len(line), len(heading[1]), title[:LONGEST_TITLE])
+
         at += len(line)
 
 
@@ -107,7 +114,10 @@ def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[C
 def _sections(text: str, headings: Iterable[Heading]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield heading paths with the text of each section, its heading included. An empty section
     joins the next one; at the end of the text it is a section of its own."""
-    path, begun, body = list[Heading](), 0, 0
+    path = list[Heading]()
+    begun = 0
+    body = 0
+
     for heading in (*headings, None):
         end = len(text) if heading is None else heading.start
         if text[begun if heading is None else body : end].strip():
@@ -126,6 +136,7 @@ def _join_blank(pieces: Iterable[str]) -> Iterator[str]:
             yield buffer
             buffer = ""
         buffer += piece
+
     yield buffer
 
 
@@ -210,7 +221,8 @@ def align_chunks(
     A chunk is kept if a memory has the same words, headings and role. Each other chunk replaces a
     remaining memory under the same headings, whatever its role, or is added.
     """
-    new, unmatched = list(chunks), list(stored)
+    new = list(chunks)
+    unmatched = list(stored)
     steps: dict[int, ChunkStep] = {}
 
     def take(action: ChunkAction, place: int, fits: Callable[[StoredChunk], bool]) -> None:
@@ -225,6 +237,7 @@ def align_chunks(
         source = chunk.source_in(document)
         take("replace", place, lambda old, s=source: old.source == s)
     placed = [steps.get(place, ChunkStep("add", chunk)) for place, chunk in enumerate(new)]
+
     return [*placed, *(ChunkStep("close", memory=old.id) for old in unmatched)]
 
 
@@ -239,6 +252,7 @@ def change_chunks(
     and `vectors` belong to the added and replacing chunks, in order."""
     changes = list[Change]()
     texts_and_vectors = iter(zip(retold, vectors, strict=True))
+
     for step in steps:
         if step.action == "close":
             changes.append(Forget(step.memory))
@@ -247,6 +261,7 @@ def change_chunks(
             memory = _make_memory(step.chunk, text, vector, document, plan)
             new = step.action == "add"
             changes.append(Add(memory) if new else Supersede((step.memory,), memory))
+
     return changes
 
 
@@ -289,6 +304,7 @@ def transition_key(
     for step in steps:
         words = "" if step.chunk is None else digest(step.chunk.text) + str(step.chunk.headings)
         hasher.update(f"\n{step.action}\0{step.memory}\0{words}".encode())
+
     return hasher.hexdigest()
 
 
@@ -318,6 +334,7 @@ async def voice_chunk(
         response = await model(text_request(prompt, most, seed))
     except AnswerError as error:
         return RetoldChunk(words, failure=str(error))
+
     text = response.text.strip()
     if response.finish_reason == "length":
         return RetoldChunk(words, failure="the retold text was cut at the token limit")
@@ -325,4 +342,5 @@ async def voice_chunk(
         return RetoldChunk(words, failure="the retold text is empty")
     if nonce in text or sanitize(text, nonce)[1]:
         return RetoldChunk(words, failure="the retold text holds marks of the prompt")
+
     return RetoldChunk(text, role)

@@ -10,40 +10,509 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from time import time
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from textevolve.llm.model import Model
+from pydantic import BaseModel, Field, create_model
+
+from textevolve.engine.local import gather_bounded
+from textevolve.errors import AnswerError, CapabilityError, RejectedError
+from textevolve.evaluation import Failure
+from textevolve.llm.decisions import Question, decide, predicate
+from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.prompts import (
+    EXAMPLE_NONCE,
+    Template,
+    draw_nonce,
+    fence,
+    fenced,
+    load_template,
+    quote,
+    sanitize,
+)
+from textevolve.llm.structured import ask_structured
 from textevolve.memory.extraction import (
+    MOST_TEXT,
     CreationSettings,
     DialoguePoint,
     extract_points,
     extraction_prompt,
-)
-from textevolve.memory.index import Embed, MemoryStore
-from textevolve.memory.reconciliation import (
-    Ground,
-    MemoryDraft,
-    NearMemory,
-    Outcome,
-    PointDecision,
-    combine_prompt,
-    compare_prompt,
-    drafts_of,
-    reconcile,
 )
 from textevolve.memory.record import (
     Add,
     Applied,
     Change,
     ChangeSource,
+    Collection,
     DialogueTurn,
+    Embed,
+    MemoryQuery,
+    MemoryStore,
     NewMemory,
     Origin,
     Supersede,
+    Vector,
 )
+from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same, share_words
 from textevolve.spans import span
+from textevolve.texts.numbers import write_date
+
+# Reconcile points (facts from a dialogue) with existing memories: add, merge, replace or drop
+# them.
+#
+# Rules decide the clear cases: a point that is known word for word, and a point without similar
+# memories. The model decides the others, by yes / no questions about one memory each, or in one
+# structured answer about all of them. Its mistakes lose no facts: a second question is asked
+# before a point with new details counts as known, both texts are kept if a merged text lacks a
+# name or a number, and a point without a usable decision is added, with a note.
+
+COMPARED_TOKENS = 150
+COMBINED_TOKENS = 300
+"""The maximum number of tokens of a structured comparison, and of a combined text."""
+MOST_REASON = 200
+"""The maximum number of characters of a decision's reason."""
+_SENTENCE_END = re.compile(r"[.!?]\s+\S")
+
+NoteRelation: TypeAlias = Literal["same", "replaces", "adds", "different"]
+"""The relation of a new note to an earlier one: it says the same, replaces it, adds details to it,
+or is about something different."""
+A = TypeVar("A", bound=BaseModel)
+
+REPLACED = predicate(
+    "replaced",
+    "Does the new note say that what the earlier note says has changed, so that both cannot be true"
+    " at the same time?",
+)
+KNOWN = predicate("known", "Does the earlier note already say everything that the new note says?")
+"""The yes / no questions about an earlier and a new note."""
+
+ALIKE_LEAST = 0.48
+"""The P(yes) from which a note counts as replaced if both notes share words; otherwise it is 0.5.
+It was chosen on pairs of notes about invented users (`benchmarks/memory_decisions.py`): 0.5 found
+13 of 17 changes, this value 16."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedNote:
+    """A note to compare with others. `since`: the time from which it holds, in seconds since 1970;
+    None if unknown."""
+
+    text: str
+    since: float | None = None
+
+
+class _Comparison(BaseModel):
+    note: int
+    relation: NoteRelation
+    reason: str = ""
+
+
+class _Combined(BaseModel):
+    text: str
+
+
+def compare_prompt() -> Template:
+    return load_template("textevolve.memory", "compare")
+
+
+def combine_prompt() -> Template:
+    return load_template("textevolve.memory", "combine")
+
+
+async def compare_notes(
+    model: Model, settings: CreationSettings, new: ComparedNote, near: Sequence[ComparedNote]
+) -> tuple[NoteRelation, int, str]:
+    """Return the relation of a new note to one of the near notes, the index of that note, and the
+    reason.
+
+    Raises:
+        AnswerError: the model gave no usable answer. CapabilityError: the settings need
+            log-probabilities, and the model returns none.
+    """
+    if settings.compare == "questions":
+        return await _ask_about_each(model, new, near)
+
+    return await _compare(model, new, near)
+
+
+async def _ask_about_each(
+    model: Model, new: ComparedNote, near: Sequence[ComparedNote]
+) -> tuple[NoteRelation, int, str]:
+    """Find the note that the new one most probably replaces; otherwise check whether the nearest
+    note has the same content.
+
+    One structured answer is worse: a model of 1.5B then reports every near note as replaced
+    (docs/measurements.md).
+    """
+    probabilities = [await _probability(model, REPLACED, new, note) for note in near]
+    over = [
+        probability - _least(new, note)
+        for probability, note in zip(probabilities, near, strict=True)
+    ]
+    most = max(range(len(near)), key=over.__getitem__)
+    highest = probabilities[most]
+    if over[most] >= 0:
+        return "replaces", most, f"both cannot be true (P = {highest:.2f})"
+    if not lacks(near[0].text, new.text):
+        redundancy = await _probability(model, KNOWN, new, near[0])
+        if redundancy >= 0.5:
+            return "same", 0, f"known already (P = {redundancy:.2f})"
+
+    return "different", most, f"both can be true (P = {1 - highest:.2f})"
+
+
+def _least(new: ComparedNote, note: ComparedNote) -> float:
+    """Return the P(yes) from which a note counts as replaced. A small model is biased to no, most
+    of all for notes of one shape, such as two about who somebody's sister is."""
+    return ALIKE_LEAST if share_words(note.text, new.text) else 0.5
+
+
+async def _probability(
+    model: Model, question: Question, note: ComparedNote, other: ComparedNote
+) -> float:
+    """Return P(yes) of a question about two notes. `note`: the new one; `other`: the earlier one.
+
+    Raises:
+        AnswerError: the question has no answer.
+    """
+    # Each is one line, so a sign before it keeps it from passing for anything else, in few tokens.
+    # With dates before them a model of 1.5B found fewer of the changes.
+    earlier, new = (quote(sanitize(text, EXAMPLE_NONCE)[0]) for text in (other.text, note.text))
+    state = f"Earlier note:\n{earlier}New note:\n{new}"
+    answer = (await decide(model, state, [question], seed=0)).answers[question.name]
+    if isinstance(answer, Failure):
+        raise AnswerError(answer.reason)
+
+    return answer.probabilities[1]
+
+
+async def _compare(
+    model: Model, new: ComparedNote, near: Sequence[ComparedNote]
+) -> tuple[NoteRelation, int, str]:
+    """Compare a note with all near ones in one structured answer. If the answer is `same`, but the
+    near note lacks a name or number of the new one, the model is asked again without that
+    choice."""
+    rules = compare_prompt().render()
+    comparison = await _ask(model, rules, near, new, _comparison(len(near)), COMPARED_TOKENS)
+    if comparison.relation == "same" and lacks(near[comparison.note - 1].text, new.text):
+        news = _comparison(len(near), news=True)
+        comparison = await _ask(model, rules, near, new, news, COMPARED_TOKENS)
+    reason = " ".join(comparison.reason.split())[:MOST_REASON]
+
+    return comparison.relation, comparison.note - 1, reason
+
+
+@cache
+def _comparison(notes: int, news: bool = False) -> type[_Comparison]:
+    """Return the answer's type, which allows the numbers of the existing notes only. `news`:
+    whether the relation `same` is excluded, since none of them has the whole content of the new
+    note."""
+    fields: dict[str, Any] = {"note": (int, Field(ge=1, le=notes))}
+    if news:
+        fields["relation"] = (Literal["replaces", "adds", "different"], ...)
+    return create_model("Comparison", __base__=_Comparison, **fields)
+
+
+async def combine_notes(
+    model: Model, note: ComparedNote, earlier: ComparedNote, *, replaces: bool
+) -> str:
+    """Combine two notes into one text. If the new note replaces an earlier one of a single
+    sentence, its text is returned unchanged. If the model's text lacks a name or number, the result
+    is the new note alone where it replaces, otherwise both texts joined.
+
+    Raises:
+        AnswerError: the model gave no usable answer.
+    """
+    old = earlier.text
+    new = note.text
+    if replaces and not _SENTENCE_END.search(old):
+        return new
+    rules = combine_prompt().render(replaces=replaces)
+    combined = await _ask(model, rules, [earlier], note, _Combined, COMBINED_TOKENS)
+    text = " ".join(combined.text.split())
+    if not text or lacks(text, new) or (not replaces and lacks(text, old)):
+        return new if replaces else f"{old} {new}"
+
+    return text
+
+
+async def _ask(
+    model: Model,
+    rules: str,
+    near: Sequence[ComparedNote],
+    note: ComparedNote,
+    answer: type[A],
+    most: int,
+) -> A:
+    notes = [_format_note(str(n), near_note) for n, near_note in enumerate(near, 1)]
+    new = _format_note("", note)
+    nonce = draw_nonce([*notes, new], 0)
+    notes_text = "\n".join(sanitize(note, nonce)[0] for note in notes)
+    content = (fence("notes", notes_text, nonce), fenced("new note", new, nonce))
+    request = Request(
+        messages=(Message("system", (rules,)), Message("user", content)),
+        temperature=0.0,
+        max_tokens=most,
+        seed=0,
+    )
+
+    return (await ask_structured(model, request, answer)).value
+
+
+def _format_note(number: str, note: ComparedNote) -> str:
+    """Format a note in one line, with the date from which it holds, if known."""
+    when = "" if note.since is None else f"({write_date(note.since)})"
+    return " ".join([part for part in (number, when) if part] + note.text.split())
+
+
+EMBEDDED_AT_ONCE = 8
+"""The maximum number of concurrent calls of the embedder."""
+
+Action: TypeAlias = Literal["add", "merge", "update", "drop"]
+"""The decision on a point: its memory is added, merged with another one, replaces one (`update`),
+or is not stored."""
+PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
+"""The source of the decision on a point: a rule, the model, or neither (`fallback`); then the point
+is added."""
+
+_REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds details"}
+"""The reasons that are stored if the model gives none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearMemory:
+    """A text that a point was compared with. `id`: of the memory; empty for a point of the same
+    dialogue. `similarity`: the cosine of both embeddings; None if unknown."""
+
+    text: str
+    id: str = ""
+    similarity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PointDecision:
+    """The decision on a point, and its reason. `by`: whether a rule or the model decided, or
+    neither could (`fallback`: the point is added). `near`: the texts with which it was compared.
+    `text`: the stored text, empty for a dropped point; `before`: the texts that it replaces. `id`:
+    the memory with that text, which several points may share."""
+
+    point: DialoguePoint
+    action: Action
+    reason: str
+    by: PointDecider
+    near: tuple[NearMemory, ...] = ()
+    before: tuple[str, ...] = ()
+    text: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The store, embedder, model, collection and settings with which memories are created."""
+
+    store: MemoryStore
+    embed: Embed
+    model: Model
+    collection: Collection
+    settings: CreationSettings
+
+
+@dataclass(slots=True)
+class MemoryDraft:
+    """A memory that is about to be stored. `closes`: the ids of the memories that it supersedes.
+    `until`: the end of its validity, if a memory of a later time is known already. `into`: the
+    later draft that replaces it; None if it will be stored."""
+
+    decision: PointDecision
+    embedding: Vector
+    trust: float
+    closes: tuple[str, ...] = ()
+    until: float | None = None
+    into: MemoryDraft | None = None
+
+    @property
+    def last(self) -> MemoryDraft:
+        return self if self.into is None else self.into.last
+
+
+Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
+"""The decision on a point, with the draft of the memory to store; None if nothing is stored."""
+
+
+def drafts_of(outcomes: Sequence[Outcome]) -> list[MemoryDraft]:
+    """Return the drafts that no later draft has replaced."""
+    return [draft for _, draft in outcomes if draft is not None and draft.into is None]
+
+
+@dataclass(frozen=True, slots=True)
+class NearNote:
+    """A memory, or a draft of the same dialogue, that is similar to a point. `trust`: in [0, 1].
+    `since`: the time from which it holds; None if unknown. `draft`: None for a stored memory."""
+
+    memory: NearMemory
+    trust: float
+    since: float | None
+    draft: MemoryDraft | None = None
+
+    @property
+    def note(self) -> ComparedNote:
+        return ComparedNote(self.memory.text, self.since)
+
+
+async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> list[Outcome]:
+    """Decide for each point whether it is added, merged, replaces a memory or is dropped, compared
+    with the collection at `version` and with the points before it.
+
+    Raises:
+        ModelError: the model cannot be reached, or the embedder does not answer. BudgetError: a
+        limit was reached.
+    """
+    done: list[Outcome] = []
+    accepted = [point for point in points if not point.refused]
+    work = [lambda p=point: ground.embed(ground.collection, p.text) for point in accepted]
+    vectors = iter(await gather_bounded(work, EMBEDDED_AT_ONCE))
+
+    for point in points:
+        if point.refused:
+            done.append((PointDecision(point, "drop", point.refused, "model"), None))
+            continue
+        vector = next(vectors)
+        near = await _find_near(ground, point, vector, version, done)
+
+        try:
+            outcome = await _settle(ground, point, vector, near)
+        except CapabilityError:
+            if ground.settings.compare == "structured":
+                raise
+            # The model returns no log-probabilities: the rest of the dialogue is compared without.
+            asking = ground.settings.model_copy(update={"compare": "structured"})
+            ground = replace(ground, settings=asking)
+            outcome = await _settle(ground, point, vector, near)
+
+        done.append(outcome)
+
+    return done
+
+
+async def _find_near(
+    ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Sequence[Outcome]
+) -> list[NearNote]:
+    """Return the memories, and the drafts of the same dialogue, that are at least as similar as
+    `settings.floor`: the nearest first, at most `settings.neighbours`."""
+    query = MemoryQuery(
+        collection=ground.collection.name,
+        text=point.text,
+        embedding=vector,
+        limit=2 * ground.settings.neighbours,
+        version=version,
+    )
+    drafts = drafts_of(done)
+    closed = {id for draft in drafts for id in draft.closes}
+    candidates = [
+        NearNote(
+            NearMemory(match.memory.text, match.memory.id, match.similarity),
+            match.memory.origin.trust,
+            match.memory.valid_from,
+        )
+        for match in await ground.store.search(query)
+        if match.memory.id not in closed
+    ]
+
+    for draft in drafts:
+        like = float(draft.embedding @ vector)
+        decision = draft.decision
+        near_memory = NearMemory(decision.text, "", like)
+        candidates.append(NearNote(near_memory, draft.trust, decision.point.since, draft))
+
+    near = [
+        note for note in candidates if (note.memory.similarity or -1.0) >= ground.settings.floor
+    ]
+    near.sort(key=lambda note: (-(note.memory.similarity or 0.0), note.memory.text))
+
+    return near[: ground.settings.neighbours]
+
+
+async def _settle(
+    ground: Ground, point: DialoguePoint, vector: Vector, near: Sequence[NearNote]
+) -> Outcome:
+    near_memories = tuple(near_note.memory for near_note in near)
+
+    def decide(
+        action: Action, reason: str, by: PointDecider, text: str = "", *before: str
+    ) -> PointDecision:
+        return PointDecision(point, action, reason, by, near_memories, before, text)
+
+    def drop(reason: str, by: PointDecider) -> Outcome:
+        return decide("drop", reason, by), None
+
+    def add(reason: str, by: PointDecider, until: float | None = None) -> Outcome:
+        decision = decide("add", reason, by, point.text)
+        return decision, MemoryDraft(decision, vector, point.trust, until=until)
+
+    if any(nearly_same(near_note.memory.text, point.text) for near_note in near):
+        return drop("a memory has the same words", "rule")
+    for near_note in near:
+        dated = differ_in_dates(near_note.memory.text, point.text)
+        if dated > 0:
+            return drop("a memory says the same with its date", "rule")
+        if dated < 0 and point.trust >= near_note.trust:
+            earlier = near_note.memory.text
+            settled = decide("merge", "it adds the date", "rule", point.text, earlier)
+            return settled, await _put_in_place(ground, settled, near_note, vector)
+
+    if not near:
+        return add("there is no similar memory", "rule")
+    try:
+        new = ComparedNote(point.text, point.since)
+        notes = [near_note.note for near_note in near]
+        relation, at, reason = await compare_notes(ground.model, ground.settings, new, notes)
+        near_note = near[at]
+        if relation == "same":
+            return drop(reason or "known already", "model")
+        if relation == "different":
+            return add(reason or "it is new information", "model")
+        if point.trust < near_note.trust:
+            return add("its speaker is less trusted than the memory that it would change", "rule")
+        replaces = relation == "replaces"
+        since = point.since
+        known = near_note.since
+        if replaces and since is not None and known is not None and since < known:
+            return add("it was true before the known memory", "rule", known)
+        text = await combine_notes(ground.model, new, near_note.note, replaces=replaces)
+    except (AnswerError, RejectedError) as error:
+        explanation = f"added unchanged, since the model made no usable decision: {error}"
+        return add(explanation[:MOST_REASON], "fallback")
+
+    if len(text) > MOST_TEXT:
+        return add("the combined text would be too long", "rule")
+    action: Action = "update" if relation == "replaces" else "merge"
+    reason = reason or _REASONS[action]
+    settled = decide(action, reason, "model", text, near_note.memory.text)
+
+    return settled, await _put_in_place(ground, settled, near_note, vector)
+
+
+async def _put_in_place(
+    ground: Ground, decision: PointDecision, replaced: NearNote, vector: Vector
+) -> MemoryDraft:
+    """Create a draft that replaces a memory, or an earlier draft with all that it replaces."""
+    if decision.text != decision.point.text:
+        vector = await ground.embed(ground.collection, decision.text)
+    trust = (
+        decision.point.trust
+        if decision.action == "update"
+        else min(decision.point.trust, replaced.trust)
+    )
+    closes = (replaced.memory.id,) if replaced.draft is None else replaced.draft.closes
+    draft = MemoryDraft(decision, vector, trust, closes)
+    if replaced.draft is not None:
+        replaced.draft.into = draft
+
+    return draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +590,15 @@ async def find_start(
 ) -> Start:
     """Find the longest beginning of a dialogue that was processed with the same settings `about`
     and `focus`. If the source has a key, only this key is looked up."""
-    name, applied = ground.collection.name, ground.store.applied
+    name = ground.collection.name
+    applied = ground.store.applied
     if source.key:
         return Start(source.key, 0, await applied(name, source.key))
     keys = hash_beginnings(dialogue, ground.settings)
     length = len(keys) - 1
     while length and not await applied(name, keys[length - 1]):
         length -= 1
+
     return Start(keys[-1], length, await applied(name, keys[-1]))
 
 
@@ -140,6 +611,7 @@ def hash_beginnings(dialogue: Sequence[DialogueTurn], settings: CreationSettings
         content = [turn.role, turn.content, turn.timestamp]
         digest.update(b"\n" + json.dumps(content).encode())
         keys.append(f"dialogue {digest.hexdigest()}")
+
     return keys or [f"dialogue {digest.hexdigest()}"]
 
 
@@ -163,6 +635,7 @@ async def keep_points(
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
     if applied.repeated:  # another process was faster with the same dialogue
         return await read_decisions(ground, applied)
+
     return CreatedMemories(_decisions(done, applied.ids), applied, start.done_turns)
 
 
@@ -187,6 +660,7 @@ async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
             point, action, memory.reason, "rule", near, before, memory.text, memory.id
         )
         decisions.append(decision)
+
     return CreatedMemories(tuple(decisions), replace(applied, repeated=True))
 
 
@@ -203,7 +677,8 @@ def _decisions(done: Sequence[Outcome], ids: Sequence[str] = ()) -> tuple[PointD
 
 
 def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
-    decision, now = draft.decision, time()
+    decision = draft.decision
+    now = time()
     point = decision.point
     said_at = point.said if point.said is not None and point.said <= now else None
     memory = NewMemory(
@@ -219,4 +694,5 @@ def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
         cites=point.cites,
         reason=f"{point.question} ({decision.reason})" if point.question else decision.reason,
     )
+
     return Supersede(draft.closes, memory) if draft.closes else Add(memory)

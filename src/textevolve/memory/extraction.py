@@ -19,10 +19,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import TooLongError
 from textevolve.evaluation import mend_text
-from textevolve.llm.fence import draw_nonce, fence, sanitize
 from textevolve.llm.model import Message, Model, Request
+from textevolve.llm.prompts import Template, draw_nonce, fence, load_template, sanitize
 from textevolve.llm.structured import UnusableAnswer, ask_structured
-from textevolve.llm.template import Template, load_template
 from textevolve.memory.record import DialogueTurn
 from textevolve.memory.sameness import (
     lacks,
@@ -34,8 +33,8 @@ from textevolve.memory.sameness import (
 )
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
-from textevolve.texts.dates import dates_in, parse_time, write_date
-from textevolve.texts.splitting import split_text
+from textevolve.texts.numbers import dates_in, parse_time, write_date
+from textevolve.texts.prose import split_text
 
 
 class CreationSettings(Frozen):
@@ -110,7 +109,8 @@ class CreationSettings(Frozen):
 
 TOKENS_OF_POINT = 70
 """The maximum number of tokens of an answer for each point."""
-TOKENS_A_POINT, MOST_POINTS = 20, 40
+TOKENS_A_POINT = 20
+MOST_POINTS = 40
 """The limits on the number of points of a window: one for each `TOKENS_A_POINT` tokens of its text
 (and 4 more), and `MOST_POINTS` in all. They stop a small model that begins to repeat itself, so
 that the points before the repetition can be used."""
@@ -174,7 +174,8 @@ class Window:
 
     def halves(self) -> tuple[Window, Window]:
         middle = len(self.pieces) // 2
-        front, back = self.pieces[:middle], self.pieces[middle:]
+        front = self.pieces[:middle]
+        back = self.pieces[middle:]
         return Window(self.earlier, front), Window(front[-max(1, len(self.earlier)) :], back)
 
 
@@ -236,6 +237,7 @@ async def extract_points(
     points_by_window = await gather_bounded(
         [lambda w=window: _read_window(model, w, settings) for window in windows], concurrency
     )
+
     return tuple(point for points in points_by_window for point in points)
 
 
@@ -251,6 +253,7 @@ def cut_windows(
     ]
     groups = [[piece for piece in pieces if piece.turn <= skipped_turns]]
     size = settings.window  # the first piece begins a window
+
     for piece in pieces[len(groups[0]) :]:
         length = len(piece.text) // 4 + 12
         if size + length > settings.window:
@@ -258,6 +261,7 @@ def cut_windows(
             size = 0
         groups[-1].append(piece)
         size += length
+
     return [Window(_last(before, settings), tuple(group)) for before, group in pairwise(groups)]
 
 
@@ -271,7 +275,8 @@ def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[
 
 def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
     """Split a turn into pieces of at most `most` characters, between sentences if possible."""
-    speaker, time = speaker_of(turn.role), parse_time(turn.timestamp)
+    speaker = speaker_of(turn.role)
+    time = parse_time(turn.timestamp)
     parts = (part.strip() for part in split_text(turn.content.strip(), most))
     return [DialoguePiece(number, speaker, part, time) for part in parts if part]
 
@@ -291,8 +296,10 @@ async def _read_window(
             *await _read_window(model, front, settings),
             *await _read_window(model, back, settings),
         ]
+
     points = (_point(fact, window, settings) for fact in answer_read.value.facts)
     distinct = {point.text: point for point in points if point.text}.values()  # each once
+
     return sorted(distinct, key=lambda point: point.turn or 0)
 
 
@@ -312,8 +319,10 @@ def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
         earlier = "\n".join(_show(piece, nonce) for piece in window.earlier)
         parts.append(fence("before", earlier, nonce))
         parts.append("These turns came before and are there to be understood only.\n\n")
+
     parts.append(fence("turns", "\n".join(_show(p, nonce) for p in window.pieces), nonce))
     parts.append("Note the facts in these turns. Answer with a JSON object alone.")
+
     return Request(
         messages=(Message("system", (rules,)), Message("user", tuple(parts))),
         temperature=0.0,
@@ -355,6 +364,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     if not refused and (text.endswith("?") or speaks_of_nobody(text)):
         refused = "it says nothing about a person"
     sayers = [piece] if piece else pieces
+
     return DialoguePoint(
         text=text,
         turn=piece.turn if piece else None,
@@ -377,6 +387,7 @@ def _with_date(text: str, turn: str) -> str:
     dates = dates_in(sentence)
     if len(dates) != 1 or dates_in(text) or lacks(sentence, text):
         return text
+
     return f"{text.rstrip('.')} ({dates[0]})."
 
 
@@ -401,6 +412,7 @@ def _find_piece(text: str, window: Window, settings: CreationSettings) -> Dialog
     speaker_text = " ".join(piece.text for piece in pieces if piece.speaker == best.speaker)
     everything = " ".join(piece.text for piece in pieces)
     of_others = lacks(speaker_text, text) - lacks(everything, text) - about
+
     return None if of_others or not weigh(best)[0] else best
 
 

@@ -9,33 +9,119 @@ untrusted data, so prompts show them between marks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from textevolve.llm.model import Model
-from textevolve.llm.template import Template
+from textevolve.llm.model import Model, text_request
+from textevolve.llm.prompts import (
+    Template,
+    count_tokens,
+    draw_nonce,
+    fenced,
+    load_template,
+    number_lines,
+)
+from textevolve.llm.structured import ask_structured
+from textevolve.memory.creation import PointDecision
 from textevolve.memory.extraction import DialoguePoint
 from textevolve.memory.recall import Memory
-from textevolve.memory.reconciliation import PointDecision
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory.sameness import lacks, words_of
-from textevolve.memory.shown import (
-    CitingAnswer,
-    ask_about,
-    citations,
-    count_fitting,
-    find_citation_fault,
-    memory_prompt,
-)
 from textevolve.spec import Frozen, option
+
+# Format memories for prompts: numbered, one per line, between marks that the text of a memory
+# cannot imitate.
+
+A = TypeVar("A", bound=BaseModel)
+
+
+def memory_prompt(name: str) -> Template:
+    """Load a prompt of this package."""
+    return load_template("textevolve.memory", name)
+
+
+def number_texts(texts: Iterable[str], name: str, nonce: str) -> str:
+    """Format texts for a prompt: numbered from 1, each on one line, between marks."""
+    return fenced(name, number_lines(" ".join(text.split()) for text in texts), nonce)
+
+
+def count_fitting(texts: Sequence[str], budget: int) -> int:
+    """Return how many of the first texts fit into a budget of tokens; at least one if there is
+    any."""
+    room = budget
+    for number, text in enumerate(texts):
+        room -= count_tokens(text) + 3  # its number and the end of its line
+        if room < 0:
+            return max(1, number)
+
+    return len(texts)
+
+
+class CitingAnswer(BaseModel):
+    """An answer that cites memories by their numbers."""
+
+    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
+
+
+async def ask_about(
+    model: Model,
+    template: Template,
+    answer: type[A],
+    seed: int,
+    max_tokens: int,
+    number: int,
+    **texts: Sequence[str],
+) -> A:
+    """Ask the model about texts, which the prompt shows numbered, each group between marks with its
+    name. `number`: how many answers, such as insights, to ask for.
+
+    Raises:
+        AnswerError: no usable answer came.
+    """
+    nonce = draw_nonce([text for group in texts.values() for text in group], seed)
+    groups = {name: number_texts(group, name, nonce) for name, group in texts.items()}
+    request = text_request(template.render(**groups, number=number), max_tokens, seed)
+
+    return (await ask_structured(model, request, answer)).value
+
+
+def find_citation_fault(cited: Sequence[int], number: int) -> str:
+    """Return why citations of `number` memories are invalid; empty if they are valid."""
+    if not cited:
+        return "cites no memory"
+    wrong = [n for n in cited if not 1 <= n <= number]
+    return f"cites memory {wrong[0]}, and {number} were shown" if wrong else ""
+
+
+def _take_number(value: Any) -> int:
+    """Replace an unreadable number by 0, which no memory has, so a bad citation only spoils the
+    edit or insight that has it."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0
+    try:
+        number = float(value)
+        return int(number) if number.is_integer() else 0
+    except (ValueError, OverflowError):
+        return 0
+
+
+def citations(most: int) -> Any:
+    """Return the type of a list of numbers of `most` memories. The schema names the valid range;
+    other numbers are accepted, so that they can be counted as faults."""
+    constraints: dict[str, Any] = {"items": {"type": "integer", "minimum": 1, "maximum": most}}
+    constraints |= {"minItems": 1, "maxItems": min(most, 10)}
+    number = Annotated[int, BeforeValidator(_take_number)]
+    return Annotated[list[number], Field(max_length=50, json_schema_extra=constraints)]
+
 
 LONGEST = 400
 """The maximum number of characters of a question, and of an insight."""
-QUESTION_TOKENS, INSIGHT_TOKENS = 60, 110
+QUESTION_TOKENS = 60
+INSIGHT_TOKENS = 110
 """The maximum number of tokens for each requested question and insight."""
 
 
@@ -195,6 +281,7 @@ async def find_questions(
     by_words = {
         " ".join(question.casefold().split()): question for question in reversed(answer.questions)
     }
+
     return tuple(reversed(by_words.values()))[: plan.questions]
 
 
@@ -221,8 +308,10 @@ async def draw_insights(
         memories=texts,
         question=[question],
     )
-    insights, refused = dict[str, Insight](), list[RefusedInsight]()
+    insights = dict[str, Insight]()
+    refused = list[RefusedInsight]()
     memory_texts = {_plain(text) for text in texts}
+
     for drawn in answer.insights:
         fault = find_citation_fault(drawn.because, len(memories))
         if not fault and _plain(drawn.insight) in memory_texts:
@@ -240,6 +329,7 @@ async def draw_insights(
                 drawn.insight, tuple(each.id for each in cited), drawn.importance / 10, trust
             )
             insights.setdefault(_plain(drawn.insight), insight)
+
     return DrawnInsights(tuple(insights.values()), tuple(refused))
 
 
@@ -268,16 +358,20 @@ def as_points(
             question=question,
         )
         points.append(point)
+
     return points
 
 
 def decided_insight(decided: PointDecision, question: str) -> DecidedInsight:
     """Convert the decision on a point into the decision on its insight."""
-    prefix, reason = f"{question} (", decided.reason
+    prefix = f"{question} ("
+    reason = decided.reason
     reason = reason[len(prefix) : -1] if reason.startswith(prefix) else reason
-    point, superseded = decided.point, decided.action in ("merge", "update")
+    point = decided.point
+    superseded = decided.action in ("merge", "update")
     insight = Insight(decided.text or point.text, point.cites, point.importance, point.trust)
     decision = "supersede" if superseded else "drop" if decided.action == "drop" else "add"
     others = [near.id for near in decided.near if not superseded or near.text in decided.before]
     other = "" if decision == "add" else next(iter(others), "")
+
     return DecidedInsight(insight, decision, reason, other, decided.id)

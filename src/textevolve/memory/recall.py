@@ -17,11 +17,17 @@ from typing import TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
-from textevolve.llm.token_count import CHARACTERS_A_TOKEN, count_tokens
+from textevolve.llm.prompts import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.cue import Cue, Memory
-from textevolve.memory.index import Embed, MemoryQuery, MemoryStore
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, MemoryRecord, Origin
+from textevolve.memory.record import (
+    Collection,
+    Embed,
+    MemoryQuery,
+    MemoryRecord,
+    MemoryStore,
+    Origin,
+)
 from textevolve.memory.sameness import is_label, words_of
 from textevolve.spans import span
 
@@ -31,7 +37,9 @@ CANDIDATE_CHARACTERS = 400
 """The maximum number of characters of a candidate that are used as a query."""
 MOST_CANDIDATES = 8
 """The maximum number of candidates that are used as queries."""
-INPUT_WEIGHT, CANDIDATES_WEIGHT, HISTORY_WEIGHT = 1.0, 1.0, 0.25
+INPUT_WEIGHT = 1.0
+CANDIDATES_WEIGHT = 1.0
+HISTORY_WEIGHT = 0.25
 """The weights of the queries from an input, its candidates and the history. Candidates weigh as
 much as the input, since their claims are to be checked, and the input may contain no word to search
 for (`benchmarks/recall_cue.py`)."""
@@ -59,6 +67,7 @@ def make_queries(input: str, candidates: Sequence[str], history: str) -> tuple[C
         distinct = [text for text in dict.fromkeys(texts) if text]
         for text in distinct:
             weights[text] = weights.get(text, 0.0) + weight / len(distinct)
+
     return tuple(CueQuery(text, weight) for text, weight in weights.items())
 
 
@@ -103,13 +112,15 @@ def normalise(values: Sequence[float]) -> list[float]:
     that a memory found alone has no disadvantage."""
     if not values:
         return []
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     if not low < high:
         return [1.0] * len(values)
     # Halved, so that the width of numbers at both ends of the range stays finite.
     width = high / 2 - low / 2
     if width <= 0:  # so near to each other that they cannot be told apart
         return [1.0] * len(values)
+
     return [min(1.0, max(0.0, (value / 2 - low / 2) / width)) for value in values]
 
 
@@ -129,6 +140,7 @@ def fit_budget(sizes: Sequence[int], budget: int) -> list[int]:
         if size <= room:
             chosen.append(index)
             room -= size
+
     return chosen
 
 
@@ -201,6 +213,7 @@ async def recall_memories(
         ModelError: the cue cannot be embedded. StoreError: the store cannot be read.
     """
     sources: list[RecallSource] = []
+
     for name in dict.fromkeys(settings.collections):
         space, _, local_name = name.rpartition("/")
         if space and space != store.namespace:
@@ -208,6 +221,7 @@ async def recall_memories(
         sources.append(
             RecallSource(store, local_name, pinned(versions, f"{store.namespace}/{local_name}"))
         )
+
     return await recall_from(sources, embed, settings, cue, now=now, summarize=summarize)
 
 
@@ -223,6 +237,7 @@ def pinned(versions: Mapping[str, int] | None, full_name: str) -> int | None:
             f"the collection '{full_name}' is not among those whose versions this run fixed at"
             " its start"
         )
+
     return None if versions is None else versions[full_name]
 
 
@@ -259,6 +274,7 @@ async def _recall_from(
             "memory: summarize needs a model, which a search alone does not have; leave summarize"
             " out, or recall the memories in a debate or a chat"
         )
+
     queries = make_queries(cue.input, cue.candidates, cue.history)
     if not queries:
         raise InputError("the text by which memories are recalled is blank")
@@ -280,6 +296,7 @@ async def _recall_from(
         len(scored) - len(above_minimum),
         over_limit=len(above_minimum) - len(chosen),
     )
+
     return await _keep_budget(chosen, counted, settings, summarize)
 
 
@@ -315,6 +332,7 @@ async def _search(
         time=None if source.version is not None else now,
         least_trust=settings.least_trust,
     )
+
     for query in queries:
         vector = None if embed is None else await embed(collection, query.text)
         matches = await source.store.search(
@@ -324,9 +342,11 @@ async def _search(
             memories[match.memory.id] = match.memory
             if match.keyword_rank is not None:
                 keywords[match.memory.id] += query.weight / match.keyword_rank
+
         likeness = {m.memory.id: m.similarity for m in matches if m.similarity is not None}
         similarity |= {id: max(s, similarity.get(id, -1.0)) for id, s in likeness.items()}
         meanings.append((query.weight, _prefer_named(query.text, likeness, memories)))
+
     if (least := settings.min_similarity) is not None:
         memories = {id: m for id, m in memories.items() if similarity.get(id, -math.inf) >= least}
     relevance = dict(keywords) if embed is None else _sum_meanings(meanings, memories)
@@ -334,6 +354,7 @@ async def _search(
         for memory, level in await _associate(source, search_query, memories, relevance, settings):
             memories.setdefault(memory.id, memory)
             relevance[memory.id] = max(level, relevance.get(memory.id, level))
+
     return [
         _Candidate(memory, collection, relevance[id], keywords[id], similarity.get(id))
         for id, memory in memories.items()
@@ -379,6 +400,7 @@ async def _associate(
     near = await source.store.associate(search_query, ranked[: settings.limit])
     trusted = [memory for memory in near if memory.origin.trust >= settings.least_trust]
     levels = [relevance[id] for id in ranked[BEFORE_ASSOCIATED - 1 :]] or [relevance[ranked[-1]]]
+
     return [(memory, levels[min(n, len(levels) - 1)]) for n, memory in enumerate(trusted)]
 
 
@@ -402,6 +424,7 @@ def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
         if candidate.memory.id in replaced or candidate.memory.superseded_by in ids:
             continue
         distinct.setdefault(" ".join(candidate.memory.text.casefold().split()), candidate)
+
     return list(distinct.values())
 
 
@@ -414,6 +437,7 @@ def _recencies(candidates: Sequence[_Candidate], now: float | None, *, frozen: b
         newest = max((memory.created for memory in memories), default=0.0)
         return [decay(memory.created, newest) for memory in memories]
     moment = time() if now is None else now
+
     return [
         decay(m.created if m.last_used is None or m.last_used > moment else m.last_used, moment)
         for m in memories
@@ -432,6 +456,7 @@ def _score(
         "recency": normalise(recencies),
     }
     ranked: list[tuple[tuple[float, float, float, float, str], Memory]] = []
+
     for place, match in enumerate(candidates):
         parts = {name: column[place] for name, column in columns.items()}
         memory = Memory(
@@ -446,6 +471,7 @@ def _score(
         )
         tie = (-match.keywords, -match.relevance, -match.memory.created, match.memory.id)
         ranked.append(((-(memory.score or 0.0), *tie), memory))
+
     return [memory for _, memory in sorted(ranked, key=lambda each: each[0])]
 
 
@@ -458,6 +484,7 @@ def _normalise_relevance(candidates: Sequence[_Candidate]) -> list[float]:
         values = normalise([round(candidates[n].relevance, TIE_DIGITS) for n in places])
         for place, value in zip(places, values, strict=True):
             relevance[place] = value
+
     return relevance
 
 
@@ -479,13 +506,15 @@ async def _keep_budget(
     """Return the counts with the whole memories that fit into the budget, best first; one that does
     not fit is skipped, and later ones may still fit. If not all fit and a summary is requested,
     whole memories take at most half of the budget, and the others are summarised."""
-    budget, sizes = settings.budget, [count_tokens(memory.text) for memory in chosen]
+    budget = settings.budget
+    sizes = [count_tokens(memory.text) for memory in chosen]
     if budget is None or sum(sizes) <= budget:
         return replace(counted, memories=tuple(chosen))
     whole = min(budget // 2, budget - LEAST_SUMMARY) if settings.summarize else budget
     places = fit_budget(sizes, whole)
     fitting = tuple(chosen[place] for place in places)
     overflow = [memory for place, memory in enumerate(chosen) if place not in set(places)]
+
     if settings.summarize and summarize is not None:
         room = budget - sum(sizes[place] for place in places)
         text = (await summarize([memory.text for memory in overflow], room)).strip()
@@ -496,4 +525,5 @@ async def _keep_budget(
                 trust=min((m.trust for m in overflow if m.trust is not None), default=None),
             )
             return replace(counted, memories=(*fitting, summary), summarised=len(overflow))
+
     return replace(counted, memories=fitting, over_budget=len(overflow))

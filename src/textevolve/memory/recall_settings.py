@@ -62,6 +62,7 @@ class RecallSettings(Frozen):
             raise ValueError(
                 "summarize: set budget, too: the most tokens of the memories with their summary"
             )
+
         return self
 
     @property

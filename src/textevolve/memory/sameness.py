@@ -48,6 +48,7 @@ def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
     names: dict[str, None] = {}
     last = -2
     run: list[str] = []
+
     for match in _WORD.finditer(text):
         word = match[0]
         begins = bool(_SENTENCE_END.search(text[max(0, match.start() - 4) : match.start()]))
@@ -58,8 +59,10 @@ def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
                 run = []
             run.append(re.sub(r"['’]s$", "", word))
             last = match.end()
+
     if run:
         names[" ".join(run)] = None
+
     return tuple(names)
 
 

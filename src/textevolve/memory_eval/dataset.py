@@ -151,6 +151,7 @@ def _read_points(value: Any) -> Any:
         point.setdefault("index", place + 1)
         if _read_source(point.get("memory_source")) == "interference":
             point.setdefault("importance", 0)
+
     return points
 
 
@@ -191,6 +192,7 @@ def _read_sessions(value: Any) -> Any:
         session["index"] = place
         if session.get("is_generated_qa_session"):
             session.setdefault("dialogue", ())
+
     return sessions
 
 
@@ -226,6 +228,7 @@ def read_users(path: str) -> Iterator[User | Malformed]:
     """
     places: dict[str, int] = {}
     first_malformed: Malformed | None = None
+
     try:
         with open(allowed_path(path), "rb") as file:
             for number, raw in enumerate(file, 1):
@@ -240,9 +243,11 @@ def read_users(path: str) -> Iterator[User | Malformed]:
                     places[entry.id] = number
                 else:
                     first_malformed = first_malformed or entry
+
                 yield entry
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
     if not places:
         reason_of_first = (
             f"line {first_malformed.line}: {first_malformed.reason}"

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from textevolve.evaluation import Failure, Result, Usage, empty_default
 from textevolve.mappings import map_values
 from textevolve.memory_eval.dataset import Malformed
-from textevolve.memory_eval.judgement import (
+from textevolve.memory_eval.judging import (
     Label,
     MemoryJudgement,
     MemoryVerdict,
@@ -111,9 +111,11 @@ class MemoryEvaluation(Result):
                 self._take(record)
 
     def _take(self, judgement: MemoryJudgement) -> None:
-        task, outcome = judgement.subject.task, judgement.outcome
+        task = judgement.subject.task
+        outcome = judgement.outcome
         self.sums.add(judgement)
         self.usage += judgement.usage
+
         if isinstance(outcome, Failure):
             self.counts[outcome.kind] += 1
             if outcome.kind == "skipped":
@@ -141,6 +143,7 @@ def score_of(judgement: MemoryJudgement) -> float | None:
     if isinstance(outcome.label, str):
         return float(outcome.label == "Correct")
     share = outcome.label / 2
+
     return 1 - share if judgement.subject.source == "interference" else share
 
 
@@ -157,7 +160,8 @@ def _clip(text: str) -> str:
 
 def to_row(judgement: MemoryJudgement) -> dict[str, Any]:
     """Convert a judgement into a row of a table."""
-    subject, outcome = judgement.subject, judgement.outcome
+    subject = judgement.subject
+    outcome = judgement.outcome
     return {
         "user": subject.user,
         "session": subject.session,

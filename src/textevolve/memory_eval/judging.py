@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import yaml
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
@@ -28,20 +28,97 @@ from textevolve.evaluation import (
     mend_text,
     select_failure,
 )
-from textevolve.llm.fence import draw_nonce, fence, number_lines, sanitize
-from textevolve.llm.model import Message, Model, Request, Response, text_hash, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import Template, load_template
-from textevolve.llm.usage_meter import UsageMeter
-from textevolve.memory_eval.judgement import (
-    TASKS,
-    Label,
-    MemoryJudgement,
-    MemoryVerdict,
-    Subject,
-    Task,
+from textevolve.llm.model import (
+    Message,
+    Model,
+    Request,
+    Response,
+    UsageMeter,
+    text_hash,
+    text_request,
 )
+from textevolve.llm.prompts import (
+    Template,
+    draw_nonce,
+    fence,
+    load_template,
+    number_lines,
+    sanitize,
+)
+from textevolve.llm.structured import ask_structured, describe_missing_text
+
+# The data types of subjects (units to judge) and judgements, without prompts, models or
+# arithmetic.
+
+Task = Literal["integrity", "accuracy", "update", "question"]
+"""The question of a judgement: whether an expected memory was extracted (integrity), whether an
+extracted memory is true (accuracy), whether an update was applied, or whether an answer is right
+(question)."""
+TASKS: tuple[Task, ...] = ("integrity", "accuracy", "update", "question")
+
+Label: TypeAlias = int | str
+"""The verdict: 0, 1 or 2 for integrity and accuracy, one of the classes for update and question."""
+
+LABELS: Mapping[Task, tuple[Label, ...]] = {
+    "integrity": (0, 1, 2),
+    "accuracy": (0, 1, 2),
+    "update": ("Correct", "Hallucination", "Omission", "Other"),
+    "question": ("Correct", "Hallucination", "Omission"),
+}
+"""The possible labels of each task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One unit to judge, with all texts that the judge sees, by name:
+
+    integrity: `expected`, `memories`. accuracy: `dialogue`, `gold`, `memory`. update: `expected`,
+    `original`, `memories`. question: `question`, `reference`, `evidence`, `answer`.
+
+    `user`: the id in the data set. `session`: its index. `item`: the number within session and
+    task. `type`, `source`, `importance`: of the expected memory; empty for accuracy and question.
+    `question_type`, `difficulty`: of a question in the data set; empty if missing. `by_rule`: the
+    label, if no judge is needed, for example because no memory was extracted from the session;
+    otherwise None. `failure`: the system's failure, which leaves no outcome to judge.
+    """
+
+    task: Task
+    user: str
+    session: int
+    item: int
+    texts: Mapping[str, str]
+    type: str = ""
+    source: str = ""
+    importance: float = 0.0
+    question_type: str = ""
+    difficulty: str = ""
+    by_rule: Label | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryVerdict:
+    """The verdict of a judge on a subject. `included`: only for accuracy, whether all content of
+    the memory is in the expected memories; otherwise None."""
+
+    label: Label
+    reason: str
+    included: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryJudgement:
+    """A subject with its verdict or the failure that prevented it; a failure never counts as a
+    label."""
+
+    subject: Subject
+    outcome: MemoryVerdict | Failure
+    usage: Usage = Usage()
+
+    @property
+    def verdict(self) -> MemoryVerdict | None:
+        return self.outcome if isinstance(self.outcome, MemoryVerdict) else None
+
 
 MAX_TOKENS = 800
 """The maximum number of tokens of a judge's answer."""
@@ -180,6 +257,7 @@ async def judge_subject(model: Model, subject: Subject, *, seed: int = 0) -> Mem
             max_tokens=MAX_TOKENS,
             seed=seed,
         )
+
         return (await ask_structured(meter, request, ANSWERS[subject.task])).value.verdict()
 
     return await _judge(subject, meter, ask)
@@ -198,6 +276,7 @@ async def _judge(
         raise
     except ModelError as error:
         return MemoryJudgement(subject, Failure("failed", str(error)), meter.usage)
+
     return MemoryJudgement(subject, verdict, meter.usage)
 
 
@@ -207,12 +286,14 @@ def fence_texts(subject: Subject, seed: int = 0) -> tuple[str, str]:
     The nonce of the marks is drawn from the shared texts alone, so prompts of one session share a
     prefix. An own text with the same nonce is sanitized like any other forged mark.
     """
-    shared, own_names = SHARED[subject.task], OWN[subject.task]
+    shared = SHARED[subject.task]
+    own_names = OWN[subject.task]
     nonce = draw_nonce([clean(subject.texts[name]) for name in shared], seed)
     shared_texts, own_texts = (
         "".join(fence_text(TITLES[name], subject.texts[name], nonce) for name in names)
         for names in (shared, own_names)
     )
+
     return shared_texts, own_texts
 
 
@@ -254,6 +335,7 @@ async def answer_question(
         raise AnswerError(
             f"the answer to a question was cut at the limit of {ANSWER_TOKENS} tokens"
         )
+
     return replace(response, text=response.text.strip())
 
 
@@ -315,18 +397,22 @@ async def _choose_by_score(
     spent.usage += scoring.usage
     results = check_results(scoring.result, len(labels))
     scored = [result for result in results if not isinstance(result, Failure)]
+
     if failure := select_failure(results):
         if failure.kind == "skipped":
             raise BudgetError(failure.reason)
         without_score = f"{len(labels) - len(scored)} of {len(labels)} verdicts have no score"
         raise AnswerError(f"{without_score}: {failure.reason}")
+
     highest = max(r.score for r in scored)
     best = [place for place, r in enumerate(scored) if r.score >= highest - TIE]
+
     if len(best) > 1:
         tied = " and ".join(str(labels[place]) for place in best)
         raise AnswerError(
             f"tied: the {verdict_kind} labels {tied} share the highest score, {highest:.3g}"
         )
+
     return labels[best[0]], scored[best[0]].feedback
 
 
@@ -340,6 +426,7 @@ def _write_input(subject: Subject, verdict_kind: str) -> str:
         f"begin {code} {title}\n{sanitize(text, code)[0]}\nend {code} {title}"
         for title, text in texts.items()
     )
+
     return prompt("choose").render(
         rules=prompt(subject.task).render(), code=code, material=material, asked=verdict_kind
     )

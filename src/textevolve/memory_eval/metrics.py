@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from textevolve.evaluation import Failure, empty_default
-from textevolve.memory_eval.judgement import (
+from textevolve.memory_eval.judging import (
     LABELS,
     TASKS,
     MemoryJudgement,
@@ -28,8 +28,7 @@ from textevolve.memory_eval.judgement import (
     Subject,
     Task,
 )
-from textevolve.statistics.intervals import DRAWS, resampling_interval
-from textevolve.statistics.resampling import Array, draw_weights
+from textevolve.statistics.intervals import DRAWS, Array, draw_weights, resampling_interval
 
 T = TypeVar("T")
 
@@ -111,14 +110,17 @@ class JudgementSums:
 
 def _contributions(subject: Subject, outcome: MemoryVerdict | Failure) -> dict[str, float]:
     """Return the amounts that one judgement contributes to the sums, by their names."""
-    task, label = subject.task, None
+    task = subject.task
+    label = None
     if isinstance(outcome, MemoryVerdict):
         label = outcome.label
     elif outcome.kind == "skipped":
         return {f"{task}_skipped": 1}
+
     valid = label is not None
     amounts: dict[str, float] = {f"{task}_asked": 1, f"{task}_valid": valid}
     score = 0.5 * float(label or 0) if task in ("integrity", "accuracy") else 0.0
+
     if task == "integrity" and subject.source == "interference":
         amounts |= {"traps": 1, "traps_valid": valid}
         amounts |= {"refused": label == 0, "trapped": label == 2}
@@ -132,6 +134,7 @@ def _contributions(subject: Subject, outcome: MemoryVerdict | Failure) -> dict[s
             amounts |= {"included": 1, "included_score": score}
     elif valid:
         amounts[f"{task}_{str(label).lower()}"] = 1
+
     return amounts
 
 
@@ -275,6 +278,7 @@ def compute_metrics(
         names = METRICS if part is None else SIDE_METRICS[part[0]]
         by_kind = [_estimates(table, drawn, kind, names, reasons) for kind in KINDS]
         pairs[part] = {name: MetricPair(*(of[name] for of in by_kind)) for name in names}
+
     return MemoryMetrics(
         users=len(tables[0]),
         overall=pairs[None],
@@ -318,11 +322,13 @@ def ratios(sums: Array, kind: MetricKind) -> dict[str, tuple[Array, Array]]:
     for name, task in METRICS.items():
         if task in ("update", "question"):
             metrics[name] = (at(name), at(f"{task}_{judged}"))
-    precision, recall = divide(*metrics["target_precision"]), divide(*metrics["recall"])
+    precision = divide(*metrics["target_precision"])
+    recall = divide(*metrics["recall"])
     both = divide(2 * precision * recall, precision + recall)
     # Precision and recall of 0 are measured: what their harmonic mean comes to there is 0.
     both = np.where((precision == 0) & (recall == 0), 0.0, both)
     metrics["f1"] = (both, np.ones_like(both))
+
     return metrics
 
 
@@ -342,7 +348,8 @@ def _estimates(
     resampled = {} if drawn is None else ratios(drawn, kind)
     estimates: dict[str, MetricEstimate] = {}
     for name, task in names.items():
-        value, of = tidy(divide(*now[name])), None if name == "f1" else tidy(now[name][1])
+        value = tidy(divide(*now[name]))
+        of = None if name == "f1" else tidy(now[name][1])
         if math.isnan(value) or task in reasons:  # of a type, only part is known then
             reason = f"not measured: {_missing_reason(name, task, table, reasons)}"
             estimates[name] = MetricEstimate(None, reason=reason, of=of)
@@ -350,6 +357,7 @@ def _estimates(
             estimates[name] = MetricEstimate(value, reason=ONE_USER, of=of)
         else:
             estimates[name] = MetricEstimate(value, *interval_of(divide(*resampled[name])), of)
+
     return estimates
 
 
@@ -360,6 +368,7 @@ def _missing_reason(name: str, task: Task, table: Array, reasons: Mapping[Task, 
             return reasons[needed]
         if not _at(table, f"{needed}_asked").any():
             return f"no {needed} subject was judged"
+
     return "there is no judgement to divide by"
 
 

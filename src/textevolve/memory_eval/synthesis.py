@@ -118,6 +118,7 @@ def synthesise(users: int, sessions: int, seed: int = 0) -> Iterator[User]:
     and some without an answer. About one session in twelve is only small talk, which is fed to the
     system but not scored.
     """
+
     return (_make_user(number, sessions, seed) for number in range(1, users + 1))
 
 
@@ -139,27 +140,32 @@ class _Life:
         self.name = f"{rng.choice(_FIRST)} {rng.choice(_LAST)}"
         self.facts: dict[int, tuple[str, str, int]] = {}
         self.unused = [rng.sample(values, len(values)) for *_, values in _SLOTS]
-        self.number, self.start = 1000, _START
+        self.number = 1000
+        self.start = _START
         self.points: list[MemoryPoint] = []
         self.rounds: list[tuple[tuple[str, str], ...]] = []
 
     def make_session(self, index: int) -> Session:
         rng = self.rng
-        self.points, self.rounds = [], []
+        self.points = []
+        self.rounds = []
         unscored = index > 0 and rng.random() < 1 / 12
         old = [n for n in self.facts if not _SLOTS[n][-1] or len(self.unused[n]) > _SPARE]
         new = [place for place in range(len(_SLOTS)) if place not in self.facts]
         updated = [] if unscored else rng.sample(old, min(2, len(old)))
+
         if not unscored:
             for place in [*updated, *rng.sample(new, min(2, len(new)))]:
                 self._add_slot(place, index)
             for number in range(_FACTS - len(self.points)):
                 self._add_event(number)
             self._add_interference()
+
         for _ in range(_CHATS):
             numbers = {"a": rng.randint(2, 999), "b": rng.randint(2, 999)}
             question, answer = (text.format(**numbers) for text in rng.choice(_CHATTER))
             self.rounds.append((("user", question), ("assistant", answer)))
+
         rng.shuffle(self.rounds)
         turns = [turn for each in self.rounds for turn in each]
         moments = [self.start + timedelta(seconds=40 * n) for n in range(len(turns))]
@@ -168,6 +174,7 @@ class _Life:
             for time in moments
         ]
         self.start += timedelta(days=rng.randint(1, 9))
+
         return Session(
             index=index,
             dialogue=tuple(
@@ -220,7 +227,8 @@ class _Life:
         importance: float,
         originals: tuple[str, ...] = (),
     ) -> None:
-        place, update = len(self.points) + 1, bool(originals)
+        place = len(self.points) + 1
+        update = bool(originals)
         self.points.append(MemoryPoint(place, content, type, source, importance, update, originals))
 
     def _ask(self, index: int, updated: Sequence[int]) -> Iterator[MemoryQuestion]:

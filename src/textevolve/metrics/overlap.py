@@ -13,7 +13,8 @@ from sacrebleu.metrics.chrf import CHRF
 _WORD = re.compile(r"[^\W_]+")
 
 
-_BLEU, _CHRF = BLEU(effective_order=True), CHRF(word_order=0)
+_BLEU = BLEU(effective_order=True)
+_CHRF = CHRF(word_order=0)
 
 
 def edit_distance(output: str, label: Any) -> float:
@@ -34,6 +35,7 @@ def rouge_l(output: str, label: Any) -> float:
     if not ours or not theirs:
         return float(output.strip() == str(label).strip())
     common = LCSseq.similarity(ours, theirs)
+
     return 2 * common / (len(ours) + len(theirs))
 
 

@@ -8,14 +8,14 @@ layers.
 """
 
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.node_eval.checks import (
+from textevolve.node_eval.evaluators import (
     ConsistencyEvaluator,
     LatencyEvaluator,
+    NodeEvaluator,
+    ThresholdEvaluator,
     TokenEvaluator,
 )
-from textevolve.node_eval.evaluators import NodeEvaluator, ThresholdEvaluator
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import (
+from textevolve.node_eval.history import (
     ADAPT_RESPONSE,
     COMMUNICATE,
     COMPRESS,
@@ -52,6 +52,8 @@ from textevolve.node_eval.instructions import (
     Affective,
     Cognitive,
     Execution,
+    History,
+    HistoryItem,
     Instruction,
     Memory,
     Metacognitive,

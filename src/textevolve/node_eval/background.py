@@ -39,7 +39,8 @@ from textevolve.node_eval.run_records import EvaluationJob
 from textevolve.node_eval.snapshots import SnapshotLimits
 from textevolve.system import after_fork
 
-NAP, NAPS = 0.01, 50
+NAP = 0.01
+NAPS = 50
 """An idle thread sleeps for `NAP` seconds and checks the queue, up to `NAPS` times, so that the
 agent need not wake it for each node; then it ends."""
 
@@ -88,7 +89,8 @@ class Lane:
         self.queue: deque[EvaluatorTask] = deque()
         self.workers: dict[object, EvaluatorTask | None] = {}
         self.news = threading.Condition(lock)
-        self._run_task, self._threads = run, threads
+        self._run_task = run
+        self._threads = threads
 
     def start(self) -> None:
         """Start a thread for the queued tasks, if there are fewer than the maximum."""
@@ -121,6 +123,7 @@ class Lane:
                     task = self.workers[worker] = self.queue.popleft()
                     task.started = monotonic()
                     return task
+
             del self.workers[worker]
             return None
 
@@ -150,8 +153,10 @@ class Background:
     def __init__(
         self, *, limits: SnapshotLimits, queue_size: int, timeout: float, concurrency: int
     ) -> None:
-        self.limits, self.queue_size = limits, queue_size
-        self.timeout, self.concurrency = timeout, concurrency
+        self.limits = limits
+        self.queue_size = queue_size
+        self.timeout = timeout
+        self.concurrency = concurrency
         self.dropped = self.failed = 0
         self._hangs: Counter[str] = Counter()
         self._warned: set[str] = set()
@@ -174,7 +179,8 @@ class Background:
             self._give_up_overdue()
         with self.lock:
             for evaluators, slow in plan:
-                lane, reason = self._slow if slow else self._quick, ""
+                lane = self._slow if slow else self._quick
+                reason = ""
                 if 2 * len(lane.queue) >= self.queue_size:  # a napping thread is woken in time
                     lane.news.notify()
                 if self._closed:
@@ -185,6 +191,7 @@ class Background:
                         f"not judged: {self.queue_size:,} nodes were waiting, which is the most"
                         " (queue_size)"
                     )
+
                 if reason:
                     for evaluator in evaluators:
                         _record(job, evaluator, Failure("skipped", reason))
@@ -203,7 +210,9 @@ class Background:
                 if lane.workers.get(worker) is not task:  # given up on meanwhile, or closed
                     return
                 del task.evaluators[0]
-                task.started, task.future = monotonic(), None
+                task.started = monotonic()
+                task.future = None
+
             self.settle(task.job, evaluator, outcome)
 
     def _evaluate(self, task: EvaluatorTask, evaluator: NodeEvaluator) -> NodeOutcome:
@@ -236,8 +245,10 @@ class Background:
             # Without the lock: what writes the log may take its time, and the agent would wait.
             level = logging.DEBUG if evaluator.name in self._warned else logging.WARNING
             self._warned.add(evaluator.name)
-            node, reason = one_line(job.item.node), one_line(failure.reason, ERROR_KEPT)
+            node = one_line(job.item.node)
+            reason = one_line(failure.reason, ERROR_KEPT)
             log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
+
         with self.lock:
             if job.missing.pop(id(evaluator), None) is None:
                 return
@@ -258,6 +269,7 @@ class Background:
         evaluator blocks it; other threads take over their remaining evaluators. It is called while
         code waits for results, and when new nodes arrive."""
         overdue: list[tuple[EvaluationJob, NodeEvaluator]] = []
+
         with self.lock:
             for lane in (self._quick, self._slow):
                 for worker, task in list(lane.workers.items()):
@@ -276,6 +288,7 @@ class Background:
                         lane.queue.appendleft(EvaluatorTask(task.job, rest))
                     lane.start()
                     overdue.append((task.job, evaluator))
+
         for job, evaluator in overdue:
             self._hangs[evaluator.name] += 1
             self.settle(job, evaluator, self._no_answer(evaluator))
@@ -285,6 +298,7 @@ class Background:
         after each outcome. In the code of an evaluator, which would wait for itself, return at
         once."""
         until = inf if timeout is None else monotonic() + timeout
+
         while not done():
             self._give_up_overdue()
             with self._changed:
@@ -294,6 +308,7 @@ class Background:
                     return done()
                 if not done():
                     self._changed.wait(min(WATCH, left))
+
         return True
 
     async def wait_async(self, done: Callable[[], bool], timeout: float | None) -> bool:
@@ -303,6 +318,7 @@ class Background:
             if evaluating.get() or monotonic() >= until:
                 return False
             await asyncio.sleep(NAP)
+
         return True
 
     def is_done(self) -> bool:
@@ -313,10 +329,12 @@ class Background:
         whether all have an outcome. The others are recorded as skipped."""
         self.wait(self.is_done, timeout)
         with self.lock:
-            finished, self._closed = self.is_done(), True
+            finished = self.is_done()
+            self._closed = True
             self._quick.close()
             self._slow.close()
             self._abandon(self.unfinished, "the monitor was closed before")
+
         return finished
 
     def _abandon(self, jobs: set[EvaluationJob], why: str) -> None:

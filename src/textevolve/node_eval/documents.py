@@ -27,9 +27,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text, write_text
-from textevolve.node_eval.episodes import Reading
-from textevolve.node_eval.span_messages import as_fields, unwrap_result
-from textevolve.node_eval.span_states import Event, Span
+from textevolve.node_eval.judging import Reading
+from textevolve.node_eval.span_states import Event, Span, as_fields, unwrap_result
 
 Lines = Iterable[tuple[str, str]]
 """The lines of a file, each with its place for error messages."""
@@ -57,7 +56,9 @@ IDS = ("trace_id", "span_id", "parent_span_id")
 """The parts of spans and logs that are ids. They are no base64, which protobuf would expect."""
 UNPARSED = {"links", *(name for part in IDS for name in PARTS[part])}
 
-EXPORT, SPAN, LOG = "export", "span", "log"
+EXPORT = "export"
+SPAN = "span"
+LOG = "log"
 FORMS = {"resourceSpans": SPAN, "resource_spans": SPAN, "resourceLogs": LOG, "resource_logs": LOG}
 """The forms of records by the fields of OTLP's documents in which they are; others are `EXPORT`."""
 LISTS = (
@@ -144,13 +145,15 @@ def _read_span(raw: object) -> Span:
     trace_id, span_id, parent = _parse_message(raw, span)
     if not trace_id or not span_id:
         raise ParseError("it has no traceId or no spanId")
-    start, end = span.start_time_unix_nano, span.end_time_unix_nano
+    start = span.start_time_unix_nano
+    end = span.end_time_unix_nano
     if end < start:
         raise ParseError("it ends before it starts")
     events = tuple((event.name, _read_pairs(event.attributes)) for event in span.events)
     failed = span.status.code == Status.STATUS_CODE_ERROR
     status = span.status.message if failed else None
     attributes = translate(_read_pairs(span.attributes))
+
     return Span(trace_id, span_id, parent, span.name, start, end, attributes, events, status)
 
 
@@ -163,6 +166,7 @@ def _read_log(raw: object) -> Log:
         fields |= body if isinstance(body, dict) else {"content": body}
     name = log.event_name or str(fields.get("event.name", ""))
     time: int = log.time_unix_nano or log.observed_time_unix_nano
+
     return (trace_id, span_id), time, (name, fields)
 
 
@@ -182,6 +186,7 @@ def _read_exported(raw: object) -> Span:
     failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
     attributes = translate({**record["shared"], **_read_attributes(record)})
     listed = map(as_fields, as_array(parse_text(record.get("events"), CONTAINERS)))
+
     return Span(
         _read_id(_find_part(record, "trace_id")),
         _read_id(_find_part(record, "span_id")),
@@ -215,6 +220,7 @@ def _describe_unknown(record: Mapping[str, Any]) -> str:
     if not resemble(tool):
         tools = ", ".join(list(COMMANDS)[:-1])
         return f"not an OTLP trace: it has no resourceSpans, and it is not an export of {tools}"
+
     return f"resembles an export of {tool}, but has no spans; readable: {COMMANDS[tool][1]}"
 
 
@@ -235,12 +241,14 @@ def _read_time(value: Any) -> int:
             value = datetime.fromisoformat(value)
         except ValueError:
             raise InputError(f"'{value:.40}' is not a time as exports write it") from None
+
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1e6) * 1000
     number = value if isinstance(value, float) else int(value or 0)
     for _ in ("milliseconds", "microseconds", "nanoseconds"):
         number *= 1000 if number < 1e17 else 1
+
     return round(number)
 
 
@@ -250,6 +258,7 @@ def _read_attributes(record: SpanFields) -> SpanFields:
         if name.startswith("attributes.") and value not in (None, ""):
             short = name.removeprefix("attributes.")
             attributes[short] = value if short in VALUES else _read_number(value)
+
     if kind := record.get("span_kind"):
         attributes["openinference.span.kind"] = kind
     return attributes | (_read_run(record) if "run_type" in record else {})
@@ -280,13 +289,15 @@ def _flatten(fields: SpanFields, prefix: str = "") -> SpanFields:
     """Return nested attributes under their flat names in spans; other objects become JSON."""
     flat: SpanFields = {}
     for key, inner in fields.items():
-        name, place = f"{prefix}{key}", f"{prefix}{key}."
+        name = f"{prefix}{key}"
+        place = f"{prefix}{key}."
         if place.startswith(NESTED) and name not in VALUES and isinstance(inner, dict | list):
             parts = cast(object, inner)
             pairs = as_object(parts).items() or enumerate(as_array(parts))
             flat |= _flatten({str(part): each for part, each in pairs}, place)
         elif inner is not None:
             flat[name] = inner if isinstance(inner, int | float | list) else write_text(inner)
+
     return flat
 
 
@@ -309,6 +320,7 @@ def translate(attributes: SpanFields) -> SpanFields:
         for name, value in attributes.items()
         if name in MLFLOW or not name.startswith("mlflow.")
     }
+
     return _flatten(named)
 
 
@@ -319,6 +331,7 @@ def _list_records(document: object, form: str, shared: SpanFields) -> Iterator[t
     inner: list[tuple[str, object]] = []
     record = _unfold(as_object(document))
     columns: list[Any] = list(record.values())
+
     if isinstance(document, list):
         inner = [("", item) for item in as_array(cast(object, document))]
     elif columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
@@ -335,6 +348,7 @@ def _list_records(document: object, form: str, shared: SpanFields) -> Iterator[t
             inner += [(name, part)] if part and isinstance(part, list | dict) else []
         if not inner and record.keys().isdisjoint(FORMS if form == EXPORT else LISTS):
             yield form, record or document
+
     for name, part in inner:
         yield from _list_records(part, FORMS.get(name, form), shared)
 
@@ -367,6 +381,7 @@ def read_traces(
     """
     spans: dict[str, dict[str, Span]] = {}
     messages: dict[tuple[str, str], list[tuple[int, Event]]] = {}
+
     for where, document in documents:
         for place, record in _read_records(where, document, reading):
             if isinstance(record, Span):
@@ -375,17 +390,21 @@ def read_traces(
                 if trace.setdefault(record.span_id, record) != record:
                     reading.report(f"{place}: another span has the id {record.span_id} too")
                 continue
+
             place_ids, time, event = record
             group = messages.setdefault(place_ids, [])
             if event[0].startswith(MESSAGE_LOGS) and not (time and (time, event) in group):
                 group.append((time, event))
+
     lost = 0
+
     for (trace_id, span_id), group in messages.items():
         if span := spans.get(trace_id, {}).get(span_id):
             events = (event for _, event in sorted(group, key=itemgetter(0)))
             spans[trace_id][span_id] = replace(span, events=(*span.events, *events))
         else:
             lost += len(group)
+
     yield from sorted(
         spans.items(), key=lambda trace: min(span.start for span in trace[1].values())
     )
@@ -402,6 +421,7 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
     """
     rest = iter(lines)
     where, first = next(rest)
+
     with suppress(InputError):
         yield where, _parse_document(where, first)
         for where, line in rest:
@@ -409,7 +429,9 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
                 yield where, _parse_document(where, line)
             except InputError as error:
                 reading.report(str(error))
+
         return
+
     yield source, _parse_document(source, first + "".join(line for _, line in rest))
 
 

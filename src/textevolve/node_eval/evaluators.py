@@ -1,20 +1,23 @@
 """The base class of evaluators of nodes, the evaluator `ThresholdEvaluator`, which compares a
 number with a threshold, and the checks of evaluators and their results. Other shipped evaluators
-are in `checks.py` and `judging.py`."""
+are in `checks.py` and `judging.py`.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Collection, Iterator, Mapping
 from numbers import Real
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.snapshots import SnapshotLimits, take_snapshot
+from textevolve.json_texts import write_text
+from textevolve.node_eval.history import History, HistoryItem, Instruction
+from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
+from textevolve.texts.prose import split_words
 
 ERROR_KEPT = 300
 """The maximum number of characters of an exception's message in a failure."""
@@ -84,9 +87,11 @@ class ThresholdEvaluator(NodeEvaluator):
             shown = f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
             said = f"{self.key} is not a number but {shown}: failed"
             return EvaluationResult(0.0, False, f"{said} (threshold {self.threshold})", metadata)
+
         passed = bool(value >= self.threshold)
         outcome = "passed" if passed else "failed"
         said = f"{self.key} = {value:.4g}, threshold {self.threshold}: {outcome}"
+
         return EvaluationResult(float(value), passed, said, metadata)
 
 
@@ -109,11 +114,13 @@ def check_evaluator(evaluator: Any) -> None:
         InputError: it is no NodeEvaluator with a name and usable targets.
     """
     name = getattr(evaluator, "name", None)
+
     if not isinstance(evaluator, NodeEvaluator) or not isinstance(name, str) or not name.strip():
         raise InputError(
             f"a {type(evaluator).__name__} cannot judge nodes: derive it from NodeEvaluator, and"
             " give it a name with super().__init__(name, target_instructions)"
         )
+
     read_targets(evaluator)
 
 
@@ -179,4 +186,202 @@ def describe_exception(error: BaseException) -> str:
         said = " ".join(str(error).split())[:ERROR_KEPT]
     except Exception:  # noqa: BLE001
         said = ""
+
     return f"raised {type(error).__name__}" + (f": {said}" if said else "")
+
+
+# Read a field of a node's state for an evaluator by its key, unchanged or as a text. A field that
+# is missing or was truncated cannot be judged, and raises an error.
+
+NO_OUTPUT = "no output was recorded"
+NO_INPUT = "no input was recorded"
+TEXT = "text"
+"""The field that is read if no key is set."""
+
+
+class FieldError(InputError):
+    """An error for a node's field that is missing or was truncated, and so cannot be judged."""
+
+
+def read_value(state: Any, key: str | None, place: str) -> Any:
+    """Return the value of a field; without a key the field `text` of the state, or the whole state
+    if it has none. A key such as `messages.-1.content` is a path: each dot leads one level down,
+    and numbers index lists. `place`: "input" or "output", for messages.
+
+    Raises:
+        FieldError: there is no such field, or it was truncated.
+    """
+    if key is None and is_state(state) and isinstance(state.get(TEXT), str):
+        key = TEXT
+    try:
+        value = state if key is None else _find(state, key)
+    except LookupError:
+        raise FieldError(f"the {place} has no field '{key}'") from None
+
+    if loss := find_loss(value):
+        what = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
+        raise FieldError(f"{what} was not recorded in full: {loss}")
+
+    return value
+
+
+def _find(state: Any, key: str) -> Any:
+    """Return the field with this key, otherwise the one to which the key leads as a path with
+    dots.
+
+    Raises:
+        LookupError: there is no such field.
+    """
+    if is_state(state) and key in state:
+        return state[key]
+    head, dot, rest = key.partition(".")
+
+    if is_state(state) and dot:
+        inner = state[head]
+    elif issubclass(type(state), (list, tuple)) and head.removeprefix("-").isdecimal():
+        inner = state[int(head)]
+    else:
+        raise KeyError(key)
+
+    return _find(inner, rest) if dot else inner
+
+
+def read_text(state: Any, key: str | None, place: str) -> str:
+    """Return a field as a text.
+
+    Raises:
+        FieldError: there is no such field, or it was truncated.
+    """
+    return as_text(read_value(state, key, place))
+
+
+def as_text(value: Any) -> str:
+    """Return a text unchanged, a generator's texts joined, and any other value as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list) and value:
+        parts = cast("list[Any]", value)
+        if all(isinstance(part, str) for part in parts):
+            return "".join(parts)
+
+    return write_text(cast("object", value))
+
+
+# Evaluators of nodes that call no model: consistency with earlier nodes, duration and tokens.
+#
+# They judge the output of the agent. If the field to judge is missing or was truncated, the
+# evaluation is a failure, and the node has no score. `state_fields.py` reads fields.
+
+LOOK_BACK = 200
+"""The number of supersteps that are searched for earlier nodes."""
+
+
+class ConsistencyEvaluator(NodeEvaluator):
+    """An evaluator that compares a field of the output with the last `earlier` nodes of the same
+    kind. score = the mean similarity to them; passed = the score is at least `threshold`. Earlier
+    nodes that failed or lack the field are passed over; without a usable one there is no score.
+
+    `key`: the field to compare; None: the text of the output. `of_same`: whether nodes of the same
+    name, or of the same instruction, are compared. The similarity of numbers is their ratio, and
+    that of other values the share of common words.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: str | None = None,
+        *,
+        earlier: int = 5,
+        threshold: float = 0.5,
+        of_same: Literal["node", "instruction"] = "node",
+        target_instructions: Targets = None,
+    ) -> None:
+        super().__init__(name, target_instructions)
+        self.key = key
+        self.earlier = earlier
+        self.threshold = threshold
+        self.of_same = of_same
+
+    def evaluate(self, history: History) -> NodeOutcome:
+        item = history.entries[-1][-1]
+        if item.output_state is None:
+            return Failure("skipped", NO_OUTPUT)
+        value = read_value(item.output_state, self.key, "output")
+        shares: list[float] = []
+
+        for other in self._earlier(history, item):
+            try:
+                shares.append(similarity(value, read_value(other.output_state, self.key, "output")))
+            except FieldError:  # that one has nothing to compare with
+                continue
+
+            if len(shares) == self.earlier:
+                break
+
+        if not shares:
+            return Failure("skipped", "no earlier node to compare with")
+        score = min(1.0, sum(shares) / len(shares))
+        passed = score >= self.threshold
+
+        return EvaluationResult(
+            score,
+            passed,
+            f"{score:.0%} similar to {len(shares)} earlier nodes; {self.threshold:.0%} is needed",
+            {"compared": len(shares)},
+        )
+
+    def _earlier(self, history: History, item: HistoryItem) -> Iterator[HistoryItem]:
+        """Yield the earlier successful nodes of the same kind, the nearest first."""
+        own = history.entries[-1][:-1]
+        for step in (own, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
+            for other in reversed(step):
+                same = getattr(other, self.of_same) == getattr(item, self.of_same)
+                if same and other.error is None:
+                    yield other
+
+
+def similarity(one: Any, other: Any) -> float:
+    """Return how similar two plain values are, in [0, 1]; 1 if they are equal."""
+    if one == other:
+        return 1.0
+    if is_number(one) and is_number(other):
+        return max(0.0, 1 - abs(one - other) / max(abs(one), abs(other)))
+    return _share_of_words(as_text(one), as_text(other))
+
+
+def _share_of_words(one: str, other: str) -> float:
+    """Return the Dice similarity: twice the number of common words, divided by the words of
+    both."""
+    left, right = (Counter(split_words(text.lower())) for text in (one, other))
+    words = left.total() + right.total()
+    return 2 * (left & right).total() / words if words else 0.0
+
+
+class LatencyEvaluator(NodeEvaluator):
+    """An evaluator that compares the duration of a node with a budget in seconds. passed = it took
+    at most `budget`. score = 1 within the budget; above it, budget / measured seconds."""
+
+    unit = "seconds"
+
+    def __init__(self, name: str, budget: float, *, target_instructions: Targets = None) -> None:
+        super().__init__(name, target_instructions)
+        if not is_number(budget) or not 0 < budget < math.inf:
+            raise InputError(f"evaluator '{name}': the budget must be a number above 0")
+        self.budget = budget
+
+    def evaluate(self, history: History) -> NodeOutcome:
+        used: float | None = getattr(history.entries[-1][-1], self.unit)
+        if used is None:
+            return Failure("skipped", f"how many {self.unit} the node used is not known")
+        passed = used <= self.budget
+        shown = [f"{n:,}" if isinstance(n, int) else f"{n:.3g}" for n in (used, self.budget)]
+        feedback = f"{shown[0]} of {shown[1]} {self.unit}"
+        score = 1.0 if passed else self.budget / used
+        return EvaluationResult(score, passed, feedback, {self.unit: used})
+
+
+class TokenEvaluator(LatencyEvaluator):
+    """An evaluator that compares the number of tokens of a node with a budget, as
+    `LatencyEvaluator` compares seconds."""
+
+    unit = "tokens"

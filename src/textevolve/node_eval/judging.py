@@ -7,12 +7,17 @@ texts.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias, cast
 
-from textevolve.errors import InputError
+from textevolve.engine.local import gather_bounded, stream
+from textevolve.errors import FatalModelError, InputError, StoreError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -22,20 +27,212 @@ from textevolve.evaluation import (
     check_case,
 )
 from textevolve.json_texts import as_array, write_text
-from textevolve.node_eval.episode_evaluation import judge_node
 from textevolve.node_eval.evaluators import (
+    NO_INPUT,
+    NO_OUTPUT,
     NodeEvaluator,
     NodeOutcome,
     Targets,
+    as_failure,
+    check_outcome,
     is_state,
+    read_text,
     skip_broken,
 )
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.run_records import list_failed
-from textevolve.node_eval.snapshots import find_loss
-from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT, read_text
+from textevolve.node_eval.history import History, HistoryItem, Instruction
+from textevolve.node_eval.run_records import DEFAULT_RUN, EvaluationJob, NodeRunRecord, list_failed
+from textevolve.node_eval.snapshots import WHOLE, find_loss
+from textevolve.spans import current_span
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_tool_calls
+
+# The types of recorded runs: an `Episode` is one recorded run of an agent, and `Reading` counts
+# the nodes and the faults of a file. `traces.py` and `otel.py` read files.
+
+EpisodeInstructions: TypeAlias = Mapping[str, Instruction]
+"""The instruction types of nodes by their names; in OpenTelemetry traces also by their operations
+or kinds."""
+
+FAULTS_KEPT = 100
+"""The maximum number of faults that are kept with their reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One recorded run of an agent: its id, and the history of its nodes."""
+
+    id: str
+    history: History
+
+    @property
+    def nodes(self) -> Iterator[tuple[int, HistoryItem]]:
+        """Yield every node with the number of its superstep, from 0 on."""
+        for step, items in enumerate(self.history.entries):
+            for item in items:
+                yield step, item
+
+
+def split_history(history: History, name: str = "") -> list[Episode]:
+    """Split a history into one episode per run, named by the run's id; with `name`, by the name, or
+    by `name/id` if there are several runs."""
+    runs = [(run_id or DEFAULT_RUN.id, run) for run_id, run in history.runs.items()]
+    if name and len(runs) > 1:
+        return [Episode(f"{name}/{run_id}", run) for run_id, run in runs]
+    return [Episode(name or run_id, run) for run_id, run in runs]
+
+
+@dataclass(slots=True)
+class Reading:
+    """The counts of a file that is being read; they grow with it.
+
+    `nodes`: the number of usable nodes. `n_faults`: the number of places that cannot be used;
+    `faults`: the first hundred of them, with the reason. `others`: the number of spans that are no
+    step of an agent, such as HTTP requests.
+    """
+
+    nodes: int = 0
+    n_faults: int = 0
+    others: int = 0
+    faults: list[str] = field(default_factory=list[str])
+
+    def report(self, fault: str) -> None:
+        self.n_faults += 1
+        if len(self.faults) < FAULTS_KEPT:
+            self.faults.append(fault)
+
+
+# Run evaluators on recorded runs of agents: each evaluator gets a node with the history up to its
+# end.
+#
+# No agent waits here, so slow evaluators run as soon as a node is read. `monitor.py` watches
+# agents while they run.
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """A node with its place in a recording. `episode`: the id of its episode, a recorded run.
+    `step`: the number of its superstep, from 0. `place`: its number among the episode's nodes, from
+    1."""
+
+    episode: str
+    step: int
+    place: int
+    item: HistoryItem
+
+    @property
+    def name(self) -> str:
+        """Return the node's name after the names of the graphs around it, as `outer/inner`."""
+        return "/".join((*self.item.path, self.item.node))
+
+    @property
+    def id(self) -> str:
+        """Return an id that is unique among the nodes of all episodes."""
+        return f"{self.episode}:{self.place} {self.name}"
+
+
+def place_nodes(episodes: Iterable[Episode]) -> Iterator[PlacedNode]:
+    for episode in episodes:
+        for place, (step, item) in enumerate(episode.nodes, 1):
+            yield PlacedNode(episode.id, step, place, item)
+
+
+async def evaluate_episodes(
+    episodes: Iterable[Episode], evaluators: Sequence[NodeEvaluator], concurrency: int
+) -> AsyncGenerator[PlacedNode]:
+    """Evaluate all nodes in order, at most `concurrency` at a time, and yield each with its
+    results. Recorded results are kept, except for those of evaluators with the same name.
+
+    An evaluator sees the recorded results, not the new ones of other evaluators. If it raises, a
+    failure is recorded. Nodes that failed or were interrupted are skipped, except by evaluators
+    with `whole_run`, and at tool calls by those with `failed_calls`; in a live run all evaluators
+    skip them.
+
+    Raises:
+        FatalModelError: no call to a model can succeed. StoreError: answers cannot be stored.
+    """
+    gate = asyncio.Semaphore(concurrency)
+    judge = partial(_judge_node, evaluators=evaluators, gate=gate)
+    nodes = stream(_replay_all(episodes), judge, max(concurrency, NODES_IN_FLIGHT))
+    async with aclosing(nodes) as found:
+        async for node in found:
+            yield node
+
+
+NODES_IN_FLIGHT = 16
+"""The least number of nodes that are read ahead for concurrent evaluation."""
+
+
+async def _judge_node(
+    found: tuple[PlacedNode, EvaluationJob, bool],
+    evaluators: Sequence[NodeEvaluator],
+    gate: asyncio.Semaphore,
+) -> PlacedNode:
+    node, job, is_last = found
+    item = node.item
+    wanted = [
+        each
+        for each in evaluators
+        if each.judges(item.instruction) and (is_last or not each.whole_run)
+    ]
+
+    async def judge(evaluator: NodeEvaluator) -> NodeOutcome:
+        is_call = evaluator.failed_calls and item.instruction is Instruction.TOOL_CALL
+        if not (evaluator.whole_run or is_call) and (broken := skip_broken(item)):
+            return broken
+        async with gate:
+            return await judge_node(job.see(), evaluator)
+
+    facts = {
+        "instruction": item.instruction and item.instruction.name,
+        "thread": item.thread_id,
+        "input": item.input_state,
+    }
+
+    with current_span.get().open("node", f"node {item.node}", facts) as here:
+        here.note(output=item.output_state, reason=item.error)
+        outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
+        results = dict(zip((one.name for one in wanted), outcomes, strict=True))
+        for name, outcome in results.items():
+            here.judge(name, outcome)
+
+    results = {**item.evaluation_results, **results}
+
+    return replace(node, item=replace(item, evaluation_results=results))
+
+
+def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, EvaluationJob, bool]]:
+    """Replay each episode. Yield each node with its job, and whether it is the last node of its
+    episode: the one that ended last."""
+    for episode in episodes:
+        if any(item.order == 0 for item in episode.history.items):  # a history made by hand
+            for order, item in enumerate(episode.history.items, 1):
+                item.order = order
+        nodes = list(place_nodes([episode]))
+        record = NodeRunRecord()
+        jobs: dict[int, EvaluationJob] = {}
+        ended = sorted(nodes, key=lambda node: node.item.order)
+        for node in ended:
+            jobs[node.place] = record.place(node.item, node.step)
+        for node in nodes:
+            yield node, jobs[node.place], node is ended[-1]
+
+
+async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
+    """Return an evaluator's result for `history.entries[-1][-1]`, or a failure with the reason."""
+    limit: asyncio.Timeout | None = None
+    try:
+        made: Any = evaluator.evaluate(history)
+        if inspect.isawaitable(made):
+            async with asyncio.timeout(getattr(evaluator, "timeout", None)) as limit:
+                made = await made
+    except (FatalModelError, StoreError):
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001  an evaluator of the user's
+        if limit is not None and limit.expired():
+            return Failure("failed", f"no answer within {evaluator.timeout:g} s")
+        return as_failure(error)
+
+    return check_outcome(made, WHOLE)
+
 
 NO_REQUEST = "(no request was recorded)"
 """The input of the case if the run has no recorded input."""
@@ -65,11 +262,15 @@ class JudgeEvaluator(NodeEvaluator):
         timeout: float | None = None,
         needs_input: bool = True,
     ) -> None:
-        self.background, self.timeout, self.needs_input = background, timeout, needs_input
+        self.background = background
+        self.timeout = timeout
+        self.needs_input = needs_input
         super().__init__(name, target_instructions)
         if not callable(evaluator):
             raise InputError(f"evaluator '{name}': the judge must be a callable evaluator")
-        self.evaluator, self.input_key, self.output_key = evaluator, input_key, output_key
+        self.evaluator = evaluator
+        self.input_key = input_key
+        self.output_key = output_key
 
     failed_calls = True
 
@@ -86,6 +287,7 @@ class JudgeEvaluator(NodeEvaluator):
         if item.input_state is None and self.needs_input:
             return Failure("skipped", NO_INPUT)
         question = read_text(item.input_state, self.input_key, "input")
+
         return Case(question, (read_text(item.output_state, self.output_key, "output"),))
 
     async def evaluate(self, history: History) -> NodeOutcome:
@@ -100,6 +302,7 @@ class JudgeEvaluator(NodeEvaluator):
         if not usage.calls:
             return outcome
         spent = {"calls": usage.calls, "tokens": usage.tokens, "cost": usage.cost}
+
         return replace(outcome, metadata={**outcome.metadata, "usage": spent})
 
 
@@ -116,6 +319,7 @@ def read_call(history: History) -> Case | None:
     if item.instruction is not Instruction.TOOL_CALL or item.interrupted:
         return None
     hands_over = item.node.startswith(HAND_OVERS)
+
     for model in reversed(list(history.items)):
         state = cast("dict[str, Any]", model.input_state) if is_state(model.input_state) else {}
         tools = cast("list[Any]", state.get("tools") or ())
@@ -124,6 +328,7 @@ def read_call(history: History) -> Case | None:
             break
     else:
         return None
+
     offer = "\n".join(f"- {write_text(tool)}" for tool in tools)
     goal = HAND_OVER if hands_over else CALL
     request = read_text(state, None, "input")
@@ -131,6 +336,7 @@ def read_call(history: History) -> Case | None:
     call = read_text(item.input_state, None, "input")
     call = call if call.startswith(f"{item.node}(") else f"{item.node}({call})"
     failed = f"\n\nThe call failed: {item.error}" if item.error else ""
+
     return Case(f"{question} It is good if {goal}, and if it did not fail.", (call + failed,))
 
 
@@ -155,6 +361,7 @@ class RunEvaluator(JudgeEvaluator):
             return Failure("skipped", NO_INPUT)
         question = read_text(inputs[0], self.input_key, "input") if inputs else NO_REQUEST
         answer = read_text(outputs[0], self.output_key, "output") if outputs else ""
+
         return Case(question, (answer.strip() or NO_ANSWER,), trajectory=read_run(history))
 
 
@@ -170,9 +377,13 @@ def read_run(history: History) -> Trajectory:
     items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
     around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
     steps = sum((*item.path, item.node) not in around for item in items)
-    failed, calls, messages = list[str](), list[Any](), list[Any]()
+    failed = list[str]()
+    calls = list[Any]()
+    messages = list[Any]()
+
     for item in items:
-        error, inner = None if item.interrupted else item.error, _list_messages(item.output_state)
+        error = None if item.interrupted else item.error
+        inner = _list_messages(item.output_state)
         messages += inner
         if item.instruction is Instruction.TOOL_CALL and not inner:
             known = {"name": item.node, "result": item.output_state, "error": error}
@@ -180,6 +391,7 @@ def read_run(history: History) -> Trajectory:
             calls.append({**known, "arguments": item.input_state if is_whole else None})
         elif error is not None:
             failed.append(f"{item.node}: {error}")
+
     return Trajectory((), read_tool_calls(calls or messages, "the run"), steps, tuple(failed))
 
 
@@ -209,8 +421,10 @@ class NodeJudge:
         input_key: str = "input",
         output_key: str = "output",
     ) -> None:
-        self.instruction, self.node = instruction, node
-        self.input_key, self.output_key = input_key, output_key
+        self.instruction = instruction
+        self.node = node
+        self.input_key = input_key
+        self.output_key = output_key
         self.evaluators = [each for each in evaluators if each.judges(instruction)]
         if not self.evaluators:
             raise InputError("none of the evaluators judges a node of this type")
@@ -233,11 +447,13 @@ class NodeJudge:
             node=self.node,
         )
         results: dict[str, EvaluationResult] = {}
+
         for evaluator in self.evaluators:
             outcome = await judge_node(History([[item]]), evaluator)
             if isinstance(outcome, Failure):
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
             item.evaluation_results[evaluator.name] = results[evaluator.name] = outcome
+
         return EvaluationResult(
             sum(one.score for one in results.values()) / len(results),
             all(one.passed for one in results.values()),

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.mappings import map_values
-from textevolve.node_eval.instructions import Instruction, read_instruction
+from textevolve.node_eval.history import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.run_records import NodeRun, OpenNode
 
@@ -55,6 +55,7 @@ def attach(
     """
     _check_graph(graph)
     _check_names(graph, instructions or {})
+
     return graph.with_config(callbacks=[LangGraphHandler(monitor, instructions)])
 
 
@@ -81,6 +82,7 @@ def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) ->
     graphs that a node calls in its own code may be unknown."""
     inside = [each for _, each in cast(Any, graph).get_subgraphs(recurse=True)]
     known = [name for each in (graph, *inside) for name in each.nodes if name != START_NODE]
+
     for name in names:
         if name.partition(BETWEEN)[0] not in known:
             raise InputError(
@@ -129,10 +131,12 @@ class _Runs:
             config = get_config()
         except RuntimeError:  # no graph runs here
             return None
+
         parent: UUID | None = getattr(config.get("callbacks"), "parent_run_id", None)
         run = self.runs.get(parent.int) if parent else None
         space = config.get("metadata", {}).get("langgraph_checkpoint_ns", "")
         place = self.spaces.get((run.id, space)) if run else None
+
         return place.node if place else None
 
 
@@ -162,7 +166,8 @@ class LangGraphHandler(BaseCallbackHandler):
         *,
         records: bool = True,
     ) -> None:
-        self._monitor, self._records = monitor, records
+        self._monitor = monitor
+        self._records = records
         self._instructions = map_values(read_instruction, instructions or {})
         self._runs = _runs_of.setdefault(monitor, _Runs())
         monitor.find_outer = self._runs.find_node
@@ -179,11 +184,13 @@ class LangGraphHandler(BaseCallbackHandler):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        runs, key = self._runs, run_id.int
+        runs = self._runs
+        key = run_id.int
         run = self._enter(run_id, parent_run_id, inputs, metadata or {})
         if not metadata or name != metadata.get("langgraph_node") or name in (None, START_NODE):
             return
-        namespace, step = metadata["langgraph_checkpoint_ns"], metadata["langgraph_step"]
+        namespace = metadata["langgraph_checkpoint_ns"]
+        step = metadata["langgraph_step"]
         space = run.id, namespace
         # A function of a conditional edge and a graph inside a node may bear the node's name: they
         # run within its namespace. The tag tells a new attempt while the last one still dies away.
@@ -212,7 +219,9 @@ class LangGraphHandler(BaseCallbackHandler):
             if thread is not None and _goes_on(inputs):
                 run = self._monitor.find_thread(thread)
             run = run or NodeRun(str(run_id), thread)
+
         runs[run_id.int] = run
+
         return run
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
@@ -222,7 +231,9 @@ class LangGraphHandler(BaseCallbackHandler):
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         if (place := self._leave(run_id)) is None:
             return
-        node, tokens = place.node, place.tokens
+        node = place.node
+        tokens = place.tokens
+
         if isinstance(error, ParentCommand):  # how a node commands the graph around its own
             self._monitor.end(node, _read_output(cast(Any, error).args[0]), tokens=tokens)
         elif isinstance(error, GraphBubbleUp):
@@ -245,7 +256,10 @@ class LangGraphHandler(BaseCallbackHandler):
         """Return the nodes around this one from a namespace such as `outer:id|1|inner:id`: their
         labels, each with its number if there are several, and their names. A bare number is the
         number of graphs that the node before it has already run."""
-        path, names, around = list[str](), list[str](), ""
+        path = list[str]()
+        names = list[str]()
+        around = ""
+
         for part in space[1].split(BETWEEN)[:-1]:
             around = f"{around}{BETWEEN}{part}" if around else part
             if part.isdigit():
@@ -254,6 +268,7 @@ class LangGraphHandler(BaseCallbackHandler):
                 names.append(part.partition(":")[0])
                 place = self._runs.spaces.get((space[0], around))
                 path.append(place.label if place else names[-1])
+
         return tuple(path), names
 
     def on_tool_start(
@@ -296,7 +311,8 @@ class LangGraphHandler(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         runs = self._runs
-        (run, space), tokens = runs.models.pop(run_id.int, ("", "")), _count_tokens(response)
+        (run, space) = runs.models.pop(run_id.int, ("", ""))
+        tokens = _count_tokens(response)
         while space and tokens is not None:
             with runs.lock:
                 if place := runs.spaces.get((run, space)):
@@ -330,6 +346,7 @@ def _read_output(output: Any) -> Any:
         parts = cast("list[Any]", output)
         if any(isinstance(part, Command) for part in parts):
             return [_read_output(part) for part in parts]
+
     return cast(Any, output)
 
 

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from textevolve.errors import InputError
 from textevolve.mappings import pick
 from textevolve.node_eval.documents import Documents, read_traces
-from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading
-from textevolve.node_eval.history import ID_NAMES, History, HistoryItem
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import ID_NAMES, History, HistoryItem, Instruction
+from textevolve.node_eval.judging import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
     Span,
@@ -81,6 +80,7 @@ def read_spans(
         reading.others += len(spans) - len(nodes)
         if nodes:
             yield Episode(trace, History(_build(spans, nodes, instructions)))
+
     if reading.others and not reading.nodes:
         raise InputError(
             f"{source}: none of its {reading.others} spans is a step of an agent: none has"
@@ -112,6 +112,7 @@ def _build(
         groups.append(waiting.pop())
         for span in groups[-1]:
             waiting += _parallel_groups(children.get(span.span_id, []))
+
     inner: dict[str, list[HistoryItem]] = {}
     order = itertools.count(1)
 
@@ -151,6 +152,7 @@ def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span])
         if outer.span_id in nodes:
             around.append(outer)
         span = outer
+
     return around[::-1]
 
 
@@ -159,6 +161,7 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
     end."""
     groups: list[list[Span]] = []
     first_end = -math.inf
+
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if groups and span.start < first_end:
             groups[-1].append(span)
@@ -166,6 +169,7 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
         else:
             groups.append([span])
             first_end = span.end
+
     return [sorted(group, key=lambda span: span.end) for group in groups]
 
 
@@ -191,6 +195,7 @@ def as_node(
         # Some record the tools on offer with the agent alone.
         offers = (tools_of(outer.attributes) for outer in reversed(around))
         state |= {"tools": tools} if (tools := next(filter(None, offers), None)) else {}
+
     item = HistoryItem(
         timestamp=span.start / 1e9,
         instruction=instruction,
@@ -206,4 +211,5 @@ def as_node(
         ids=pick(ids, ID_NAMES),
     )
     _take_states(item, inner)
+
     return item

@@ -132,7 +132,9 @@ class NodeRunRecord:
             self.entries.append(grown)
         else:
             self.entries = [*(one for one in self.entries if one is not own), grown]
+
         job = self.last[item.node] = EvaluationJob(item, self.entries, len(self.entries))
+
         return job
 
 
@@ -176,4 +178,5 @@ class NodeRecords:
             self.by_id = {}
         else:
             self.by_id.pop(run_id, None)
+
         return history

@@ -109,6 +109,7 @@ def take_snapshot(state: object, limits: SnapshotLimits) -> Any:
         flat = copy_flat(state, limits)
         if flat is not None:
             return flat
+
     return _Snapshot(limits).copy(state, 0)
 
 
@@ -118,13 +119,16 @@ def copy_flat(state: Any, limits: SnapshotLimits) -> dict[Any, Any] | None:
     if len(state) > min(limits.items, limits.total):
         return None
     copied: dict[Any, Any] = _dict.copy(state)
-    secrets, most = limits.secrets, limits.characters
+    secrets = limits.secrets
+    most = limits.characters
+
     for key, value in copied.items():
         kind = _kind(value)
         if kind not in _ATOMS and (kind is not str or len(value) > most):
             return None
         if type(key) is not str or key == ARGUMENTS or _is_secret(key, secrets):
             return None
+
     return copied
 
 
@@ -145,6 +149,7 @@ class _Snapshot:
         if kind is str:
             return self._copy_text(value)
         name = str(kind.__name__)[:80]
+
         try:
             kept_as, parts = _open(value, kind)
             if kept_as is None:
@@ -175,18 +180,22 @@ class _Snapshot:
             return str(value)
         if kind.__module__ == "numpy" and not getattr(value, "shape", (0,)):
             return self.copy(value.item(), depth)  # a number of numpy's
+
         return MARK.format(name)
 
     def _copy_dict(self, mapping: Any, depth: int) -> dict[Any, Any]:
-        length, most = len(mapping), min(self.limits.items, self.left)
+        length = len(mapping)
+        most = min(self.limits.items, self.left)
         fits = length <= most
         if fits:
             # In one step: no other thread can change it meanwhile.
             pairs: dict[Any, Any] = _dict.copy(mapping)
         else:
             pairs = dict(islice(_dict.items(mapping), most - 1))
+
         self.left -= len(pairs)
         copied: dict[Any, Any] = {}
+
         for key, value in pairs.items():
             name = key if _kind(key) is str else self.copy(key, self.limits.depth - 1)
             name = name if _kind(name) in _ATOMS else str(name)
@@ -196,14 +205,18 @@ class _Snapshot:
                     continue
                 if name == ARGUMENTS and type(value) is str:
                     value = mask_json(value, self.limits)
+
             copied[name] = self.copy(value, depth + 1)
+
         if not fits:
             copied["…"] = MARK.format(f"{length - len(pairs):,} more keys")
+
         return copied
 
     def _copy_list(self, values: Any, depth: int) -> list[Any]:
         """Copy the first and the last items up to the limit, since the last ones often matter."""
-        length, most = len(values), min(self.limits.items, self.left)
+        length = len(values)
+        most = min(self.limits.items, self.left)
         first: list[Any] = list(islice(values, length if length <= most else (most + 1) // 2))
         last: list[Any] = []
         if length > most and hasattr(values, "__reversed__"):
@@ -212,6 +225,7 @@ class _Snapshot:
         copied = [self.copy(value, depth + 1) for value in (*first, *last)]
         if left_out := length - len(copied):
             copied.insert(len(first), MARK.format(f"{left_out:,} more items"))
+
         return copied
 
 
@@ -228,6 +242,7 @@ def _open(value: Any, kind: Any) -> tuple[Any, Any]:
     if hasattr(kind, PYDANTIC):
         extra: Any = getattr(value, "__pydantic_extra__", None) or {}
         return Fields, {**value.__dict__, **extra}
+
     return None, None
 
 
@@ -239,7 +254,9 @@ def mask_json(text: str, limits: SnapshotLimits) -> str:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
         return text
+
     masked = take_snapshot(value, replace(WHOLE, secrets=limits.secrets))
+
     return text if masked == value else json.dumps(masked, ensure_ascii=False)
 
 
@@ -252,4 +269,5 @@ def find_loss(value: Any) -> str | None:
     inner: Iterable[Any] = cast("Iterable[Any]", value) if isinstance(value, (list, tuple)) else ()
     if isinstance(value, dict):
         inner = cast("dict[Any, Any]", value).values()
+
     return next((loss for part in inner if (loss := find_loss(part))), None)

@@ -18,8 +18,7 @@ from textevolve.node_eval import span_states
 from textevolve.node_eval.background import evaluating
 from textevolve.node_eval.documents import translate
 from textevolve.node_eval.evaluators import describe_exception
-from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.instructions import Instruction, read_instruction
+from textevolve.node_eval.history import HistoryItem, Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.otel import as_node, is_node
 

@@ -72,12 +72,14 @@ class NodeStatistics:
         self.without_output += item.output_state is None
         outcomes = item.evaluation_results
         failures = [each for each in outcomes.values() if isinstance(each, Failure)]
+
         if any(failure.kind == "failed" for failure in failures):
             self.failed += 1
         elif len(failures) < len(outcomes):
             self.judged += 1
         elif failures:
             self.skipped += 1
+
         for failure in failures:
             if failure.reason in self.reasons or len(self.reasons) < MOST_REASONS:
                 self.reasons[failure.reason] += 1

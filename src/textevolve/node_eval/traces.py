@@ -8,31 +8,200 @@ from __future__ import annotations
 
 import ast
 import csv
+import datetime
 import itertools
 import json
+import math
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import InputError
+from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.mappings import map_values
 from textevolve.node_eval.documents import VALUES, is_export, read_documents
-from textevolve.node_eval.episodes import Episode, EpisodeInstructions, Reading, split_history
-from textevolve.node_eval.history import History, HistoryItem
-from textevolve.node_eval.node_lines import (
-    NodeLine,
-    as_item,
-    describe_node,
-    encode_line,
-    parse_node,
-)
+from textevolve.node_eval.history import ID_NAMES, History, HistoryItem, Instruction
+from textevolve.node_eval.judging import Episode, EpisodeInstructions, Reading, split_history
 from textevolve.node_eval.otel import read_spans
+from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.rows import parse_row, read_lines, read_rows
-from textevolve.rows.content import open_text
+from textevolve.rows.tables import open_text
+
+# Convert a node to a line of JSON, and back. `traces.py` reads and writes whole files.
+
+MOST_BITS = 14_000
+"""The size of the largest integers that are written, since Python's JSON only accepts integers of
+up to 4,300 digits."""
+
+Score = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class ResultLine(BaseModel):
+    """The result of an evaluator in a line."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    score: Score
+    passed: bool
+    feedback: str = ""
+    metadata: dict[str, Any] = {}
+
+
+class FailureLine(BaseModel):
+    """The failure of an evaluator in a line."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    failure: Literal["failed", "skipped"]
+    reason: str
+
+
+class NodeLine(BaseModel):
+    """One node as a line of a file has it.
+
+    `episode`: the recorded run. `step`: the number of its superstep, from 0; None if unknown.
+    `order`: its number in the order in which nodes ended, from 1; 0 if unknown. Other fields are as
+    in `HistoryItem`.
+    """
+
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+
+    episode: str = "1"
+    run_id: str = ""
+    thread_id: str | None = None
+    span_id: str | None = None
+    parent_id: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    step: Annotated[int, Field(ge=0)] | None = None
+    order: Annotated[int, Field(ge=0)] = 0
+    node: str = ""
+    path: tuple[str, ...] = ()
+    instruction: Instruction | None = None
+    timestamp: Annotated[float, Field(allow_inf_nan=False)] | datetime.datetime = 0.0
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(ge=0)] | None = None
+    input: Any = None
+    output: Any = None
+    error: str | None = None
+    interrupted: bool = False
+    attributes: dict[str, Any] = {}
+    results: dict[str, ResultLine | FailureLine] = {}
+
+
+def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
+    """Parse a row as a node; `where` names its place in errors.
+
+    Raises:
+        InputError: it is no node; names the place and the field.
+    """
+    if "node" not in row and "instruction" not in row:
+        raise InputError(f"{where}: not a node: it has neither 'node' nor 'instruction'")
+    try:
+        return NodeLine.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"][:2])
+        raise InputError(f"{where}: {field}: {first['msg']}") from None
+
+
+def as_item(line: NodeLine) -> HistoryItem:
+    """Convert a line to a node; values of keys that name secrets are masked."""
+    began = line.timestamp
+    return HistoryItem(
+        timestamp=began.timestamp() if isinstance(began, datetime.datetime) else began,
+        instruction=line.instruction,
+        input_state=take_snapshot(line.input, WHOLE),
+        output_state=take_snapshot(line.output, WHOLE),
+        evaluation_results=map_values(_as_outcome, line.results),
+        node=line.node,
+        path=line.path,
+        seconds=line.seconds,
+        tokens=line.tokens,
+        error=line.error,
+        interrupted=line.interrupted,
+        run_id=line.run_id,
+        thread_id=line.thread_id,
+        order=line.order,
+        attributes=take_snapshot(line.attributes, WHOLE),
+        ids={name: value for name in ID_NAMES if (value := getattr(line, name))},
+    )
+
+
+def _as_outcome(line: ResultLine | FailureLine) -> EvaluationResult | Failure:
+    if isinstance(line, FailureLine):
+        return Failure(line.failure, line.reason)
+    metadata = take_snapshot(line.metadata, WHOLE)
+    return EvaluationResult(line.score, line.passed, line.feedback, metadata)
+
+
+def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
+    """Return a node as the data of its line."""
+    return {
+        "episode": episode,
+        **describe_run(item),
+        "step": step,
+        "order": item.order,
+        "node": item.node,
+        "path": list(item.path),
+        "instruction": item.instruction.name if item.instruction else None,
+        "timestamp": item.timestamp,
+        "seconds": item.seconds,
+        "tokens": item.tokens,
+        "input": item.input_state,
+        "output": item.output_state,
+        "error": item.error,
+        "interrupted": item.interrupted,
+        **({"attributes": item.attributes} if item.attributes else {}),
+        "results": map_values(describe_result, item.evaluation_results),
+    }
+
+
+def describe_run(item: HistoryItem) -> dict[str, Any]:
+    """Return the ids of a node, its run and its conversation, by the names of a line's fields.
+    Without a known run or conversation both are left out."""
+    known = item.run_id or item.thread_id
+    run = {"run_id": item.run_id, "thread_id": item.thread_id} if known else {}
+    return {**run, **item.ids}
+
+
+def describe_result(result: EvaluationResult | Failure) -> dict[str, Any]:
+    if isinstance(result, Failure):
+        return {"failure": result.kind, "reason": result.reason}
+    return asdict(result)
+
+
+def encode_line(data: Mapping[str, Any]) -> bytes:
+    """Encode data as one line of JSON. Values that JSON cannot hold are described in words:
+    infinities, huge integers, objects, cycles."""
+    try:
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        text = json.dumps(_write_numbers(take_snapshot(data, WHOLE)), ensure_ascii=False)
+
+    return (text + "\n").encode("utf-8", "backslashreplace")
+
+
+def _write_numbers(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return f"(an integer of {value.bit_length():,} bits)"
+    if isinstance(value, dict):
+        return map_values(_write_numbers, cast("dict[Any, Any]", value))
+    if isinstance(value, list | tuple):
+        return [_write_numbers(part) for part in cast("Sequence[Any]", value)]
+
+    return value
+
 
 HEADER = {"format": "textevolve-nodes", "version": 1}
 """The first line of a file in TextEvolve's own format."""
@@ -60,7 +229,9 @@ def read_episodes(
     Raises:
         InputError: the file cannot be read, or nothing in it can be used.
     """
-    source, found = str(path), reading if reading is not None else Reading()
+    source = str(path)
+    found = reading if reading is not None else Reading()
+
     if Path(source).suffix.lower() in TABLES:
         yield from read_spans([(source, _read_table(source))], source, found, instructions or {})
     else:
@@ -69,6 +240,7 @@ def read_episodes(
         if first is None:
             raise InputError(f"{source}: no nodes: it is empty")
         lines = itertools.chain([first], lines)
+
         if _begins_spans(first[1]):
             documents = read_documents(lines, source, found)
             yield from read_spans(documents, source, found, instructions or {})
@@ -76,6 +248,7 @@ def read_episodes(
             # The lines of an episode must come one after another.
             nodes = (node for where, line in lines if (node := _read_line(where, line, found)))
             yield from gather_episodes(nodes, instructions)
+
     if not found.nodes:
         why = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
         raise InputError(f"no node can be used: {why}")
@@ -100,6 +273,7 @@ def _read_cell(name: str, cell: Any) -> Any:
         for parse in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
                 return parse(cell)
+
     return cell
 
 
@@ -122,6 +296,7 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
             if {name: row.get(name) for name in HEADER} != HEADER:
                 raise InputError(f"{where}: is of another format; this TextEvolve reads {HEADER}")
             return None
+
         node = parse_node(where, row)
         reading.nodes += 1
         return node
@@ -145,6 +320,7 @@ def gather_episodes(
             item.instruction = (instructions or {}).get(line.node, line.instruction)
             item.order = line.order or number
             steps.setdefault(place, []).append(item)
+
         yield Episode(episode, History([steps[place] for place in sorted(steps)]))
 
 
@@ -158,12 +334,14 @@ def write_history(history: History, path: str | Path, episode: str = "") -> None
     """
     target = Path(path)
     beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+
     try:
         with beside.open("xb") as file:
             file.write(encode_line(HEADER))
             for each in split_history(history, episode):
                 for step, item in each.nodes:
                     file.write(encode_line(describe_node(each.id, step, item)))
+
         beside.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -5,6 +5,7 @@ The records are decoded on this machine by the study of their kind.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import tempfile
@@ -12,16 +13,28 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
 
-from textevolve.errors import FatalModelError, InputError, SettingsError, StoreError
+from yarl import URL
+
+from textevolve.errors import (
+    ConflictError,
+    FatalModelError,
+    InputError,
+    NotFoundError,
+    SettingsError,
+    StoreError,
+    TextEvolveError,
+    UnavailableError,
+)
 from textevolve.evaluation import Case, Usage
 from textevolve.evaluators import describe_judge
-from textevolve.events import CallFinished
-from textevolve.llm.chains.chain_file import ENDINGS, load_chain
-from textevolve.llm.providers import split_address
+from textevolve.events import CallFinished, CallRetried, Listener
+from textevolve.llm.chains.chain import ENDINGS, load_chain
+from textevolve.llm.connections import Http
+from textevolve.llm.providers import find_key, is_loopback, split_address
 from textevolve.reach import is_file, note_files
-from textevolve.remote.connection import KEY, Connection, part
 from textevolve.remote.wire import (
     ENDED,
     MOST_FILES,
@@ -33,15 +46,176 @@ from textevolve.remote.wire import (
     WireUsage,
 )
 from textevolve.rows import STANDARD_INPUT
-from textevolve.rows.hub import PREFIX
+from textevolve.rows.images import PREFIX
+from textevolve.runs.driver import Launch
+from textevolve.runs.stored import VERSION, RecordKeeper
+from textevolve.runs.study import AnyStudy, Row, StudySpec, find_study
 from textevolve.settings import Settings
 from textevolve.spec import files_read
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord, RunStatus, RunTotals
-from textevolve.studies.driver import Launch
-from textevolve.studies.kinds import find_study
-from textevolve.studies.stored import VERSION, RecordKeeper
-from textevolve.studies.study import AnyStudy, Row, StudySpec
+
+# Requests to a TextEvolve server: JSON, files, and event streams that resume after a broken
+# connection.
+#
+# `runs` decides what is requested.
+
+KEY = "TEXTEVOLVE_SERVER_KEY"  # the environment variable with the key for the server
+QUIET = 60.0
+"""The seconds without data after which a stream of events counts as broken; a server sends
+something every 15 seconds."""
+LARGEST_EVENT = 64 * 2**20
+"""The largest size of an event, in bytes."""
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 15.0
+PATIENCE = 600.0
+"""The seconds before the first attempt to reconnect, the longest wait between two attempts, and the
+total time after which there are no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event of a server's stream. `name`: its type; `id`: its id, empty if the server sent
+    none; `data`: its JSON."""
+
+    name: str
+    id: str
+    data: Any
+
+
+class Connection:
+    """An open connection to the server at this address; close it, or use `async with`.
+
+    Raises:
+        SettingsError: the key cannot be used.
+    """
+
+    def __init__(self, address: str, settings: Settings) -> None:
+        self.address = address
+        host = urlsplit(address).netloc
+        key = find_key(host, KEY, ask_keyring=not is_loopback(address))
+        if key is not None and not address.startswith("https:") and not is_loopback(address):
+            raise SettingsError(
+                f"{address}: a key is only sent over https; give the server's https address"
+            )
+
+        timeouts = settings.timeouts
+        largest = max(settings.largest_answer, 256)
+        self._http = Http(f"server {host}", address, key, timeouts, 8, largest)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the JSON of the server's answer; None for an empty body.
+
+        Raises:
+            UnavailableError: the server cannot be reached, or is overloaded.
+            NotFoundError, ConflictError, InputError, SettingsError, StoreError: the server rejected
+                the request.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        status, _, raw = await self._http.exchange(method, self._url(path), data)
+        if not 200 <= status < 300:
+            raise self._refusal(status, raw)
+        try:
+            return json.loads(raw) if raw else None
+        except ValueError:
+            raise UnavailableError(
+                f"{self.address}: the answer is not JSON, so this is not a TextEvolve server"
+            ) from None
+
+    async def listen(self, path: str, listener: Listener) -> AsyncGenerator[ServerEvent]:
+        """Yield the events of a path, each once. If the stream breaks off, it is resumed after the
+        last event that had an id. The caller stops reading at the last event that it expects.
+
+        Raises:
+            UnavailableError: the server has been unreachable for ten minutes. Further errors as in
+                `ask`.
+        """
+        loop = asyncio.get_running_loop()
+        last = ""
+        attempt = 0
+        since = loop.time()
+
+        while True:
+            try:
+                async with aclosing(self._events(path, last)) as events:
+                    async for event in events:
+                        last = event.id or last
+                        attempt = 0
+                        since = loop.time()
+                        yield event
+
+                raise UnavailableError(f"{self.address}: the stream of events ended early")
+            except UnavailableError as error:
+                if loop.time() - since > PATIENCE:
+                    raise
+                attempt += 1
+                wait = error.retry_after or min(LONGEST_WAIT, FIRST_WAIT * 2 ** (attempt - 1))
+                listener(CallRetried(self.address, str(error), attempt, wait))
+                await asyncio.sleep(wait)
+
+    async def _events(self, path: str, last: str) -> AsyncGenerator[ServerEvent]:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+        buffer = b""
+        answer = await self._http.begin("GET", self._url(path), extra=headers, quiet=QUIET)
+        async with aclosing(answer.parts()) as parts:
+            async for part in parts:
+                buffer += part
+                if len(buffer) > LARGEST_EVENT:
+                    raise StoreError(f"{self.address}: an event is larger than 64 MiB")
+                if answer.status != 200:
+                    continue
+                *blocks, buffer = buffer.split(b"\n\n")
+
+                for block in blocks:
+                    lines = block.decode("utf-8", "replace").split("\n")
+                    fields = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines}
+                    if "data" in fields:
+                        data = json.loads(fields["data"])
+                        yield ServerEvent(fields.get("event", ""), fields.get("id", ""), data)
+
+        if answer.status != 200:
+            raise self._refusal(answer.status, buffer)
+
+    def _url(self, path: str) -> URL:
+        return URL(self.address + path, encoded=True)
+
+    def _refusal(self, status: int, raw: bytes) -> TextEvolveError:
+        try:
+            text = json.loads(raw)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            text = self._http.describe_body(raw)
+
+        message = self._http.scrub(str(text))
+        if status in (408, 429) or status >= 500:
+            return UnavailableError(f"{self.address}: {message}", status=status)
+        if status in (401, 403):
+            return SettingsError(
+                f"{self.address}: {message}; the key is read from {KEY}, or from the keyring"
+            )
+
+        kinds = {404: NotFoundError, 409: ConflictError, 400: InputError, 422: InputError}
+        kind = kinds.get(status, StoreError)
+        is_ours = b'"code":"' in raw  # as in all refusals of this package's servers
+        where = "" if is_ours and kind in (InputError, NotFoundError) else f"{self.address}: "
+
+        return kind(where + message)
+
+
+def part(name: str) -> str:
+    """Quote a name for use as one segment of a URL's path."""
+    return quote(name, safe="")
+
 
 STATUSES: dict[str, RunStatus] = {
     "finished": "finished",
@@ -84,7 +258,8 @@ class MirrorStore(Store):
     def take_run(self, detail: RunDetail) -> RunRecord:
         """Store the copy of a server's run, or update it, and return it."""
         run = record_of(detail, self._address)
-        spent, reused = usage_from_wire(detail.spent), usage_from_wire(detail.reused)
+        spent = usage_from_wire(detail.spent)
+        reused = usage_from_wire(detail.reused)
         self._totals[detail.id] = RunTotals(spent, reused, detail.failed_calls)
         self.copy_run(run)
         return run
@@ -127,11 +302,13 @@ def remote_server(settings: Settings, requested: str | None = None) -> RemoteSer
     if address is None or address == HERE:
         return None
     parts = split_address(address)
+
     if parts is None or parts.username is not None or parts.password is not None:
         raise SettingsError(
             "the server's address is not of the form http(s)://host[:port]; set its key in the"
             f" environment variable {KEY}"
         )
+
     return RemoteServer(address.strip().rstrip("/").removesuffix("/v1"), settings)
 
 
@@ -160,7 +337,9 @@ class RemoteServer:
                 f"{name}: is an object of this program and cannot be sent to a server; name"
                 " something that the server has, or run the study here with server='none'"
             )
-        space, limits = self.settings.namespace, launch.limits
+
+        space = self.settings.namespace
+        limits = launch.limits
         run = {
             "name": launch.name,
             "namespace": None if space == Settings.model_fields["namespace"].default else space,
@@ -190,11 +369,13 @@ class RemoteServer:
             FatalModelError: no call of the run could succeed. StoreError: the run was cancelled,
                 and there is no store that could record it.
         """
-        study, path = find_study(detail.kind), f"{RUNS}/{part(detail.id)}/events"
+        study = find_study(detail.kind)
+        path = f"{RUNS}/{part(detail.id)}/events"
         keeper = None if store is None else RecordKeeper(study, store, detail.id)
         spent = {False: usage_from_wire(detail.spent), True: usage_from_wire(detail.reused)}
         last = WireStatus(status="running", reason="")
-        seen, skipped = dict[str, Row](), dict[str, Any]()
+        seen = dict[str, Row]()
+        skipped = dict[str, Any]()
 
         def report(progress: RunProgress) -> None:
             """Report new usage by events, as the calls of a local run would."""
@@ -222,18 +403,22 @@ class RemoteServer:
                                 await keeper.add(record)
                             row = study.row(record)
                             skipped.pop(row.key, None)
+
                             if row.status == "skipped":  # unless the server resumes it
                                 skipped[row.key] = record
                             elif again or seen.get(row.key) != row:
                                 seen[row.key] = row
                                 yield record
+
                 for record in skipped.values():
                     yield record
             finally:
                 if keeper is not None:
                     await keeper.flush()
+
             if store is not None:
                 store.take_run(RunDetail(**await server.ask("GET", f"{RUNS}/{part(detail.id)}")))
+
         if last.status == "failed":
             raise FatalModelError(last.reason or f"run {detail.id}: has failed at {self.address}")
         if store is None and last.status == "cancelled":
@@ -262,14 +447,17 @@ def write_study(
         _read_here(study, spec, reads_cases=cases is None)
     named_files = [named_file for named_file in files_read(spec) if is_file(named_file)]
     names = {**noted, **dict.fromkeys(named_files)}
+
     if len(names) > MOST_FILES:
         raise InputError(
             f"the study reads {len(names):,} files, and a server takes {MOST_FILES:,}: put images"
             " into the rows as data URLs, send fewer rows, or run it here"
         )
+
     files = {name: _content(name) for name in names}
     part = {**run, "files": files} | ({} if inline_cases is None else {"cases": inline_cases})
     data = spec.model_dump(mode="json", exclude_defaults=True)
+
     return {"kind": study.kind, **data, "run": part}
 
 
@@ -293,6 +481,7 @@ def _content(name: str) -> str | dict[str, str]:
         raw = Path(name).read_bytes()
     except OSError as error:
         raise InputError(f"{name}: cannot be read ({error.strerror})") from None
+
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -26,17 +26,18 @@ from textevolve.evaluation import SPAN_IDS, EvaluationResult
 from textevolve.judges.judged import JudgedCase
 from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
-from textevolve.remote.connection import part
+from textevolve.remote.runs import part
 from textevolve.report import wording
+from textevolve.runs.report import make_data, write_output
+from textevolve.runs.stored import read_records, read_spec, read_stored
+from textevolve.runs.study import find_study
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
-from textevolve.studies.kinds import find_study
-from textevolve.studies.node_records import JudgedNode
-from textevolve.studies.reporting import make_data, write_output
-from textevolve.studies.stored import read_records, read_spec, read_stored
+from textevolve.studies.node_report import JudgedNode
 
-PHOENIX, MLFLOW = "phoenix", "mlflow"
+PHOENIX = "phoenix"
+MLFLOW = "mlflow"
 # The variables with keys, as each tool's own client reads them.
 KEYS = {PHOENIX: "PHOENIX_API_KEY", MLFLOW: "MLFLOW_TRACKING_TOKEN"}
 PAIR = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -56,7 +57,8 @@ SHOWN = 3
 MOST_CHARACTERS = 6000
 # Characters that names of MLflow's metrics cannot have.
 NOT_A_NAME = re.compile(r"[^\w\-./: ]", re.ASCII)
-V2, V3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
+V2 = "/api/2.0/mlflow"
+V3 = "/api/3.0/mlflow"
 SPANS = "/v1/span_annotations?sync=true"
 # Requests that each tool answers, and no other service.
 PROBES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -107,17 +109,22 @@ def open_tracker(target: str, settings: Settings, *, scores: bool = True) -> Jso
     """
     kind, _, address = target.partition(":")
     is_known = kind == MLFLOW or (scores and kind == PHOENIX)
+
     if not is_known or split_address(address) is None or "@" in address:
         raise InputError(
             "the target must be mlflow:URL, or phoenix:URL for scores, with the http(s) address of"
             " a server and without a password; for a file or a database of MLflow start mlflow"
             " server"
         )
-    key, headers = find_key(kind, KEYS[kind], ask_keyring=False), dict[str, Key]()
+
+    key = find_key(kind, KEYS[kind], ask_keyring=False)
+    headers = dict[str, Key]()
     pair = [os.environ.get(name, "") for name in PAIR]
     if kind == MLFLOW and all(pair):
         code = base64.b64encode(":".join(pair).encode()).decode()
-        key, headers = None, {"Authorization": Key(SecretStr(f"Basic {code}"), PAIR[1])}
+        key = None
+        headers = {"Authorization": Key(SecretStr(f"Basic {code}"), PAIR[1])}
+
     return JsonService(address, name=kind, key=key, timeouts=settings.timeouts, headers=headers)
 
 
@@ -137,6 +144,7 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
         raise InputError(
             f"run {run.id}: has no scores of spans or rows, so there is nothing to send"
         )
+
     async with aclosing(open_tracker(target, settings)) as service:
         is_mlflow = service.name == MLFLOW
         send_to, size = (_send_to_mlflow, 1) if is_mlflow else (_send_to_phoenix, AT_ONCE)
@@ -145,6 +153,7 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
             if each.span and (each.trace or not is_mlflow):
                 place = f"tr-{each.trace.removeprefix('tr-')}" if is_mlflow else each.span
                 groups.setdefault(place, []).append(each)
+
         places = list(groups)
 
         async def send(some: Sequence[str]) -> list[tuple[str, RejectedError]]:
@@ -156,6 +165,7 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
             except RejectedError as error:
                 if (middle := len(some) // 2) == 0:
                     return [(some[0], error)]
+
             return [*await send(some[:middle]), *await send(some[middle:])]
 
         # Another service is found out here, so that a later 404 is about a span or a trace.
@@ -163,6 +173,7 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
         starts = range(0, len(places), size)
         batches = [partial(send, places[start : start + size]) for start in starts]
         refused = [pair for pairs in await gather_bounded(batches, IN_FLIGHT) for pair in pairs]
+
     if refused:
         ids = ", ".join(place for place, _ in refused[:SHOWN])
         number = wording.count(len(places), "trace" if is_mlflow else "span")
@@ -170,9 +181,11 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
             f"{service.name} refuses the scores of {len(refused):,} of {number} (first ids: {ids}):"
             f" {refused[0][1]}"
         )
+
     sent = sum(map(len, groups.values()))
     line = f"{wording.count(sent, 'score')} sent to {service.name}"
     missing = len(annotations) - sent
+
     return f"{line}, {missing:,} without the ids of a span" if missing else line
 
 
@@ -210,6 +223,7 @@ async def _send_to_mlflow(
         for old in info.get("assessments", ())
         if MARK in old.get("metadata", ())
     }
+
     for each in annotations:
         assessment = {
             "assessment_name": each.name,
@@ -239,7 +253,8 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
     """
     created, updated = (round(seconds * 1000) for seconds in (run.created, run.updated))
     stored = read_stored(run)
-    study, records = find_study(stored.kind), read_records(store, run)
+    study = find_study(stored.kind)
+    records = read_records(store, run)
     options = read_spec(study, stored).model_dump(mode="json", exclude_defaults=True)
     options |= {"kind": stored.kind, "model": stored.model}
     params = [{"key": key, "value": str(value)[:MOST_CHARACTERS]} for key, value in options.items()]
@@ -251,25 +266,30 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
     ]
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or SOURCE
     about = {"run_name": run.name or run.id, "start_time": created}
+
     async with aclosing(open_tracker(target, settings, scores=False)) as service:
         query = {"filter": f"name = '{name}'"}
         place = (await _find(service, "experiments", query, {"name": name}))["experiment_id"]
         query = {"experiment_ids": [place], "filter": f"tags.`{MARK}` = '{run.id}'"}
         fields = {"experiment_id": place, "tags": [{"key": MARK, "value": run.id}], **about}
         current = await _find(service, "runs", query, fields)
-        id, folder = current["info"]["run_id"], current["info"]["artifact_uri"].partition(":")[2]
+        id = current["info"]["run_id"]
+        folder = current["info"]["artifact_uri"].partition(":")[2]
         # Parameters never change, and MLflow refuses others.
         new = [] if current["data"].get("params") else params
         await service.post(
             f"{V2}/runs/log-batch", {"run_id": id, "metrics": metrics, "params": new}
         )
+
         for file in ("report.html", "records.csv"):
             content = io.BytesIO()
             write_output(study, store, run, records, Path(file).suffix, content)
             where = f"{V2}-artifacts/artifacts{folder}/{file}"
             await service.send(where, content.getvalue(), method="PUT")
+
         ended = {"run_id": id, "status": "FINISHED", "end_time": updated}
         await service.post(f"{V2}/runs/update", {**ended, **about})
+
     return f"{service.base_url}/#/experiments/{place}/runs/{id}"
 
 

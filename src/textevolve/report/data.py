@@ -20,8 +20,7 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.rows.content import import_pyarrow
-from textevolve.rows.tables import defuse
+from textevolve.rows.tables import defuse, import_pyarrow
 
 FlatRow = Mapping[str, Any]  # a row before it is flattened: values that JSON can express, by column
 Scalar = str | int | float | bool | None
@@ -83,6 +82,7 @@ def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[
         raise InputError(f"'{suffix}': rows are written as one of {names}")
     if writer is _write_parquet:
         import_pyarrow("pyarrow", "writing Parquet")
+
     return writer
 
 
@@ -92,6 +92,7 @@ def _write_lines(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> in
         # ASCII: some readers take U+2028 and its like for the end of a line.
         target.write(json.dumps(plain(row)).encode() + b"\n")
         number += 1
+
     return number
 
 
@@ -107,6 +108,7 @@ def flatten(row: FlatRow) -> dict[str, Scalar]:
         if name in cells:
             raise InputError(f"two values of a row are named '{name}'; write the rows as .jsonl")
         cells[name] = value
+
     return cells
 
 
@@ -128,17 +130,22 @@ def find_columns(rows: Iterable[FlatRow]) -> FlatColumns:
     too large for a number column. Integers and floats together make a `float` column."""
     kinds: dict[str, set[type]] = {}
     greatest: dict[str, int] = {}
+
     for row in rows:
         for name, value in flatten(row).items():
             kinds.setdefault(name, set()).add(type(value))
             if type(value) is int:
                 greatest[name] = max(greatest.get(name, 0), abs(value))
+
     columns: FlatColumns = {}
+
     for name, column_types in kinds.items():
-        types, size = column_types - {type(None)}, greatest.get(name, 0)
+        types = column_types - {type(None)}
+        size = greatest.get(name, 0)
         columns[name] = next(iter(types)) if len(types) == 1 and size < 2**63 else str
         if types == {int, float} and size <= EXACT:
             columns[name] = float
+
     return columns
 
 
@@ -159,6 +166,7 @@ def _write_csv(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
         for row in rows():
             writer.writerow([_csv_cell(cell) for cell in _cells(row, columns).values()])
             number += 1
+
     return number
 
 
@@ -182,11 +190,13 @@ def _write_parquet(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> 
     columns = find_columns(rows())
     kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-    number, iterator = 0, iter(rows())
+    number = 0
+    iterator = iter(rows())
     with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
         while batch := [_typed(row, columns) for row in islice(iterator, ROWS_AT_ONCE)]:
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
             number += len(batch)
+
     return number
 
 

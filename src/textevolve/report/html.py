@@ -8,24 +8,33 @@ no more memory than its largest block.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
+from importlib import resources
 from itertools import count
+from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from textevolve.report import cells, matrices, matrix_page, wording
+from textevolve.mappings import drop_empty
+from textevolve.report import cells, wording
 from textevolve.report.blocks import (
     Block,
     Cell,
     Column,
     Diff,
+    Entry,
     Matrix,
+    MatrixRow,
     Note,
     PlainBlock,
     Report,
@@ -36,7 +45,157 @@ from textevolve.report.blocks import (
     Tree,
     walk,
 )
-from textevolve.report.differences import find_differences
+from textevolve.report.cells import find_differences
+
+# A matrix on an HTML page: a plain table of its first rows, all rows as JSON for the page's
+# script, and the details of rows and entries that unfold.
+#
+# The rows are read one by one. The parts that follow the table are written to temporary files, so
+# that memory does not grow with the number of rows. The script inserts texts by `textContent`, and
+# the security policy in the page's head allows only this script, by its hash.
+
+PLAIN_ROWS = 200
+"""The number of rows in the table that is shown without a script."""
+
+LIVE_ROWS = 20_000
+"""The largest number of rows that the script shows, since more would make a page unusable. Further
+rows are only counted; exported files have them."""
+
+TEXT_IN_ROWS = 20_000
+# The number of characters of waiting parts that are held in memory, not in a file.
+IN_MEMORY = 4_000_000
+PIECE = 1 << 16
+
+SCRIPT = ("matrix_elements.js", "matrix.js")
+
+DrawBlocks = Callable[[Iterable[Block], int], Iterator[Markup]]
+Macro = Callable[..., Markup]
+
+
+@lru_cache(maxsize=4)
+def asset(*names: str) -> tuple[Markup, str]:
+    """Return the joined text of script or style files of the package, and its hash for the page's
+    security policy."""
+    folder = resources.files("textevolve.report").joinpath("templates")
+    text = "\n".join(folder.joinpath(name).read_text(encoding="utf-8").strip() for name in names)
+    digest = hashlib.sha256(text.encode()).digest()
+    return Markup(text), f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def draw_matrix(
+    matrix: Matrix,
+    level: int,
+    macro: Macro,
+    draw: DrawBlocks,
+    *,
+    name: str,
+    script: Markup | None,
+) -> Iterator[Markup]:
+    """Yield the HTML of a matrix below its heading. `name`: the beginning of the HTML ids of
+    details; without a `script` the page has only the plain table."""
+    live = script is not None
+    number = 0
+
+    with (
+        SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as data,
+        SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as details,
+    ):
+        data.write(f'{{"variants":{_json(list(map(_text, matrix.variants)))},"rows":[')
+        for number, row in enumerate(matrix.rows, 1):
+            anchors = _Anchors(f"{name}-{number}") if live else None
+            if number <= PLAIN_ROWS:
+                yield macro("plain_row", row, matrix.variants, anchors)
+            if anchors is not None and number <= LIVE_ROWS:
+                data.write(",\n" if number > 1 else "\n")
+                data.write(_json(_row(row, anchors)))
+                for n, cell_details in cells.find_details(row, matrix):
+                    section = replace(cell_details, facts={}, anchor=anchors.of(n))
+                    details.writelines(draw([section], level + 1))
+
+        data.write("]}")
+        yield macro("end_plain", number, PLAIN_ROWS, LIVE_ROWS if live else PLAIN_ROWS)
+
+        if live and number:
+            yield Markup('<script type="application/json">')
+            yield from _read(data)
+            yield Markup("</script>\n{}\n").format(script)
+            yield Markup('<div class="kept">\n')
+            yield from _read(details)
+            yield Markup("</div>\n")
+
+    yield Markup("</section>\n")
+
+
+def _read(file: SpooledTemporaryFile[str]) -> Iterator[Markup]:
+    file.seek(0)
+    while piece := file.read(PIECE):
+        yield Markup(piece)
+
+
+class _Anchors:
+    """A function that returns the HTML id of the details of a row, or of one of its entries; the id
+    is empty if there are no details."""
+
+    def __init__(self, row: str) -> None:
+        self._row = row
+
+    def __call__(self, holder: MatrixRow | Entry, variant: int | None = None) -> str:
+        return self.of(variant) if holder.details else ""
+
+    def of(self, variant: int | None) -> str:
+        return self._row if variant is None else f"{self._row}-{variant + 1}"
+
+
+def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
+    return {
+        "id": _text(row.id),
+        "input": _text(row.input),
+        "entries": [
+            None if entry is None else _entry(entry, anchors(entry, n))
+            for n, entry in enumerate(row.entries)
+        ],
+        **drop_empty(
+            {
+                "reference": _text(row.reference),
+                "facts": _texts(row.facts),
+                "details": anchors(row),
+            }
+        ),
+    }
+
+
+def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
+    scores = {
+        _text(name): None if score is None or score != score else round(score, 6)
+        for name, score in entry.scores.items()
+    }
+    details = drop_empty(
+        {
+            "output": _text(entry.output),
+            "scores": scores,
+            "reasons": _texts(entry.reasons),
+            "failure": _text(entry.failure),
+            "facts": _texts(entry.facts),
+            "details": anchor,
+        }
+    )
+
+    return details if entry.passed is None else {**details, "passed": entry.passed}
+
+
+def _texts(texts: Mapping[str, str]) -> dict[str, str]:
+    return {_text(name): _text(text) for name, text in texts.items()}
+
+
+def _text(text: str) -> str:
+    return wording.visible(wording.clip(text, TEXT_IN_ROWS))
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Inside of a script element nothing but `<` can end it; the others for good measure.
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 600
@@ -48,9 +207,9 @@ RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results"
 
 def write_html(report: Report, target: IO[bytes]) -> None:
     """Write a report as a complete HTML page in UTF-8."""
-    script, script_hash = matrix_page.asset(*matrix_page.SCRIPT)
+    script, script_hash = asset(*SCRIPT)
     pieces = draw_blocks(report.blocks, script=Markup("<script>{}</script>").format(script))
-    style, style_hash = matrix_page.asset("style.css")
+    style, style_hash = asset("style.css")
     policy = f"style-src {style_hash}; script-src {script_hash}"
     page = _template("page.html")
     for text in page.generate(report=report, pieces=pieces, style=style, policy=Markup(policy)):
@@ -61,7 +220,7 @@ def html_fragment(report: Report) -> str:
     """Return the report as an HTML element with its own style, to be inserted into another page; a
     matrix becomes a plain table."""
     pieces = draw_blocks(report.blocks)
-    style, _ = matrix_page.asset("style.css")
+    style, _ = asset("style.css")
     return _template("fragment.html").render(report=report, pieces=pieces, style=style)
 
 
@@ -101,9 +260,7 @@ def _draw_blocks(
 
             macro = partial(_macro, of="matrix.html")
             yield macro("start_matrix", block, place, anchors, script is not None)
-            yield from matrix_page.draw_matrix(
-                block, place, macro, draw, name=next(names), script=script
-            )
+            yield from draw_matrix(block, place, macro, draw, name=next(names), script=script)
         elif isinstance(block, Section):
             yield _macro("start_section", block, min(level, DEEPEST_HEADING))
             yield from _draw_blocks(block.blocks, level + 1, script, names, anchors)
@@ -164,13 +321,14 @@ def _environment() -> Environment:
         "counted": wording.count,
         "figured": wording.number,
         "parts": _parts,
-        "said": matrices.describe_entry,
+        "said": cells.describe_entry,
         "score": cells.score_of,
         "shade": cells.shade,
         "shortened": wording.shorten,
     }
     tests: dict[str, Any] = environment.tests
     tests["figure"] = cells.is_number
+
     return environment
 
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
-from textevolve.report import blocks, cells, matrices, wording
+from textevolve.report import blocks, cells, wording
 from textevolve.report.blocks import Block, PlainBlock, Report, Section, walk
-from textevolve.report.differences import find_differences
+from textevolve.report.cells import find_differences
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
@@ -92,6 +92,7 @@ def _draw_blocks(members: Iterable[Block], level: int) -> Iterator[str]:
             yield from _draw_facts(block.facts)
             yield from _draw_blocks(block.blocks, level + 1)
             continue
+
         if not isinstance(block, blocks.Note) and block.title:
             yield f"{_heading(level + 1)} {escape(block.title)}\n"
         yield from _draw(block)
@@ -118,7 +119,7 @@ def _draw(block: PlainBlock | blocks.Matrix) -> Iterator[str]:
         case blocks.Note():
             yield f"{_escape_lines(block.text)}\n"
         case blocks.Matrix():
-            yield from _draw_table(matrices.as_table(block, MATRIX_ROWS, outputs=True))
+            yield from _draw_table(cells.as_table(block, MATRIX_ROWS, outputs=True))
 
 
 def _draw_table(table: blocks.Table) -> Iterator[str]:
@@ -137,6 +138,7 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
             label, *others = map(escape_cell, row)
             lines.append(_row([f"★ **{label}**" if n in table.best and label else label, *others]))
         yield "\n".join(lines) + "\n"
+
     if note := table.remark("★"):
         yield f"{_escape_lines(note)}\n"
 
@@ -170,6 +172,7 @@ def _draw_transcript(transcript: blocks.Transcript) -> Iterator[str]:
             yield (
                 "\n".join(f"> {line}" for line in _escape_lines(utterance.text).split("\n")) + "\n"
             )
+
         if utterance.points:
             points = [f"- *{escape(name)}:* {escape_cell(text)}" for name, text in utterance.points]
             yield "\n".join(points) + "\n"

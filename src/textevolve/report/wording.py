@@ -154,6 +154,7 @@ def other_models(usage: Usage) -> str:
         for key, number in usage.models.items()
         if versions[names[key][0]] > 1 or not is_same_model(*names[key])
     )
+
     return "; ".join(parts)
 
 

@@ -15,25 +15,25 @@ from typing import IO, Any, cast
 
 from textevolve.errors import InputError
 from textevolve.reach import is_file, is_folder, is_there, matching_files
-from textevolve.rows.content import (
+from textevolve.rows.images import PREFIX, fetch_files
+from textevolve.rows.tables import (
     STANDARD_INPUT,
+    Header,
     Placed,
     Row,
+    has_outputs,
     mend_halves,
     name_of,
     open_text,
     parse_json,
-    take_object,
-)
-from textevolve.rows.hub import PREFIX, fetch_files
-from textevolve.rows.results import (
-    has_outputs,
     read_cells,
+    read_csv,
     read_log,
+    read_parquet,
     read_results,
     read_tool_result,
+    take_object,
 )
-from textevolve.rows.tables import Header, read_csv, read_parquet
 
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
 
@@ -63,13 +63,15 @@ def read_rows(
         InputError: the file cannot be read, or a line is not a row; names file and line. Or no row
             has a column that is to be renamed.
     """
-    renaming, files = Renaming(renamed or {}), find_files(path, noun)
+    renaming = Renaming(renamed or {})
+    files = find_files(path, noun)
 
     def tell(columns: Sequence[str]) -> None:
         if not has_outputs(columns):  # the rows of promptfoo's table have other columns
             renaming.note_columns(columns)
             if len(files) == 1:
                 renaming.refuse_unused()
+
         header([renaming.new_name(column) for column in columns])
 
     def is_text_here(column: str) -> bool:
@@ -79,6 +81,7 @@ def read_rows(
         opened(file)
         for where, row in _read_file(file, name, noun, is_text_here, tell):
             yield where, renaming(row)
+
     renaming.refuse_unused()
 
 
@@ -105,9 +108,11 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
         matches = matching_files(path)
     else:
         return [(path, name_of(path))]
+
     files = sorted(name for name in matches if Path(name).suffix.lower() in SUFFIXES)
     if not files:
         raise InputError(f"{path}: the folder has no files of {noun}s ({', '.join(SUFFIXES)})")
+
     return [(file, file) for file in files]
 
 
@@ -184,6 +189,7 @@ def place_rows(rows: Iterable[Row]) -> Iterator[Placed]:
                 f"row {number}: must be a mapping of columns to values, not"
                 f" {type(row).__name__}; give a data frame as frame.to_dict('records')"
             )
+
         yield (
             f"row {number}",
             {n: None if isinstance(v, float) and v != v else v for n, v in row.items()},
@@ -240,6 +246,7 @@ def read_argument(text: str) -> str:
         if (os.path.splitext(text)[1] or os.sep in text) and is_file(text):
             raise InputError(f"'{text}' is a file: write '@{text}' for the text that is in it")
         return text
+
     return text[1:] if text.startswith("@@") else read_text(text[1:])
 
 

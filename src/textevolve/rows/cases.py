@@ -34,8 +34,8 @@ from textevolve.rows.columns import (
     join_passages,
     list_names,
 )
-from textevolve.rows.content import name_of
 from textevolve.rows.images import folder_of, list_images, read_images
+from textevolve.rows.tables import name_of
 from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 
 _GAP = "\n\n"
@@ -86,12 +86,14 @@ def cases_of_row(
     images, candidate_images = source.take_images()
     chat = None if candidate_images else source.find_chat()
     trajectory = source.take_trajectory(in_chat=chat is not None)
+
     if chat is None:
         pairs = [
             (source.take_input(), source.take_outputs() or (IMAGE_ALONE,) * len(candidate_images))
         ]
     else:
         pairs = source.split_chat(chat)
+
     if trajectory is not None and not reading.answered:
         pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
         if len(pairs) > 1 or len(pairs[0][1]) > 1:
@@ -99,11 +101,13 @@ def cases_of_row(
                 f"{where}: the row has tool calls and several outputs; tool calls belong to a"
                 " single output"
             )
+
     outputs = len(pairs[0][1])
     if candidate_images and len(candidate_images) != outputs:
         raise InputError(
             f"{where}: has images for {len(candidate_images)} candidates, and {outputs} outputs"
         )
+
     case_id = source.take_first(source.roles.ids, "id")
     id = number if case_id is None else str(case_id)
     facts: dict[str, Any] = {
@@ -118,6 +122,7 @@ def cases_of_row(
     columns.note_unread(row, (*source.read, "parameters"))
     if chat is not None and reading.each_reply:
         return [Case(*pair, f"{id}.{n}", **facts) for n, pair in enumerate(pairs, 1)]
+
     return [Case(*pairs[0], id, **facts)]
 
 
@@ -128,7 +133,10 @@ class _RowSource:
     def __init__(
         self, row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading
     ) -> None:
-        self.row, self.where, self.columns, self.reading = row, where, columns, reading
+        self.row = row
+        self.where = where
+        self.columns = columns
+        self.reading = reading
         aside = (IMAGES, CANDIDATE_IMAGES) if reading.images else ()
         self.roles = columns.find_roles(row, where, aside, letters=reading.letters)
         self.read: dict[str, str] = {}
@@ -144,6 +152,7 @@ class _RowSource:
             if (value := self.get(name)) is not None:
                 self.read[name] = role
                 return value
+
         return None
 
     def text(self, name: str, value: Any) -> str:
@@ -156,6 +165,7 @@ class _RowSource:
             return write_chat(chat)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise InputError(f"{self.where}: '{name}' must be text, not {type(value).__name__}")
+
         return str(value)
 
     def find_chat(self) -> Chat | None:
@@ -166,6 +176,7 @@ class _RowSource:
             InputError: a column has an output, although each reply shall be a case.
         """
         roles = self.roles
+
         if roles.has_outputs:
             if self.reading.each_reply:
                 name = (*roles.lists, *roles.outputs)[0]
@@ -173,12 +184,15 @@ class _RowSource:
                     f"{self.where}: '{name}' is an output besides the replies of the chat: leave"
                     " out --each-reply or that column"
                 )
+
             return None
+
         for name in (*roles.chats, *roles.inputs):
             if (chat := read_chat(self.get(name))) is not None:
                 self.columns.has_outputs = True
                 self.read[name] = "input and output"
                 return chat
+
         return None
 
     def split_chat(self, chat: Chat) -> list[tuple[str, tuple[str, ...]]]:
@@ -203,10 +217,12 @@ class _RowSource:
                 f" {', '.join(INPUTS)}; saw {list_names(self.row)}; name the column with --map"
                 " input=COLUMN"
             )
+
         instruction = roles.instruction
         parts = [instruction] if instruction not in ("", name) else []
         texts = [(part, self.take_first([part], "input")) for part in (*parts, name)]
         written = [self.text(part, value) for part, value in texts if value is not None]
+
         return written[0] if len(written) == 1 else _GAP.join(filter(str.strip, written))
 
     def take_outputs(self) -> tuple[str, ...]:
@@ -219,6 +235,7 @@ class _RowSource:
             self.read[name] = "output" if len(roles.outputs) == 1 else f"candidate {place}"
             if (value := self.get(name)) is not None:
                 texts.append(self.text(name, value))
+
         return tuple(texts)
 
     def _take_list(self, name: str, value: object) -> tuple[str, ...]:
@@ -230,6 +247,7 @@ class _RowSource:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise InputError(f"{self.where}: '{name}' must be a list of texts")
         items = cast("Iterable[Any]", value)
+
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
 
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
@@ -245,6 +263,7 @@ class _RowSource:
 
         cells = list_images(self.get(CANDIDATE_IMAGES), f"{self.where}: '{CANDIDATE_IMAGES}'")
         candidates = tuple(read(CANDIDATE_IMAGES, cell) for cell in cells)
+
         return read(IMAGES, self.get(IMAGES)), candidates
 
     def take_reference(self) -> str | None:
@@ -260,10 +279,12 @@ class _RowSource:
                 or read_chat(value)
             ):
                 text = self.text(name, value)
+
             if text.strip():
                 self.read[name] = "reference"
                 self.columns.references[name] = None
                 return text
+
         return None
 
     def take_context(self) -> str | None:
@@ -271,6 +292,7 @@ class _RowSource:
             if text := join_passages(self.get(name)):
                 self.read[name] = "context"
                 return text
+
         return None
 
     def take_trajectory(self, *, in_chat: bool) -> Trajectory | None:
@@ -285,6 +307,7 @@ class _RowSource:
         self.columns.has_outputs |= bool(stated)
         names = (*self.roles.chats, *self.roles.inputs) if in_chat else ()
         messages = (listed for name in names if (listed := list_messages(self.get(name))))
+
         return read_trajectory({"tool_calls": next(messages, None), **stated}, self.where)
 
     def take_parameters(self) -> dict[str, Any]:
@@ -308,7 +331,8 @@ def read_cases(
         InputError: the file cannot be read, a line is not a case (names file and line), there are
             no cases, or no column has the output that they need.
     """
-    columns, rules = columns or Columns(), reading or RowReading()
+    columns = columns or Columns()
+    rules = reading or RowReading()
 
     def enter(file: str) -> None:
         nonlocal rules
@@ -324,6 +348,7 @@ def read_cases(
         for case in cases_of_row(row, where, columns, rules, str(number)):
             columns.note_id(case.id)
             yield case
+
     if not number:
         raise InputError(f"{name_of(path)}: has no cases")
     if not (columns.has_outputs or rules.answered):
@@ -346,8 +371,10 @@ def take_cases(
     if isinstance(sources, Mapping) or not isinstance(sources, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         kind: str = type(cast(object, sources)).__name__
         raise InputError(f"cases must be a list or another iterable of them, not {kind}")
-    columns, reading = columns or Columns(), reading or RowReading()
+    columns = columns or Columns()
+    reading = reading or RowReading()
     renaming = Renaming(reading.map)
+
     for number, source in enumerate(sources, 1):
         where = f"case {number}"
         if isinstance(source, Case):
@@ -364,9 +391,11 @@ def take_cases(
                 f"{where}: give a Case, a mapping, or a pair (input, candidates), not"
                 f" {type(source).__name__}; give a data frame as frame.to_dict('records')"
             )
+
         for case in cases:
             columns.note_id(case.id)
             yield case
+
     renaming.refuse_unused()
 
 
@@ -379,4 +408,5 @@ def _read_images(case: Case, where: str, reading: RowReading) -> Case:
         read_images(urls, f"{where}: images of candidate {n}")
         for n, urls in enumerate(case.candidate_images, 1)
     )
+
     return replace(case, images=images, candidate_images=candidate_images)

@@ -3,7 +3,7 @@ turns (messages with their speakers).
 
 In the text a turn starts at the beginning of a line with its speaker, and all its further lines are
 indented, so that no text within a turn can pass for another turn. The fence around the whole text
-(`llm/fence.py`) prevents it from passing for a part of the prompt.
+(`llm/prompts.py`) prevents it from passing for a part of the prompt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from textevolve.json_texts import parse_text, write_text
 
 RawMessage: TypeAlias = Mapping[str, Any]
 
-USER, ASSISTANT = "User", "Assistant"
+USER = "User"
+ASSISTANT = "Assistant"
 _SPEAKERS = {
     **dict.fromkeys(("system", "developer"), "System"),
     **dict.fromkeys(("user", "human"), USER),
@@ -93,6 +94,7 @@ def read_message(message: RawMessage) -> ChatTurn:
     calls = [call for _, call in parts if call] + [
         _read_call(entry) for entry in raw_calls if entry
     ]
+
     return ChatTurn(speaker, "\n".join(text for text, _ in parts if text), tuple(calls))
 
 
@@ -116,6 +118,7 @@ def _read_part(part: object) -> tuple[str, str]:
         return "", _read_call(fields)
     if kind == "tool_result":
         return "\n".join(_read_part(each)[0] for each in _list(fields.get("content"))), ""
+
     return f"({'image' if 'image' in kind else _plain(kind) or 'part of no type'})", ""
 
 

@@ -38,7 +38,8 @@ REFERENCES = (
     ANSWER,
 )
 """The names of columns with a reference answer; the first that is not empty counts."""
-IMAGES, CANDIDATE_IMAGES = "images", "candidate_images"
+IMAGES = "images"
+CANDIDATE_IMAGES = "candidate_images"
 """The default columns with images: those of the input, and those of the candidates."""
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 
@@ -117,6 +118,7 @@ def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
         outputs = (answer,)
         references = tuple(name for name in references if name != answer)
     both = {"instruction", "input"} <= folded.keys()
+
     return Roles(
         inputs=_named(INPUTS, folded),
         chats=_named(CHATS, folded),
@@ -139,11 +141,13 @@ def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
     their folded names."""
     numbered: list[tuple[int, str]] = [(-1, folded[stem])] if stem in folded else []
     members: list[str] = []
+
     for name, column in folded.items():
         if match := re.fullmatch(rf"{stem}_?(\d+)", name):
             numbered.append((int(match[1]), column))
         elif name.startswith(f"{stem}_") and name.rpartition("_")[2] not in _MEASURES:
             members.append(column)
+
     return tuple(column for _, column in sorted(numbered)) or tuple(members)
 
 
@@ -164,8 +168,10 @@ def join_passages(value: object) -> str:
         parsed = parse_text(value)
         joined = "" if isinstance(parsed, str) else join_passages(parsed)
         return joined or (value if value.strip() else "")
+
     listed = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     texts = [_BLANK.sub("\n", passage.strip()) for passage in listed if isinstance(passage, str)]
+
     return "\n\n".join(filter(None, texts)) if len(texts) == len(listed) else ""
 
 
@@ -208,6 +214,7 @@ class Columns:
         names = dict.fromkeys((*row, *self.header))
         roles = find_roles(tuple(name for name in names if name not in aside), letters=letters)
         answer = next((name for name in row if fold_name(name) == ANSWER), None)
+
         if answer is not None:
             role = "output" if answer in roles.outputs else "reference"
             if self._answer not in ("", role):
@@ -215,8 +222,11 @@ class Columns:
                     f"{where}: '{answer}' is the {role} here, and was the {self._answer} in earlier"
                     f" rows; choose with --map output={answer} or --map reference={answer}"
                 )
+
             self._answer = role
+
         self.has_outputs = self.has_outputs or roles.has_outputs
+
         return roles
 
     def note_unread(self, row: Mapping[str, Any], read_names: Iterable[str]) -> None:
@@ -244,11 +254,13 @@ class Columns:
         Warn of columns that nothing reads, of references that the judge ignores, and of ids that
         several cases have. `reference`: whether the judge reads a reference."""
         log = logging.getLogger("textevolve")
+
         if self.unread:
             message = f"nothing reads these fields of the cases: {list_names(self.unread)}"
             log.warning(message, extra={"shown": self.line()})
         elif any(name != role for name, role in self.taken.items()):
             log.info(self.line(), extra={"shown": self.line()})
+
         for message in self.warnings(reference=reference):
             log.warning(message)
 
@@ -259,8 +271,10 @@ class Columns:
             warnings.append(
                 f"only judges with a reference, such as --judge reference, read: {names}"
             )
+
         if self._doubles:
             warnings.append(f"ids that more than one case has: {list_names(self._doubles)}")
+
         return warnings
 
 

@@ -7,13 +7,262 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any
+import zipfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import IO, Any, TypeAlias, cast
 
-from textevolve.errors import InputError
-from textevolve.reach import allowed_path
-from textevolve.rows.content import Placed, import_pyarrow, mend_halves
-from textevolve.rows.results import has_outputs
+from textevolve.errors import InputError, SettingsError
+from textevolve.json_texts import write_text
+from textevolve.mappings import drop_empty, map_values
+from textevolve.reach import allowed_path, check_stdin
+from textevolve.rows.chats import read_chat, write_chat
+
+# The text of files and standard input, and JSON parsed from text.
+
+Row: TypeAlias = Mapping[str, Any]  # a row: the values of its columns by name
+Placed: TypeAlias = tuple[str, Row]
+"""The position of a row for messages, such as "cases.jsonl:3", and the row."""
+
+STANDARD_INPUT = "-"  # the path that stands for standard input
+
+
+# An escape of JSON from its backslash on. Of surrogates only one without its other half is a group.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def mend_halves(text: str) -> str:
+    """Return JSON in which half a surrogate pair, which JSON can escape but no valid text contains,
+    is replaced by U+FFFD. It is applied to all JSON from outside."""
+    if not _SURROGATE.search(text):
+        return text
+    return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+
+
+def import_pyarrow(module: str, purpose: str) -> Any:
+    """Import a module of pyarrow, which is optional. `purpose`: what needs it, for the message.
+
+    Raises:
+        SettingsError: pyarrow is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise SettingsError(f'{purpose} needs pyarrow: pip install "textevolve[parquet]"') from None
+
+
+def name_of(path: str) -> str:
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+@contextmanager
+def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
+    try:
+        if path == STANDARD_INPUT:
+            yield _standard_input(errors)
+        else:
+            with open(allowed_path(path), encoding="utf-8-sig", errors=errors, newline="") as file:
+                yield file
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name_of(path)}: not UTF-8 text (byte {error.start}); convert it first"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{name_of(path)}: cannot be read ({error.strerror})") from None
+
+
+def _standard_input(errors: str) -> IO[str]:
+    """Read standard input as UTF-8, like files, and ignore the terminal's encoding."""
+    check_stdin()
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  closed from the start
+        raise InputError("standard input: is closed")
+    reconfigure = getattr(sys.stdin, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors=errors)
+    return sys.stdin
+
+
+def parse_json(text: str, where: str, noun: str) -> Any:
+    """Parse a text as JSON and return the value. `where`: its position for messages; `noun`: the
+    word for it.
+
+    Raises:
+        InputError: it is not JSON, or an object has the same key twice (JSON would silently drop
+            the first); names `where`.
+    """
+
+    def take_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        row = dict(pairs)
+        if len(row) < len(pairs):
+            names = [name for name, _ in pairs]
+            double = next(name for name in names if names.count(name) > 1)
+            raise InputError(
+                f"{where}: the key '{double:.60}' is there twice in one object; keep one"
+            )
+
+        return row
+
+    try:
+        return json.loads(text, object_pairs_hook=take_pairs)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not a {noun}: nested too deeply") from None
+
+
+def take_object(row: Any, where: str, noun: str) -> Row:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: must be an object with the fields of a {noun}")
+    return cast(dict[str, Any], row)
+
+
+# Result files of Inspect and promptfoo, read as rows with an input, an output and a reference.
+
+_PROVIDER = re.compile(r"\[([^\]]+)\] (.+)", re.DOTALL)
+"""The name of a column with outputs in promptfoo's tables: the provider and the prompt."""
+_CELL = re.compile(
+    r"\s*\[(?:PASS|FAIL|ERROR)\] \([^)]*\)\s*(.*?)(?:\s*(?:Pass|Fail) Reason: .*)?", re.DOTALL
+)
+"""An output in older tables of promptfoo, which stands between its verdict and the reason."""
+_VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+"""A variable in a template of promptfoo."""
+_EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
+"""The assertions of promptfoo whose value is a reference answer."""
+_ZSTANDARD = 93
+"""The number of a method of compression in ZIP archives."""
+
+
+def read_log(path: str, name: str) -> Iterator[Placed]:
+    """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
+    sample."""
+    try:
+        with zipfile.ZipFile(allowed_path(path)) as log:
+            for member in sorted(log.namelist()):
+                if member.startswith("samples/"):
+                    text = mend_halves(_read_member(log, member, name).decode())
+                    yield f"{name}: {member}", _read_sample(json.loads(text))
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
+
+
+def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
+    """Return the content of a file in a log. Inspect compresses with Zstandard, which `zipfile`
+    reads from Python 3.14 on."""
+    info = log.getinfo(member)
+    if info.compress_type != _ZSTANDARD or sys.version_info >= (3, 14):
+        return log.read(info)
+    pyarrow = import_pyarrow("pyarrow", f"{name}: reading logs of Inspect before Python 3.14")
+    # The compressed bytes are read as a file of their own, for which the checksum does not hold.
+    size = info.file_size
+    info.file_size = info.compress_size
+    info.compress_type = 0
+    del info.CRC
+
+    return pyarrow.decompress(log.read(info), size, "zstd", asbytes=True)
+
+
+def read_results(document: Mapping[str, Any]) -> list[Row] | None:
+    """Return the rows of an Inspect log (a list under `samples`), or those of a list under
+    `results`, where promptfoo has its results; None if the document has neither list."""
+    if isinstance(document.get("samples"), list) and "eval" in document:
+        return list(map(_read_sample, document["samples"]))
+    results = document.get("results")
+    results = cast("Row", results).get("results") if isinstance(results, dict) else results
+
+    return (
+        list(map(read_tool_result, cast("list[Row]", results)))
+        if isinstance(results, list)
+        else None
+    )
+
+
+def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
+    """Return the reader with errors caused by an unexpected form of a record converted to
+    InputError."""
+
+    def checked(row: Row) -> Row:
+        try:
+            return read(row)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(f"not a result as Inspect or promptfoo writes it: {error}") from None
+
+    return checked
+
+
+@_checked
+def _read_sample(sample: Row) -> Row:
+    output: Any = sample.get("output") or {}
+    target: Any = sample.get("target")
+    chat = read_chat(sample.get("input"))
+    messages: Any = sample.get("messages") or ()
+    options = (f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ()))
+    epoch = f"-{sample['epoch']}" if sample.get("epoch", 1) > 1 else ""
+    row: dict[str, Any] = {
+        "id": f"{sample.get('id', '')}{epoch}",
+        "input": "\n".join([write_chat(chat) if chat else sample["input"], *options]),
+        "output": output.get("completion"),
+        "reference": "\n".join(cast("list[str]", target)) if isinstance(target, list) else target,
+        "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
+    }
+
+    return drop_empty(row)
+
+
+@_checked
+def read_tool_result(row: Row) -> Row:
+    """Convert a promptfoo result to a row with input, output and reference; return any other row
+    unchanged."""
+    if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
+        return row
+    response, case, prompt, provider, variables = (
+        cast("Row", row.get(name) or {})
+        for name in ("response", "testCase", "prompt", "provider", "vars")
+    )
+    output: Any = response.get("output")
+    checks: list[Row] = case.get("assert") or []
+    values = (check.get("value") for check in checks if check.get("type") in _EQUALITY)
+    result: dict[str, Any] = {
+        "id": f"{row['testIdx']}-{row['promptIdx']}-{provider.get('id', '')}",
+        "input": prompt.get("raw"),
+        "output": None if output is None else write_text(output),
+        "reference": _fill(
+            next((value for value in values if isinstance(value, str)), ""), variables
+        ),
+    }
+
+    return drop_empty(result)
+
+
+def _fill(template: str, variables: Mapping[str, Any]) -> str:
+    """Return a template of promptfoo with its variables, such as `{{port}}`, filled in."""
+    known = map_values(write_text, variables)
+    return _VARIABLE.sub(lambda variable: known.get(variable[1], variable[0]), template)
+
+
+def has_outputs(columns: Iterable[str]) -> bool:
+    """Tell by its column names whether a table is an export of promptfoo."""
+    return any(map(_PROVIDER.fullmatch, columns))
+
+
+def read_cells(row: Row) -> Iterator[Row]:
+    """Yield a row for each output in a row of promptfoo's table; yield any other row unchanged."""
+    outputs = {name: match for name in row if (match := _PROVIDER.fullmatch(name))}
+    for name, (_, prompt) in ((name, match.groups()) for name, match in outputs.items()):
+        text = write_text(row[name])
+        verdict = _CELL.fullmatch(text)
+        yield {"input": _fill(prompt, row), "output": verdict[1] if verdict else text}
+
+    if not outputs:
+        yield row
+
 
 DELIMITERS = ",;\t"
 """The possible delimiters of cells. European spreadsheets write semicolons, since their numbers
@@ -62,6 +311,7 @@ def read_csv(
     delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", header_line).count)
     reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
     begins = 1  # the line in which the row begins that is being read
+
     try:
         columns = list(reader.fieldnames or ())
         restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
@@ -71,8 +321,10 @@ def read_csv(
             raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
         header(columns)
         begins = reader.line_num + 1
+
         for row in reader:
-            where, begins = f"{name}:{reader.line_num}", reader.line_num + 1
+            where = f"{name}:{reader.line_num}"
+            begins = reader.line_num + 1
             if None in row:
                 raise InputError(f"{where}: more cells than the header has columns")
             filled = {k: restore(v) for k, v in row.items() if v or (v == "" and is_export)}
@@ -99,6 +351,7 @@ def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
     time."""
     parquet = import_pyarrow("pyarrow.parquet", f"{name}: reading Parquet")
     counter = itertools.count(1)
+
     try:
         table: Any = parquet.ParquetFile(allowed_path(path))
         header([str(column) for column in table.schema_arrow.names])

@@ -1,12 +1,15 @@
 """The ASGI application: it opens what requests need while it runs, has all paths, and turns errors
-into responses."""
+into responses.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import uvicorn
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
@@ -14,16 +17,16 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import textevolve
+from textevolve.desk.chats import Chats
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import resources_api
 from textevolve.server.decisions import wires as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import DESCRIPTION, RESPONSES, TAGS, ApiError, as_api_error, respond
 from textevolve.server.guard import Guard
-from textevolve.server.identity import Identities
+from textevolve.server.identity import Identities, open_limits
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
-from textevolve.server.limits import open_limits
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions, is_here
@@ -35,7 +38,82 @@ from textevolve.server.studies.runner import Runner, keep_running
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
-from textevolve.studies.chats import Chats
+
+# Serve the application on a port of this machine until the process receives a signal.
+
+GOODBYE = 5
+"""The seconds that requests in progress have to finish after a signal."""
+LOOK_SECONDS = 0.1
+MOST_CONNECTIONS = 4096
+"""The most connections at a time; the next one is answered with 503."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at the address.
+
+    Raises:
+        SettingsError: the port is taken, or the address is not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    try:
+        listener = socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(
+            f"cannot listen on {host}:{port}: {reason.lower()}; choose another port with --port"
+        ) from None
+
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def listen(app: FastAPI, listener: socket.socket) -> None:
+    """Serve until a signal arrives; requests in flight then have a moment to finish.
+
+    Raises:
+        TextEvolveError: the models, judges or store to serve cannot be opened.
+    """
+    with listener:
+        asyncio.run(run(make_server(app), app, listener))
+
+
+def make_server(app: FastAPI) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="critical",  # what fails is logged by the application
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GOODBYE,
+            server_header=False,
+            ws="none",
+            limit_concurrency=MOST_CONNECTIONS,
+        )
+    )
+
+
+async def run(server: uvicorn.Server, app: FastAPI, listener: socket.socket) -> None:
+    # Not by uvicorn, which would log what goes wrong there and end the process.
+    async with app.router.lifespan_context(app):
+        ending = asyncio.create_task(_end_streams(server, app))
+        try:
+            await server.serve([listener])
+        finally:
+            ending.cancel()
+
+
+async def _end_streams(server: uvicorn.Server, app: FastAPI) -> None:
+    """End endless streams as soon as a signal arrives, since the server waits for them before it
+    closes, and let studies start no more calls."""
+    while not server.should_exit:  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(LOOK_SECONDS)
+    app.state.server.runner.ending.set()
 
 
 def create_app(
@@ -86,6 +164,7 @@ def create_app(
     for kind in refused:
         app.add_exception_handler(kind, _answer_http_error)
     app.add_middleware(Guard, options=options, answer_error=_answer_error)
+
     return app
 
 
@@ -96,12 +175,14 @@ def require_keys(options: ServerOptions, resources: Store, key: str | None) -> N
         SettingsError: requests need a key, and no key exists.
     """
     needed = options.keys or not is_here(options.host)
+
     if (
         not needed
         or key is not None
         or any(stored_key.live for stored_key in resources.read(stored_keys.list_keys))
     ):
         return
+
     reason = (
         "--keys" if is_here(options.host) else f"--host {options.host}: other machines could use it"
     )

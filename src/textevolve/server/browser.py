@@ -8,21 +8,94 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import cookie_parser
 
-from textevolve.server.bodies import AsgiScope
 from textevolve.server.errors import ApiError
+from textevolve.server.identity import Caller
 from textevolve.server.options import ServerOptions, is_here
+
+# Read the bodies of requests, up to a size.
+#
+# A body is read completely before the request is answered. The code of each path interprets the
+# content.
+
+MIB = 2**20
+LARGEST_BODY = 2 * MIB
+"""The most bytes of a request's body on paths that are not in `LARGER`."""
+LARGER: Mapping[str, int] = {
+    "/v1/studies": 64 * MIB,
+    "/v1/namespaces": 64 * MIB,
+    "/v1/chat/completions": 20 * MIB,
+    "/v1/responses": 20 * MIB,
+    "/v1/embeddings": 20 * MIB,
+}
+"""The most bytes of a body by the beginning of the path, for requests that contain files, memories
+or images. They apply to callers who may run studies; others have `LARGEST_BODY`."""
+READ_AWAY = 8
+"""The multiple of the size limit up to which a too large body is received and dropped; beyond it,
+the connection is closed although the client is still sending."""
+AsgiScope: TypeAlias = MutableMapping[str, Any]
+AsgiMessage: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
+
+
+def largest_body(path: str, caller: Caller) -> int:
+    """Return the largest size in bytes of a body that a caller may send to a path."""
+    if caller.may("run"):
+        for start, size in LARGER.items():
+            if path == start or path.startswith(f"{start}/"):
+                return size
+
+    return LARGEST_BODY
+
+
+async def read_body(receive: Receive, largest: int) -> bytes:
+    """Return the whole body of a request. Bytes above the largest size are received and dropped for
+    a while, since a client that is still sending would not see the error.
+
+    Raises:
+        ApiError: 413, the body is too large.
+    """
+    body = bytearray()
+    size = 0
+    more = True
+
+    while more and size <= READ_AWAY * largest:
+        message = await receive()
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        body += part if size <= largest else b""
+        more = message.get("more_body", False)
+
+    if size > largest:
+        raise ApiError(413, "request_too_large", f"the body is larger than {largest // MIB} MiB")
+
+    return bytes(body)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Return an ASGI `receive` function for the application: it returns the body that was read
+    already, and then the client's next messages, such as its disconnection."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def take() -> AsgiMessage:
+        return waiting.pop() if waiting else await receive()
+
+    return take
+
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The HTTP methods that change nothing."""
 FORM = b"application/x-www-form-urlencoded"
 PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip")
 """The headers in which proxies name the client that they forward a request for."""
-API, STATIC = "/v1/", "/static/"
+API = "/v1/"
+STATIC = "/static/"
 
 POLICY = "; ".join(
     (
@@ -98,6 +171,7 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
             although the server requires no key.
     """
     host = headers.get("host", b"").decode("latin-1").lower()
+
     if not needs_key and any(name in headers for name in PROXIED):
         raise ApiError(
             403,
@@ -105,6 +179,7 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
             "the request comes through a proxy, which is allowed only with keys: start"
             " the server with --keys",
         )
+
     if is_here(host):
         return
     name = _name_of(host)
@@ -131,12 +206,14 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
     """
     site = headers.get("sec-fetch-site", b"")
     origin = headers.get("origin", b"").decode("latin-1").lower()
-    of_page, safe = is_page(scope["path"]), scope["method"] in SAFE_METHODS
+    of_page = is_page(scope["path"])
+    safe = scope["method"] in SAFE_METHODS
     if of_page and safe:  # a link from elsewhere leads to a page
         return
     same_origin = origin in _server_origins(scope, headers) or (
         origin == "null" and site == b"same-origin"
     )
+
     if site in (b"cross-site", b"same-site") or (origin and not same_origin):
         raise ApiError(
             403,
@@ -144,6 +221,7 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
             "the request comes from a page of another site: use this server's own pages, or a"
             " client that is not a browser",
         )
+
     if of_page and not origin:
         raise ApiError(
             403,
@@ -174,6 +252,7 @@ def _form_token(body: bytes) -> str:
         fields = parse_qs(body.decode(), max_num_fields=100)
     except ValueError:
         return ""
+
     return fields.get("csrf", [""])[-1]
 
 

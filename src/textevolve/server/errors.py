@@ -34,7 +34,8 @@ from textevolve.errors import (
     public_message,
 )
 
-SYSTEM_ONE, MODELS = "/v1/systemone", "/v1/models"
+SYSTEM_ONE = "/v1/systemone"
+MODELS = "/v1/models"
 
 INVALID = "invalid_request"
 TOO_LONG = "max_tokens_exceeded"
@@ -79,8 +80,12 @@ class ApiError(Exception):
         faults: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message = status, code, message
-        self.retry_after, self.param, self.faults = retry_after, param, faults
+        self.status = status
+        self.code = code
+        self.message = message
+        self.retry_after = retry_after
+        self.param = param
+        self.faults = faults
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -94,15 +99,19 @@ def as_api_error(error: Exception) -> ApiError:
         log.warning("the store cannot be used: %s", error)
         return ApiError(503, "server_unavailable", message, retry_after=5)
     if isinstance(error, UnavailableError):
-        status, code = 503, "upstream_unavailable"
+        status = 503
+        code = "upstream_unavailable"
         if error.status == 429:
-            status, code = 429, "rate_limit_exceeded"
+            status = 429
+            code = "rate_limit_exceeded"
         return ApiError(status, code, message, retry_after=error.retry_after)
+
     for kinds, status, code in _STATUSES:
         if isinstance(error, kinds):
             return ApiError(status, code, message)
     if isinstance(error, RecursionError):
         return bad_request("the JSON is nested too deeply")
+
     return ApiError(500, "internal_error", "the server failed; its log says why")
 
 
@@ -136,8 +145,10 @@ def respond_error(path: str, error: ApiError) -> Response:
         body = openai_error(error)
     elif path != SYSTEM_ONE:  # clients of both APIs
         body |= openai_error(error)
+
     wait = error.retry_after
     headers = {} if wait is None else {"retry-after": str(math.ceil(wait))}
+
     return respond(body, error.status, **headers)
 
 

@@ -19,27 +19,25 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from textevolve.server import identity
-from textevolve.server.bodies import (
+from textevolve.server.browser import (
+    FORM,
+    SAFE_METHODS,
     AsgiMessage,
     AsgiScope,
     Receive,
     Send,
-    largest_body,
-    read_body,
-    replay,
-)
-from textevolve.server.browser import (
-    FORM,
-    SAFE_METHODS,
     answer_headers,
     check_csrf,
     check_host,
     check_origin,
     csrf_token,
     is_page,
+    largest_body,
     make_cookie,
     media_type,
+    read_body,
     read_cookie,
+    replay,
 )
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import NOBODY, SESSION_SECONDS, THIS_MACHINE, Sender, find_sender
@@ -89,6 +87,7 @@ class Guard:
             return
         answer = GuardAnswer(scope, send)
         scope["textevolve.caller"] = NOBODY
+
         try:
             await self._answer(scope, receive, answer)
         except (AnswerDropped, ClientDisconnect) as error:
@@ -104,17 +103,20 @@ class Guard:
     async def _answer(self, scope: AsgiScope, receive: Receive, answer: GuardAnswer) -> None:
         headers = read_headers(scope)
         server: ServerState = scope["app"].state.server
-        token, options = read_cookie(scope, headers, "session"), self.options
+        token = read_cookie(scope, headers, "session")
+        options = self.options
         keys = options.keys or bool(server.identities.env_key) or not is_here(options.host)
         sender = await find_sender(server.identities, _bearer(headers), token, needed=keys)
         if sender is None:
             sender = _nobody(scope["path"]) if keys else Sender(THIS_MACHINE)
         scope["textevolve.caller"] = sender.caller
-        answer.sender, seed = sender, None
+        answer.sender = sender
+        seed = None
         if not sender.keyed and scope["path"] != "/health":
             check_host(options, headers, needs_key=keys)
             check_origin(scope, headers)
             seed = _set_csrf(scope, headers, answer, sender.token)
+
         server.limits.take_request(sender.caller)
         largest = largest_body(scope["path"], sender.caller)
         body = await read_body(receive, largest)
@@ -163,6 +165,7 @@ class GuardAnswer:
             message = {**message, "headers": self._complete(message.get("headers", []))}
         elif message.get("more_body"):
             await self._ask_again()
+
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.send(message)
@@ -203,10 +206,12 @@ def read_headers(scope: AsgiScope) -> dict[str, bytes]:
         or sum(len(n) + len(v) for n, v in raw_headers) > LARGEST_HEADERS
     ):
         raise ApiError(431, "headers_too_large", "the headers of the request are too large")
+
     headers = {name.decode("latin-1").lower(): value for name, value in raw_headers}
     for name in (b"host", b"authorization", b"content-type", b"origin", b"content-encoding"):
         if sum(header_name.lower() == name for header_name, _ in raw_headers) > 1:
             raise bad_request(f"the header {name.decode()} occurs twice")
+
     return headers
 
 
@@ -215,12 +220,14 @@ def _set_csrf(
 ) -> str | None:
     """Store the CSRF token in the scope. Return the text that it is derived from if the request
     must contain the token; otherwise None."""
-    seed, page = token or read_cookie(scope, headers, "csrf"), is_page(scope["path"])
+    seed = token or read_cookie(scope, headers, "csrf")
+    page = is_page(scope["path"])
     if not seed and page and scope["method"] == "GET":
         seed = secrets.token_urlsafe(32)
         answer.cookie = make_cookie(scope, "csrf", seed, SESSION_SECONDS)
     scope["textevolve.csrf"] = csrf_token(seed)
     changes = scope["method"] not in SAFE_METHODS
+
     return seed if changes and (page or token) else None
 
 
@@ -279,4 +286,5 @@ def _ask_for_key(request: Request, error: Exception) -> Response | None:
     where = f"/login?next={quote(request.url.path + query, safe='')}"
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={"hx-redirect": where})
+
     return Response(status_code=303, headers={"location": where})

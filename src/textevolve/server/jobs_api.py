@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 from fastapi import APIRouter, Depends, Request, Response
 
 from textevolve.jobs.job_report import describe_job, describe_job_run
+from textevolve.jobs.job_spec import next_due
 from textevolve.jobs.scheduler import JobDesk, work_on_jobs
-from textevolve.jobs.schedules import next_due
 from textevolve.server.errors import respond
 from textevolve.server.identity import MayAdminister, MayRead, check_namespace
 from textevolve.server.state import Server, ServerState
@@ -51,6 +51,7 @@ async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
         return
     desk = JobDesk(server.runner.settings, server.resources, server.store, log.info)
     work = asyncio.create_task(work_on_jobs(desk), name="jobs")
+
     try:
         yield
     finally:
@@ -93,6 +94,7 @@ def change_job(
     else:
         change = stored_jobs.pause_job if action == "pause" else stored_jobs.hasten_job
         job = resources.write(change, namespace, name)
+
     return respond(_describe(resources, job), 202)
 
 

@@ -12,13 +12,13 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from textevolve.api.namespaces import AsyncNamespace
+from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import NotFoundError
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import THIS_MACHINE, Caller, check_namespace
 from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import allowed_models
 from textevolve.store import kinds
-from textevolve.studies.memory_desk import MemoryDesk
 
 SOURCE = "HTTP"
 
@@ -47,6 +47,7 @@ async def open_namespace_of(server: ServerState, caller: Caller, name: str) -> A
         await asyncio.to_thread(server.resources.read, kinds.get, kinds.NAMESPACES, "", name)
     except NotFoundError:  # which names others, that this caller may not see
         raise ApiError(404, "not_found", f"no namespace '{name}'") from None
+
     return AsyncNamespace(desk_of(server, name))
 
 

@@ -114,6 +114,7 @@ def find_client_key(options: ServerOptions) -> str | None:
             f"--key-env {options.key_env}: a key of fewer than {SHORTEST_KEY} characters could be"
             " guessed from other machines; take a longer one, such as `openssl rand -hex 32` makes"
         )
+
     return key
 
 
@@ -139,6 +140,7 @@ def check_aliases(aliases: Mapping[str, str], served: Mapping[str, object]) -> N
                 f"--alias {alias}={name}: the server has no such model; there are:"
                 f" {', '.join(served) or 'none'}"
             )
+
         if alias in served:
             raise InputError(
                 f"--alias {alias}={name}: {alias} is already the name of a served model"

@@ -13,12 +13,12 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
-from textevolve.api.memories import AsyncMemories
-from textevolve.api.namespaces import AsyncNamespace
-from textevolve.api.resources import AsyncResources
+from textevolve.api.namespaces import AsyncMemories, AsyncNamespace, AsyncResources
+from textevolve.desk.exchange import describe, describe_versions
+from textevolve.desk.memories import read_memory, recalled_data
 from textevolve.errors import InputError
-from textevolve.memory.memory_spec import MemorySpec, Time, memory_data
 from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
 from textevolve.server.errors import ApiError, example_body, respond
 from textevolve.server.identity import KeyScope, caller_of, needs
@@ -26,8 +26,6 @@ from textevolve.server.namespaces import check_models, desk_of, open_namespace_o
 from textevolve.server.state import Server
 from textevolve.spec import Frozen, option
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
-from textevolve.studies.memory_files import read_memory, recalled_data
-from textevolve.studies.resource_report import describe, describe_versions
 
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
@@ -67,7 +65,8 @@ def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
         return await open_namespace_of(server, await needs(scope)(request), namespace)
 
     async def top(request: Request, server: Server) -> AsyncNamespace:
-        caller, name = await needs(scope)(request), request.path_params.get("name")
+        caller = await needs(scope)(request)
+        name = request.path_params.get("name")
         if name is not None:
             await open_namespace_of(server, caller, name)
         return AsyncNamespace(desk_of(server, ""))
@@ -92,7 +91,8 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
     router = APIRouter(prefix=place, tags=[kind.command])
     example = EXAMPLES[kind.command]
     changes = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
-    reads, admins = _space_of(kind, "read"), _space_of(kind, "admin")
+    reads = _space_of(kind, "read")
+    admins = _space_of(kind, "admin")
 
     def group_of(space: AsyncNamespace) -> AsyncResources[Any, Any]:
         return getattr(space, kind.command)
@@ -112,6 +112,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         if visible is not None:
             stored = [each for each in stored if each.spec.name in visible]
         data = await describe_all(space, stored[:limit])
+
         return respond({"data": data, "next": data[-1]["name"] if len(stored) > limit else None})
 
     @router.post("", status_code=201)

@@ -7,15 +7,14 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 
+from textevolve.desk.chats import Chats
 from textevolve.server.decisions.serving import Serving
-from textevolve.server.identity import Identities
-from textevolve.server.limits import UsageLimits
+from textevolve.server.identity import Identities, UsageLimits
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions
 from textevolve.server.studies.runner import Runner
 from textevolve.settings import Settings
 from textevolve.store import Store
-from textevolve.studies.chats import Chats
 
 
 @dataclass

@@ -19,10 +19,10 @@ from textevolve.statistics.intervals import (
     Statistic,
     bootstrap_interval,
     complete_pairs,
+    draw_weights,
     ratio,
     resampling_interval,
 )
-from textevolve.statistics.resampling import draw_weights
 
 
 def kappa_of(tables: Array) -> Array:
@@ -36,6 +36,7 @@ def kappa_of(tables: Array) -> Array:
     agreed = ratio(np.trace(tables, axis1=-2, axis2=-1), total)
     chance = ratio((tables.sum(axis=-1) * tables.sum(axis=-2)).sum(axis=-1), total**2)
     room = 1 - chance
+
     return ratio(agreed - chance, np.where(room > TIE, room, 0.0))
 
 
@@ -53,6 +54,7 @@ def alpha_of(tables: Array, distance: Array) -> Array:
     seen = ratio((tables * distance).sum(axis=(-2, -1)), total)
     products = used[..., :, None] * used[..., None, :]
     chance = ratio((products * distance).sum(axis=(-2, -1)), total * (total - 1))
+
     return 1 - ratio(seen, np.where(chance > TIE, chance, 0.0))
 
 
@@ -68,6 +70,7 @@ def table_statistic(
         seed=seed,
         bounds=(-1, 1),
     )
+
     return Statistic(float(measure(tables.sum(axis=0))), interval)
 
 
@@ -89,6 +92,7 @@ def krippendorff_alpha(
     for table, raters in zip(tables, ratings, strict=True):
         for a, b in permutations(raters, 2):
             table[a, b] += 1 / (len(raters) - 1)
+
     return table_statistic(tables, lambda sums: alpha_of(sums, distance), groups, seed=seed)
 
 
@@ -107,6 +111,7 @@ def area_under_curve(
     each = [weighted_area(ours, labels, weights[:, places]) for weights in drawn]
     interval = resampling_interval(np.concatenate(each))
     value = float(weighted_area(ours, labels, np.ones(ours.size)))
+
     return Statistic(value, interval.clipped(*UNIT))
 
 
@@ -121,6 +126,7 @@ def weighted_area(scores: Array, passed: Array, weights: Array) -> Array:
         for side in (passed, 1 - passed)
     )
     below = np.cumsum(lost, axis=-1) - lost / 2
+
     return ratio((won * below).sum(axis=-1), won.sum(axis=-1) * lost.sum(axis=-1))
 
 
@@ -139,4 +145,5 @@ def best_threshold(scores: Array, passed: Array) -> float:
     if not best.size or math.isinf(kappas[best[0]]):
         return math.nan
     halfway = (values[best] + values[best + 1]) / 2
+
     return float(halfway[np.abs(halfway - 0.5).argmin()])

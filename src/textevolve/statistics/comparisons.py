@@ -30,7 +30,85 @@ from textevolve.statistics.intervals import (
     sum_groups,
     vector,
 )
-from textevolve.statistics.sequential import fewest_units
+
+# An exact test of a paired gain that may be evaluated several times while data comes in (looks).
+#
+# The test is one-sided: whether the mean of paired differences is above 0.
+
+ONE_SIDED_ALPHA = 0.025
+"""The one-sided level: that of the gains in a two-sided test at 0.05."""
+LATTICE = 1000
+"""The number of parts of 1 to which differences are rounded, so that the distribution of sums is a
+finite table."""
+FIRST_LOOK = 0.005
+"""The part of the level that the look at the first half of the data may use."""
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class LookOutcome:
+    """The result of one look at the data so far. `p`: the probability, if there is no gain, of
+    acceptance at an earlier look or of a sum at least as large at this one. `accepted`: whether p
+    is within the level that looks up to this one may use."""
+
+    p: float
+    accepted: bool
+
+
+def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> list[LookOutcome]:
+    """Test whether the mean of paired differences is above 0, with a look after each block of
+    units.
+
+    `blocks`: the differences of the units that each look adds. A unit is an item, or the sum over
+    items that are not independent. `spending`: for each look the level that all looks up to it may
+    use together, increasing; the last is the level of the whole test. The test ends with the first
+    look that accepts.
+
+    Signs are flipped (Fisher 1935, "The Design of Experiments", chapter III): if both sides are
+    equally good, a unit's difference has either sign with the same probability. For right and wrong
+    answers that is McNemar's exact test. Given the sizes of the differences, the joint distribution
+    of the sums at all looks is known, so that the level holds exactly for any number of units,
+    without a normal approximation or random draws: patterns of signs that would have been accepted
+    at an earlier look are counted as used, and the others continue. Rosenberger and Lachin (2015),
+    "Randomization in Clinical Trials", section 10.10, after Lan and DeMets (1983), "Discrete
+    sequential boundaries for clinical trials". The table of sums is computed by convolution, after
+    Pagano and Tritchler (1983), "On obtaining permutation distributions in polynomial time".
+    Stopping early for lack of success needs no correction, since it only accepts less.
+    """
+    steps = [np.rint(np.asarray(block, dtype=float) * LATTICE).astype(int) for block in blocks]
+    unit = int(np.gcd.reduce(np.concatenate([np.zeros(1, int), *steps]))) or 1
+    reach = sum(int(np.abs(block).sum()) for block in steps) // unit
+    alive = np.zeros(2 * reach + 1)  # patterns that no look has accepted, by their sum
+    alive[reach] = 1.0
+    spent = 0.0
+    total = 0
+    looks: list[LookOutcome] = []
+
+    for block, level in zip(steps, spending, strict=True):
+        for size in np.abs(block[block != 0]) // unit:
+            # One more unit, with a positive or negative difference of this size.
+            flipped = np.zeros_like(alive)
+            flipped[size:] += alive[:-size]
+            flipped[:-size] += alive[size:]
+            alive = flipped / 2
+
+        total += int(block.sum()) // unit
+        tails = spent + np.cumsum(alive[::-1])[::-1]  # by the sum: as much as that, or stopped
+        p = min(1.0, float(tails[reach + total]))
+        looks.append(LookOutcome(p, total > 0 and p <= level + _TINY))
+        if looks[-1].accepted:
+            break
+        stop = (tails <= level + _TINY) & (np.arange(tails.size) > reach)
+        spent += float(alive[stop].sum())
+        alive[stop] = 0.0
+
+    return looks
+
+
+def fewest_units(level: float = ONE_SIDED_ALPHA) -> int:
+    """Return the smallest number of units, all with a gain, whose p-value can reach the level."""
+    return math.ceil(-math.log2(level))
+
 
 ALPHA = 0.05  # the level of tests
 FLIPS = 10_000  # the number of random patterns of signs or splits
@@ -72,10 +150,12 @@ def sign_flip_test(
     """
     ours, theirs, numbers = complete_pairs(treatment, control, groups)
     differences = ours - theirs
-    better, worse = int((differences > TIE).sum()), int((differences < -TIE).sum())
+    better = int((differences > TIE).sum())
+    worse = int((differences < -TIE).sum())
     sums = sum_groups(differences, numbers)
     sums = sums[np.abs(sums) > TIE]
     exact = sums.size <= EXACT_UNITS
+
     if not differences.size:
         p = float("nan")
     elif exact:
@@ -83,6 +163,7 @@ def sign_flip_test(
     else:
         beyond = _count_as_far(sums, _random_signs(sums.size, draws, seed))
         p = (1 + beyond) / (1 + draws)
+
     return PairedTest(p, differences.size, better, worse, exact)
 
 
@@ -105,6 +186,7 @@ def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float
     generator = np.random.default_rng(0)
     shuffled = generator.permuted(np.tile(pooled, (FLIPS, 1)), axis=1)
     as_far = int((shuffled[:, : len(treatment)].sum(axis=1) >= reach).sum())
+
     return (1 + as_far) / (1 + FLIPS)
 
 
@@ -121,6 +203,7 @@ def holm(p_values: Sequence[float] | Array) -> Array:
     order = order[~np.isnan(raw[order])]
     steps = raw[order] * np.arange(order.size, 0, -1)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+
     return adjusted
 
 
@@ -144,7 +227,8 @@ def difference_interval(
     ours, theirs, numbers = complete_pairs(treatment, control, groups)
     pairs = np.stack([ours - theirs, np.ones(ours.size)], axis=1)
     sums = sum_groups(pairs, np.unique(numbers, return_inverse=True)[1])
-    units, total = len(sums), sums.sum(axis=0)
+    units = len(sums)
+    total = sums.sum(axis=0)
     if units < 2:
         return Interval(reason="one group only" if units else "no item")
     if np.ptp(ratio(sums[:, 0], sums[:, 1])) <= TIE:
@@ -155,13 +239,16 @@ def difference_interval(
         flipped = (signs < 0) @ sums
         sides = np.stack([flipped, total - flipped])
         ends.append(ratio(sides[..., 0], sides[..., 1]))
+
     values = np.concatenate(ends, axis=1)
     lows = np.sort(np.where(np.isnan(values), -math.inf, values).min(axis=0))
     highs = np.sort(np.where(np.isnan(values), math.inf, values).max(axis=0))
     place = math.floor((1 - level) * (lows.size if exact else lows.size + 1) + TIE) - (not exact)
-    low, high = float(lows[max(place, 0)]), float(highs[-1 - max(place, 0)])
+    low = float(lows[max(place, 0)])
+    high = float(highs[-1 - max(place, 0)])
     if math.isinf(low):
         return Interval(reason=f"too few groups for {level:.0%}: {units}")
+
     return Interval(low, high)
 
 
@@ -178,11 +265,13 @@ def holm_interval(
     correction is stricter, so that it includes 0 exactly if the corrected p-value is above 0.05."""
     level = 1 - ALPHA * (p / corrected if corrected > 0 else 1.0)
     interval = difference_interval(treatment, control, groups, level=level, draws=FLIPS, seed=seed)
-    low, high = interval.low, interval.high
+    low = interval.low
+    high = interval.high
     if interval.reason:
         return interval
     if corrected > ALPHA:  # of random patterns the two are not always the same ones
         return Interval(min(low, 0.0), max(high, 0.0))
+
     return Interval(max(low, 0.0), high) if low + high > 0 else Interval(low, min(high, 0.0))
 
 
@@ -215,10 +304,12 @@ def items_needed(
     square = float((difference**2).mean())
     differing = float((np.abs(difference) > TIE).mean())
     if size is not None:  # so large a difference takes at least so many items that differ
-        square, differing = max(square, abs(size)), max(differing, abs(size))
+        square = max(square, abs(size))
+        differing = max(differing, abs(size))
     spread = math.sqrt(max(0.0, square - mean**2))
     z = quantile(1 - alpha / tests) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
     reach = fewest_units(alpha / tests / 2) / differing
+
     return float(math.ceil(max(z**2 / mean**2, reach) - TIE))
 
 
@@ -292,4 +383,5 @@ def compare_pairs(
                 math.ceil(needed) if math.isfinite(needed) else None,
             )
         )
+
     return compared

@@ -6,7 +6,7 @@ A missing value is NaN and is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -16,7 +16,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.errors import InputError
-from textevolve.statistics.resampling import FEW, Array, draw_weights
+
+# The resamples of groups on which all resampling intervals are based.
+
+Array: TypeAlias = NDArray[np.float64]
+
+_CELLS = 1_000_000  # random numbers held at once
+
+
+FEW = 30
+"""The number of groups from which a bootstrap is used. Its percentiles are too narrow for fewer
+groups, so a jackknife is used for those."""
+
+
+def draw_weights(groups: int, draws: int, seed: int) -> Iterator[Array]:
+    """Yield how often each group occurs in each resample, shape (resamples, groups), in blocks that
+    fit into memory.
+
+    For `FEW` groups or more, the resamples are random draws with replacement (bootstrap). For fewer
+    groups nothing is drawn: one resample has each group once, and each other one leaves out one
+    group (jackknife). `intervals.resampling_interval` computes an interval from either form.
+    """
+    if groups < FEW:
+        yield np.ones((groups + 1, groups)) - np.eye(groups + 1, groups, -1)
+        return
+    generator = np.random.default_rng(seed)
+    block = max(1, _CELLS // groups)
+
+    for start in range(0, draws, block):
+        size = min(block, draws - start)
+        drawn = generator.integers(0, groups, (size, groups))
+        cells = drawn + groups * np.arange(size)[:, None]
+        counts = np.bincount(cells.ravel(), minlength=size * groups)
+        yield counts.reshape(size, groups).astype(np.float64)
+
 
 # Numbers or truth values, one for each item; NaN if missing.
 Numbers: TypeAlias = Sequence[float] | NDArray[np.float64] | NDArray[np.bool_] | NDArray[np.int_]
@@ -86,21 +119,27 @@ def t_quantile(level: float, freedom: int) -> float:
             (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         )
         return sum(term / freedom**power for power, term in enumerate(terms))
-    low, high = 0.0, math.pi / 2
+
+    low = 0.0
+    high = math.pi / 2
     for _ in range(80):
         middle = (low + high) / 2
         low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+
     return math.sqrt(freedom) * math.tan(low)
 
 
 def _within(angle: float, freedom: int) -> float:
     """Compute the probability that |t| is at most sqrt(freedom) * tan(angle)."""
-    cosine, odd = math.cos(angle), freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = 0.0
     for k in range(freedom // 2):
         total += term
         term *= cosine**2 * ((2 * k + 2) / (2 * k + 3) if odd else (2 * k + 1) / (2 * k + 2))
     share = math.sin(angle) * total
+
     return 2 / math.pi * (angle + share) if odd else share
 
 
@@ -120,6 +159,7 @@ def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Int
     middle = share + z**2 / (2 * trials)
     half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
     scale = 1 + z**2 / trials
+
     return Interval(max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale))
 
 
@@ -143,6 +183,7 @@ def mean_interval(
     shares = trials < FEW and np.isin(array[present], (0.0, 0.5, 1.0)).all()
     if bounds == UNIT and trials > 1 and (shares or np.ptp(array[present]) <= TIE):
         return wilson_interval(mean_present(array) * trials, trials, level)
+
     return bootstrap_interval(
         features,
         lambda totals: ratio(totals[..., 0], totals[..., 1]),
@@ -182,6 +223,7 @@ def betting_interval(
     part = np.random.default_rng(seed).permutation(np.clip(part, 0.0, 1.0))
     stake = -math.log(_tail(level))
     ends = _bet_on_more(part, stake), 1 - _bet_on_more(1 - part, stake)
+
     return Interval(low + (high - low) * ends[0], low + (high - low) * ends[1])
 
 
@@ -192,12 +234,15 @@ def _bet_on_more(values: Array, stake: float) -> float:
     middles = (0.5 + np.cumsum(values)) / places
     spreads = (0.25 + np.cumsum((values - middles) ** 2)) / places
     bets = np.sqrt(2 * stake / (values.size * np.append(0.25, spreads[:-1])))
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
+
     for _ in range(40):
         mean = (low + high) / 2
         gains = np.minimum(bets, _GREATEST_BET / mean) * (values - mean)
         refuted = np.log1p(gains).cumsum().max() >= stake  # the largest capital at any time
         low, high = (mean, high) if refuted else (low, mean)
+
     return low
 
 
@@ -234,6 +279,7 @@ def bootstrap_interval(
     if len(sums) < 2:
         return Interval(reason="one group only" if len(sums) else "no item")
     values = [statistic(weights @ sums) for weights in draw_weights(len(sums), draws, seed)]
+
     return resampling_interval(np.concatenate(values), level).clipped(*bounds)
 
 
@@ -253,6 +299,7 @@ def resampling_interval(values: Array, level: float = 0.95) -> Interval:
     resampled = defined[1:]
     error = math.sqrt((resampled.size - 1) * float(resampled.var()))
     half = t_quantile(level, resampled.size - 1) * error
+
     return Interval(float(values[0]) - half, float(values[0]) + half)
 
 
@@ -268,6 +315,7 @@ def group_numbers(groups: Groups | None, items: int) -> NDArray[np.intp]:
         raise InputError(f"{len(groups)} groups were given for {items} items")
     numbers: dict[Hashable, int] = {}
     labels = [g if g not in ("", None) else (i,) for i, g in enumerate(groups)]
+
     return np.array([numbers.setdefault(g, len(numbers)) for g in labels], dtype=np.intp)
 
 
@@ -305,11 +353,13 @@ def vector(values: Numbers) -> Array:
         raise InputError(
             f"one number for each item is needed, not an array of the shape {vector.shape}"
         )
+
     return vector
 
 
 def paired(values: Numbers, references: Numbers) -> tuple[Array, Array]:
-    ours, theirs = vector(values), vector(references)
+    ours = vector(values)
+    theirs = vector(references)
     if ours.size != theirs.size:
         raise InputError(f"{ours.size} and {theirs.size} verdicts cannot be compared item by item")
     return ours, theirs
@@ -322,3 +372,83 @@ def complete_pairs(
     ours, theirs = paired(values, references)
     present = ~np.isnan(ours + theirs)
     return ours[present], theirs[present], group_numbers(groups, present.size)[present]
+
+
+# Means and shares of outputs, where a row may have several: rows are independent, outputs of the
+# same row are not.
+#
+# The formulas are closed, so that ten thousand rows take no time; bootstrap intervals are in
+# `intervals.py`.
+
+
+def cluster_mean(
+    values: Numbers, groups: Groups | None = None, *, level: float = 0.95
+) -> Statistic:
+    """Compute the mean with its t interval; groups are independent, values within a group are not.
+
+    Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the
+    variance is computed from each group's sum of residuals, times G / (G - 1), with G - 1 degrees
+    of freedom; without groups it is Student's interval. NaN counts as missing. There is no interval
+    if fewer than two groups have data, or if nothing varies.
+    """
+    array = vector(values)
+    present = ~np.isnan(array)
+    numbers = group_numbers(groups, array.size)[present]
+    array = array[present]
+    if not array.size:
+        return Statistic()
+    mean = float(array.mean())
+    sums = sum_groups(array - mean, np.unique(numbers, return_inverse=True)[1])
+    if sums.size < 2:
+        return Statistic(mean, Interval(reason="one group only"))
+    error = _error(sums, array.size)
+    if error <= TIE:
+        return Statistic(mean, Interval(reason="no variation between the groups"))
+    half = t_quantile(level, sums.size - 1) * error
+
+    return Statistic(mean, Interval(mean - half, mean + half))
+
+
+def clip_interval(figure: Statistic) -> Statistic:
+    """Clip the ends of an interval of scores to 0 and 1."""
+    return Statistic(figure.value, figure.interval.clipped(*UNIT))
+
+
+def _error(sums: Array, items: int) -> float:
+    return math.sqrt(sums.size / (sums.size - 1) * float((sums**2).sum())) / items
+
+
+def cluster_share(
+    successes: Numbers, groups: Groups | None = None, *, level: float = 0.95
+) -> Statistic:
+    """Compute the share of true values with Wilson's interval; groups are independent, values
+    within a group are not.
+
+    The number of trials in the formula is the effective one: the number of values divided by the
+    design effect, corrected for the degrees of freedom as by Korn and Graubard (1998), "Confidence
+    intervals for proportions with small expected number of positive counts estimated from survey
+    data"; it is used in Wilson's formula as by Franco et al. (2019), "Comparative study of
+    confidence intervals for proportions in complex sample surveys". If each value is its own group,
+    it is Wilson's interval itself.
+    """
+    array = vector(successes)
+    names, places = np.unique(group_numbers(groups, array.size), return_inverse=True)
+    trials = array.size
+    clusters = names.size
+    if not trials:
+        return Statistic()
+    share = float(array.mean())
+    if clusters < 2:
+        return Statistic(share, Interval(reason="one group only"))
+    effective = float(clusters)
+
+    if 0 < share < 1:
+        sums = sum_groups(array - share, places)
+        alone = share * (1 - share) / (trials - 1)
+        design = _error(sums, trials) ** 2 / alone
+        effective = min(float(trials), max(float(clusters), trials / max(design, TIE)))
+
+    few = t_quantile(level, trials - 1) / t_quantile(level, clusters - 1)
+    effective *= few**2
+
+    return Statistic(share, wilson_interval(share * effective, effective, level))

@@ -31,6 +31,8 @@ def open_database(location: StoreLocation | str, *, patient: bool = False) -> Da
         place = store_location(location)
     except ValueError as error:
         raise StoreError(str(error)) from None
+
     if isinstance(place, StoreAddress):
         return PostgresDatabase(place, patient=patient)
+
     return SQLiteDatabase(place.expanduser().absolute())

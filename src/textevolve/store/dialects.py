@@ -8,16 +8,18 @@ errors.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias
 
-from sqlalchemy import Table
+from sqlalchemy import ExecutableDDLElement, Table, create_mock_engine
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import TextEvolveError
+from textevolve.errors import StoreError, TextEvolveError
 from textevolve.store import tables
 
 CALL_COLUMNS = tuple(column.name for column in tables.calls.columns if column.name != "id")
@@ -131,8 +133,90 @@ def count_bytes(connection: Connection) -> int:
         size = "pg_total_relation_size(format('%%I.%%I', schemaname, tablename)::regclass)"
         query = f"SELECT coalesce(sum({size}), 0)::int8 FROM pg_tables WHERE schemaname ="
         return connection.exec_driver_sql(f"{query} current_schema()").scalar_one()
+
     pages, size = (
         connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
         for name in ("page_count", "page_size")
     )
+
     return pages * size
+
+
+# Create the tables of a new store, and migrate those of an older one.
+
+OLDER_REVISIONS = ("0007", "0008")
+"""The revisions of older stores that can be migrated."""
+
+
+def create_tables(connection: Connection) -> None:
+    """Create all tables and indexes in an empty database, and store their revision."""
+    for statement in _table_statements(
+        "postgresql+psycopg" if is_postgres(connection) else "sqlite"
+    ):
+        connection.exec_driver_sql(statement)
+
+    connection.exec_driver_sql(
+        "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+        "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+    )
+    connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{tables.REVISION}')")
+    connection.execute(tables.counters.insert().values(name="sweeps", value=0))
+
+
+@cache
+def _table_statements(dialect: str) -> tuple[str, ...]:
+    """Return the DDL of all tables and indexes, which is compiled once for each process."""
+    statements: list[str] = []
+
+    def note(statement: ExecutableDDLElement, *_: object) -> None:
+        statements.append(str(statement.compile(dialect=engine.dialect)))
+
+    engine = create_mock_engine(f"{dialect}://", note)
+    tables.metadata.create_all(engine, checkfirst=False)
+
+    return tuple(statements)
+
+
+def update_tables(connection: Connection, revision: str, place: object) -> None:
+    """Bring the tables of a store to the newest revision, within the transaction that the
+    connection is in.
+
+    Raises:
+        StoreError: no migration leads from its revision to this one.
+    """
+    if revision in OLDER_REVISIONS:
+        _migrate(connection, revision)
+    elif revision != tables.REVISION:
+        raise StoreError(
+            f"store {place}: was written by another TextEvolve (schema {revision}, this one knows "
+            f"{tables.REVISION}); update TextEvolve or choose another store with --store"
+        )
+
+
+def _migrate(connection: Connection, revision: str) -> None:
+    """Migrate a store in which only agents' personas had versions, so that all kinds of resources
+    can have versions. Drop SQLite's index of vectors by its name, since its extension may not be
+    installed."""
+    if revision == "0007":
+        tables.resource_versions.create(connection)
+        for row in connection.exec_driver_sql("SELECT * FROM personas").mappings().all():
+            version = {name: row[name] for name in ("version", "created", "source", "changes")}
+            version["spec"] = json.dumps({"persona": row["text"]}, ensure_ascii=False)
+            version["resource_id"] = row["agent_id"]
+            connection.execute(tables.resource_versions.insert().values(version))
+
+        connection.exec_driver_sql("DROP TABLE personas")
+        connection.exec_driver_sql("ALTER TABLE agents DROP COLUMN persona_version")
+
+    if not is_postgres(connection):
+        index = "type = 'table' AND name LIKE 'memory\\_vectors\\_%' ESCAPE '\\'"
+        connection.exec_driver_sql("PRAGMA writable_schema = ON")
+        connection.exec_driver_sql(
+            f"DELETE FROM sqlite_master WHERE {index} AND sql LIKE 'CREATE VIRTUAL TABLE%'"
+        )
+        connection.exec_driver_sql("PRAGMA writable_schema = RESET")
+        names = connection.exec_driver_sql(f"SELECT name FROM sqlite_master WHERE {index}")
+        for name in names.scalars().all():
+            connection.exec_driver_sql(f'DROP TABLE "{name}"')
+
+    connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")

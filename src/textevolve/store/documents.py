@@ -179,6 +179,7 @@ def store_request(request: Request) -> StoredRequest:
     if request.tool_choice is not None:
         document["tool_choice"] = request.tool_choice
     parts = bytes.fromhex("".join(map(text_hash, texts)))
+
     return StoredRequest(_dump(document), parts, tuple(texts))
 
 
@@ -235,6 +236,7 @@ def dump_response(response: Response) -> bytes:
         **{name: getattr(response.usage, name) for name in OPTIONAL_USAGE},
     }
     document |= drop_empty(optional)
+
     return pack(_dump(document))
 
 
@@ -259,6 +261,7 @@ def load_response(
         require(amount, int, float, None)
     if saved is None and cached_tokens == 0 and cost is not None:
         saved = 0.0
+
     return Response(
         text=stored["text"],
         finish_reason=stored["finish_reason"],
@@ -291,11 +294,13 @@ def dump_case(case: Case) -> bytes:
         "trajectory": None if case.trajectory is None else case.trajectory.as_row(),
     }
     document |= drop_none(optional)
-    header, urls = b"", image_texts(case)
+    header = b""
+    urls = image_texts(case)
     if urls:
         document["images"] = len(case.images)
         document["candidate_images"] = [len(image) for image in case.candidate_images]
         header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + b"".join(map(hash_bytes, urls))
+
     return header + pack_json(document, f"case {case.id!r}")
 
 
@@ -323,7 +328,8 @@ def split_hashes(joined: bytes) -> tuple[bytes, ...]:
 
 def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None) -> Case:
     """Restore a case. `images`: its images by their hashes; None: restore it without images."""
-    keys, stored = image_keys(body), unpack_json(split_body(body)[1])
+    keys = image_keys(body)
+    stored = unpack_json(split_body(body)[1])
     case = Case(
         stored["input"],
         tuple(stored["candidates"]),
@@ -342,4 +348,5 @@ def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None)
         return case
     urls = iter([images[key] for key in keys])
     case_images, *of_each = [tuple(islice(urls, number)) for number in counts]
+
     return replace(case, images=case_images, candidate_images=tuple(of_each))

@@ -57,7 +57,9 @@ class LadybugGraph:
             import_module("xllamacpp")
         import ladybug
 
-        self.folder, self._lock = folder, threading.Lock()
+        self.folder = folder
+        self._lock = threading.Lock()
+
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._database = ladybug.Database(str(folder / "graph.lbug"))
@@ -85,7 +87,10 @@ class LadybugGraph:
         with self._lock:
             try:
                 self._fill(connection, collection)
-                reached, newest, order = set(starts), list(starts), list[int]()
+                reached = set(starts)
+                newest = list(starts)
+                order = list[int]()
+
                 for _ in range(hops):
                     values = {"reached": newest, "collection": collection.id}
                     step = [seq for (seq,) in self._ask(_STEP, values) if seq not in reached]
@@ -93,6 +98,7 @@ class LadybugGraph:
                     newest = [seq for seq in step if seq in current]
                     order += newest
                     reached.update(newest)
+
                 return order
             except RuntimeError as error:
                 raise self._explain(error) from error
@@ -116,6 +122,7 @@ class LadybugGraph:
         nodes = [{"seq": seq} for seq in dict.fromkeys(edge["seq"] for edge in edges)]
         entities = [{"id": id} for id in dict.fromkeys(edge["id"] for edge in edges)]
         self._graph.execute("BEGIN TRANSACTION")
+
         try:
             self._ask("MATCH (m:Memory {collection: $id}) DETACH DELETE m", parameters)
             self._ask("MATCH (e:Entity {collection: $id}) DETACH DELETE e", parameters)
@@ -129,6 +136,7 @@ class LadybugGraph:
                     " CREATE (m)-[:Mentions]->(e)",
                     {"rows": edges},
                 )
+
             self._ask(
                 "MERGE (l:Loaded {collection: $id}) SET l.version = $version",
                 {**parameters, "version": collection.version},
@@ -172,4 +180,5 @@ class LadybugMemories(StoredMemories):
         start_seqs = (
             connection.execute(in_collection.where(memories.c.id.in_(starts))).scalars().all()
         )
+
         return self._graph().reach(connection, collection, scope, start_seqs, hops)

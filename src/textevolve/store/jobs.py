@@ -46,7 +46,8 @@ JOB = ResourceTable(
 )
 """The table of jobs, with the commands that change it."""
 
-_jobs, _runs = tables.jobs, tables.job_runs
+_jobs = tables.jobs
+_runs = tables.job_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ def create_job(
         InputError: the name is taken, or a text cannot be stored.
     """
     id = insert_row(connection, JOB, spec, namespace, {"paused": False, "spec": _dump(spec)})
+
     return _set_due(connection, id, next_due)
 
 
@@ -119,6 +121,7 @@ def update_job(
     """
     job = get_job(connection, namespace, getattr(spec, "name"))  # noqa: B009
     update_row(connection, JOB, job.id, spec=_dump(spec))
+
     return _set_due(connection, job.id, next_due)
 
 
@@ -171,6 +174,7 @@ def resume_job(connection: Connection, namespace: str, name: str, next_due: Next
     newest = _newest_run(connection, job.id)
     if job.paused and (newest is None or newest.ended is not None):
         return _set_due(connection, job.id, next_due)
+
     return get_job(connection, namespace, name)
 
 
@@ -187,6 +191,7 @@ def hasten_job(connection: Connection, namespace: str, name: str) -> StoredJob:
         raise ConflictError(
             f"job {name}: is running already; `textevolve jobs show` has its progress"
         )
+
     return _set_due(connection, job.id, lambda _job, now: now)
 
 
@@ -219,12 +224,14 @@ def claim_due_job(connection: Connection, id: str, seconds: float) -> JobClaim |
     """Claim a job for this process, for `seconds`. Return None if the job cannot be claimed any
     more: it is gone, paused, not due, or claimed by another process."""
     query = JOB.query().where(_jobs.c.id == id).with_for_update(skip_locked=True, of=_jobs)
-    row, now = connection.execute(query).one_or_none(), database_time(connection)
+    row = connection.execute(query).one_or_none()
+    now = database_time(connection)
     if row is None or row.paused or row.due is None or row.due > now or not _is_free(row, now):
         return None
     lease = new_lease()
     update_where(connection, _jobs, {**lease, "lease_until": now + seconds}, id=id)
     run = _take_up(connection, id, row.due, now)
+
     return JobClaim(_get(connection, id), run, lease["lease_token"])
 
 
@@ -258,7 +265,8 @@ def end_claim(
         ConflictError: another process has claimed the job.
     """
     _require_own(connection, claim)
-    job, now = _get(connection, claim.job.id), database_time(connection)
+    job = _get(connection, claim.job.id)
+    now = database_time(connection)
     end = {"status": status, "detail": detail, "ended": now}
     update_where(connection, _runs, end, id=claim.run.id)
     update_where(
@@ -278,6 +286,7 @@ def _take_up(connection: Connection, job_id: str, due: float, now: float) -> Sto
         values = {"job_id": job_id, "due": due, "cause": "schedule", "started": now, "attempt": 1}
         values |= {"status": "running", "run_id": "", "detail": ""}
         run = connection.execute(insert(_runs).values(values).returning(*_runs.c)).one()
+
     return _read_run(run, working=True)
 
 

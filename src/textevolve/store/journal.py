@@ -1,5 +1,5 @@
 """The journal in the database: it stores finished calls and finds their answers
-(`textevolve.llm.journal`).
+(`textevolve.llm.model`).
 
 If two runs asked the same question at the same time, each run finds its own answer later, so that
 recomputing a run from the journal gives the same results. Otherwise the first answer is found.
@@ -22,8 +22,7 @@ from sqlalchemy.engine import Connection, Row
 from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Request, Response
+from textevolve.llm.model import JournalEntry, Request, Response
 from textevolve.store import tables
 from textevolve.store.documents import (
     CHECK,
@@ -89,7 +88,7 @@ class StoredCall:
 
 
 class StoreJournal:
-    """The journal of one run; a `textevolve.llm.journal.Journal`."""
+    """The journal of one run; a `textevolve.llm.model.Journal`."""
 
     def __init__(
         self,
@@ -134,7 +133,8 @@ class StoreJournal:
         """Look up all keys that were requested in one iteration of the event loop, or during the
         previous look-up, in one query, since each query releases the interpreter's lock and has to
         wait to get it back."""
-        waiting, self._wanted = self._wanted, []
+        waiting = self._wanted
+        self._wanted = []
         find = partial(self._find, self._run_id, [key for key, _ in waiting])
         if self._elsewhere is None:
             self._settle(waiting, find)
@@ -144,6 +144,7 @@ class StoreJournal:
         except RuntimeError:  # it is shut down: the store says that it is closed
             self._settle(waiting, find)
             return
+
         self._looking = True
         under_way.add_done_callback(partial(self._found, waiting))
 
@@ -162,6 +163,7 @@ class StoreJournal:
                 if not answer.done():
                     answer.set_exception(error)
             return
+
         for key, answer in waiting:
             if not answer.done():
                 answer.set_result(best.get(key))
@@ -185,7 +187,8 @@ class StoreJournal:
 
 def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     request = store_request(entry.request)
-    response, error = entry.response, entry.error
+    response = entry.response
+    error = entry.error
     if (response is None) == (error is None):
         raise StoreError("a call is kept with either a response or an error")
     usage = Usage() if response is None else response.usage
@@ -206,6 +209,7 @@ def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tu
         None if response is None else dump_response(response),
         usage.saved,
     )
+
     return row, request.texts
 
 
@@ -214,12 +218,14 @@ def read_page(reader: Connection, run_id: str, after: int) -> list[StoredCall]:
     `after` on (exclusive); empty at the end."""
     rows = reader.execute(sql(_PAGE), {"run": run_id, "after": after, "n": PAGE}).all()
     calls: list[StoredCall] = []
+
     for row in rows:
         with intact(f"run {run_id}: call {row.id}"):
             calls.append(_row_to_call(row, run_id))
             if row.id <= after:  # the next page would be this one again
                 raise ValueError("out of its order")
             after = row.id
+
     return calls
 
 
@@ -236,11 +242,13 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
     for hashes in chunks(set[bytes]().union(*parts.values()) - _images(reader, run_id)):
         holding |= {hash for hash, body in _texts(reader, hashes).items() if text in body}
     calls: list[StoredCall] = []
+
     for ids in chunks(id for id, hashes in parts.items() if hashes & holding):
         query = select(tables.calls).where(tables.calls.c.id.in_(ids)).order_by(tables.calls.c.id)
         for row in reader.execute(query):
             with intact(f"run {run_id}: call {row.id}"):
                 calls.append(_row_to_call(row, run_id))
+
     return calls
 
 
@@ -272,6 +280,7 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
         "reused": row.run_id != run_id,
         "document": row.request,
     }
+
     return build(StoredCall, {**mapping_of(row), **values})
 
 
@@ -303,7 +312,9 @@ class StoreLedger:
         writer: Writer,
         run_read: Callable[[Callable[[Connection], list[KeptBatch]]], list[KeptBatch]],
     ) -> None:
-        self._run_id, self._writer, self._read = run_id, writer, run_read
+        self._run_id = run_id
+        self._writer = writer
+        self._read = run_read
 
     async def keep(self, batch: KeptBatch) -> None:
         """Store a batch job or its changes; returns once they are durable."""

@@ -113,10 +113,12 @@ def add_key(
         raise InputError(f"a key '{name}' exists already; revoke it, or use another name")
     for namespace in spec.namespaces:
         namespace_id(connection, namespace)
-    text, id = f"{PREFIX}{secrets.token_urlsafe(KEY_BYTES)}", f"key_{secrets.token_hex(8)}"
+    text = f"{PREFIX}{secrets.token_urlsafe(KEY_BYTES)}"
+    id = f"key_{secrets.token_hex(8)}"
     values = {"id": id, "name": name, "hash": digest(text), "created": time.time()}
     values |= {"expires": expires, "spec": spec.model_dump_json()}
     insert_rows(connection, api_keys, [values])
+
     return require_key(connection, id), text
 
 
@@ -158,6 +160,7 @@ def revoke_key(connection: Connection, name: str) -> StoredKey:
     key = require_key(connection, name)
     update_where(connection, api_keys, {"revoked": time.time()}, id=key.id, revoked=None)
     delete_where(connection, browser_sessions, key_id=key.id)
+
     return require_key(connection, key.id)
 
 

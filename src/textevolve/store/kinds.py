@@ -93,7 +93,8 @@ class Kind(ResourceTable, Generic[S, R]):
 
     def query(self) -> Select[Any]:
         """Select rows with the newest version of each, which may be missing in older stores."""
-        every, id = _versions.alias().c, self.table.c.id
+        every = _versions.alias().c
+        id = self.table.c.id
         newest = select(func.max(every.version)).where(every.resource_id == id).scalar_subquery()
         joined = (_versions.c.resource_id == id) & (_versions.c.version == newest)
         version = _versions.c.version.label("newest"), _versions.c.spec.label("newest_spec")
@@ -113,6 +114,7 @@ def create(
     kind.check(connection, namespace, spec)
     id = insert_row(connection, kind, spec, namespace, _columns(kind, spec))
     store_version(connection, id, SpecVersion(1, time.time(), _fields(spec), source))
+
     return get(connection, kind, namespace, name)
 
 
@@ -158,6 +160,7 @@ def update(
         if field in kind.fixed:
             hint = "; see textevolve memories re-embed" if field == "embedder" else ""
             raise InputError(f"{kind.noun} '{name}': its {field} cannot be changed{hint}")
+
     old = _read_spec(kind, row)
     spec = merge_spec(old, changes)
     kind.check(connection, namespace, spec)
@@ -165,16 +168,19 @@ def update(
     if spec == old:
         return _read(kind, row)
     newest = row.newest or 1
+
     if expected not in (None, newest):
         raise ConflictError(
             f"{kind.noun} {kind.full_name(name, namespace)}: was changed meanwhile by another"
             f" client (version {newest}); read it again and repeat the change"
         )
+
     if row.newest is None:
         store_version(connection, row.id, _first_version(row, old))
     update_row(connection, kind, row.id, **_columns(kind, spec))
     version = SpecVersion(newest + 1, time.time(), _fields(spec), source, reasons)
     store_version(connection, row.id, version)
+
     return get(connection, kind, namespace, name)
 
 
@@ -193,6 +199,7 @@ def list_versions(
         )
         for each in fetch_all(connection, _versions, "version", resource_id=row.id)
     ]
+
     return versions or [_first_version(row, _read_spec(kind, row))]
 
 
@@ -204,13 +211,16 @@ def revert(connection: Connection, kind: Kind[S, R], namespace: str, name: str, 
             fit the store any more.
     """
     specs = {each.version: each.spec for each in list_versions(connection, kind, namespace, name)}
+
     if version not in specs:
         raise NotFoundError(
             f"{kind.noun} '{name}': has no version {version}; there are:"
             f" {', '.join(map(str, specs))}"
         )
+
     fields = [n for n in kind.spec.model_fields if n not in kind.fixed and n in specs[version]]
     changes = {name: specs[version][name] for name in fields}
+
     return update(connection, kind, namespace, name, changes, f"back to version {version}")
 
 
@@ -261,6 +271,7 @@ def require_unnamed(
         for agent in agents
         if name in (split_name(each, namespace)[1] for each in agent_collections(agent.spec))
     ]
+
     if users:
         raise TakenError(
             f"collection '{name}': is used by {', '.join(users)}; give these agents another"
@@ -278,11 +289,13 @@ def list_memory_texts(
     Raises:
         NotFoundError: no resource has this name.
     """
-    row, table = require_row(connection, kind, name, namespace), tables.memories.c
+    row = require_row(connection, kind, name, namespace)
+    table = tables.memories.c
     owners = {"namespaces": table.namespace_id, "collections": table.collection_id}
     if kind.command not in owners:
         return []
     query = select(table.text).where(owners[kind.command] == row.id, table.text != "")
+
     return list(connection.execute(query.distinct()).scalars())
 
 
@@ -301,6 +314,7 @@ def count_memories(connection: Connection, namespace: str) -> dict[str, int]:
     )
     rows = connection.execute(counted.group_by(table.collection_id)).all()
     counts: dict[str, int] = {row.collection_id: row.held for row in rows}
+
     return {
         each.name: counts.get(each.id, 0) for each in list_all(connection, COLLECTIONS, namespace)
     }
@@ -322,7 +336,8 @@ def _fields(spec: Frozen) -> dict[str, Any]:
 def _read_spec(kind: Kind[S, Any], row: Row[Any]) -> S:
     """Read a row's specification; fields that the row lacks are read from its newest version.
     Fields of other versions of the program are ignored."""
-    newest, values = json.loads(row.newest_spec or "{}"), mapping_of(row)
+    newest = json.loads(row.newest_spec or "{}")
+    values = mapping_of(row)
     values = {**newest, **json.loads(values.get("spec", "{}")), **values}
     return kind.spec(**{n: v for n, v in values.items() if n in kind.spec.model_fields})
 
@@ -348,6 +363,7 @@ def _check_agent(connection: Connection, namespace: str, spec: AgentSpec) -> Non
                 f"collection '{collection}': an agent stores memories only in its own namespace,"
                 f" '{namespace}'"
             )
+
         require_row(connection, COLLECTIONS, name, namespace)
 
 

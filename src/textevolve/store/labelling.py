@@ -53,11 +53,13 @@ def create_task(
     if not items:
         raise InputError(f"labelling task '{name}': there is nothing to label")
     space = namespace_id(connection, namespace)
+
     if fetch_one(connection, labelling_tasks, namespace_id=space, name=name) is not None:
         raise InputError(
             f"there is a labelling task '{name}' already; give another name, or delete it with:"
             f" textevolve labels delete {name}"
         )
+
     id = new_id(TASK)
     row = {"id": id, "namespace_id": space, "name": name, "created": time.time()}
     row["spec"] = _ascii(spec.model_dump(mode="json"))
@@ -67,6 +69,7 @@ def create_task(
         for position, item in enumerate(items)
     ]
     insert_rows(connection, labelling_items, rows)
+
     return get_task(connection, id)
 
 
@@ -94,6 +97,7 @@ def get_task(connection: Connection, id: str) -> StoredTask:
     row = connection.execute(TASK.query().where(labelling_tasks.c.id == id)).one_or_none()
     if row is None:
         raise NotFoundError("there is no such labelling task")
+
     return _read_task(connection, row)
 
 
@@ -136,6 +140,7 @@ def read_task_item(connection: Connection, task: str, position: int) -> LabelIte
     row = fetch_one(connection, labelling_items, task_id=task, position=position)
     if row is None:
         raise NotFoundError(f"the labelling task has no item {position}")
+
     return _read_item(row.item)
 
 
@@ -177,6 +182,7 @@ def keep_label(connection: Connection, task: StoredTask, label: PersonLabel) -> 
     row = {"task_id": task.id, "position": checked.position, "labeller": checked.labeller}
     row |= {"created": checked.created, "label": _ascii(label_data)}
     replace_row(connection, labels, row)
+
     return checked
 
 

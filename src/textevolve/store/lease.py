@@ -44,9 +44,11 @@ def take(connection: Connection, run_id: str) -> str:
     require_free(connection, row, "wait for it or stop it first")
     stored = select(exists().where(records.c.run_id == run_id))
     done = row.status == "finished" and connection.execute(stored).scalar_one()
-    lease, now = new_lease(), database_time(connection)
+    lease = new_lease()
+    now = database_time(connection)
     values = {"status": "finished" if done else "running", "updated": now, "lease_heartbeat": now}
     update_where(connection, runs, {**values, **lease}, id=run_id)
+
     return lease["lease_token"]
 
 
@@ -108,7 +110,9 @@ def _describe_holder(row: Row[Any] | None) -> str:
         return (
             f"process {row.lease_pid} on {row.lease_host} works on it now, and took it over {late}"
         )
+
     status = "finished" if row.status == "finished" else "released"
+
     return f"was taken over and {status} by another process {late}"
 
 
@@ -125,15 +129,20 @@ def is_held(connection: Connection, row: Row[Any]) -> bool:
 
 def process_lives(row: Row[Any]) -> bool | None:
     """Check whether the process with the lease of a row lives; None if this machine cannot tell."""
-    pid, process, this_process = row.lease_pid, row.lease_process, process_identity(os.getpid())
+    pid = row.lease_pid
+    process = row.lease_process
+    this_process = process_identity(os.getpid())
+
     if (
         process is not None
         and this_process is not None
         and process.split()[:2] == this_process.split()[:2]
     ):
         return process_identity(pid) == process
+
     if process is None and row.lease_host == socket.gethostname() and not process_exists(pid):
         return False
+
     return None
 
 
@@ -146,8 +155,10 @@ def process_identity(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
+
     state, *fields = stat.rpartition(")")[2].split()
     # Killed, but its parent has not asked for its exit status yet.
     if state in "ZX":
         return None
+
     return f"{boot} {namespace} {fields[18]}"

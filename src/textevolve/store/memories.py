@@ -28,13 +28,14 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError, NotFoundError
-from textevolve.memory.index import MemoryMatch, MemoryQuery
 from textevolve.memory.record import (
     Applied,
     Change,
     ChangeSource,
     Collection,
     Entity,
+    MemoryMatch,
+    MemoryQuery,
     MemoryRecord,
     Vector,
 )
@@ -124,6 +125,7 @@ class StoredMemories:
             if fault := find_vector_fault(query.embedding, collection.dimension):
                 raise InputError(f"collection {collection.full_name}: the search: {fault}")
             near = index.find_near(connection, collection, scope, query.embedding, query.limit)
+
         worded: Sequence[int] = ()
         if query.text.strip():
             worded = index.find_words(connection, collection, scope, query.text, query.limit)
@@ -133,6 +135,7 @@ class StoredMemories:
         cosines = dict(near)
         if query.embedding is not None:
             cosines |= read_cosines(connection, keyword.keys() - dense, query.embedding)
+
         return [
             MemoryMatch(record, dense.get(row.seq), keyword.get(row.seq), cosines.get(row.seq))
             for row, record in zip(rows, read_memory_records(connection, rows, scope), strict=True)
@@ -157,18 +160,22 @@ class StoredMemories:
         names: dict[str, str] = {}
         ids: defaultdict[str, list[str]] = defaultdict(list)
         entities: defaultdict[str, list[str]] = defaultdict(list)
+
         for entity, name, id in connection.execute(
             query.where(*conditions).order_by(memories.c.seq)
         ):
             names.setdefault(entity, name)
             ids[entity].append(id)
             entities[id].append(entity)
+
         graph: list[Entity] = []
+
         for entity in sorted(ids, key=lambda each: (-len(ids[each]), each)):
             shared = Counter(other for id in ids[entity] for other in entities[id])
             del shared[entity]
             neighbours = {names[other]: number for other, number in shared.most_common()}
             graph.append(Entity(names[entity], tuple(ids[entity]), neighbours))
+
         return graph
 
     @_reads
@@ -204,7 +211,8 @@ class StoredMemories:
         newest_first: bool = False,
     ) -> Sequence[MemoryRecord]:
         stored = read_collection(connection, self.namespace, collection)
-        query, seq = select(memories).where(memories.c.collection_id == stored.id), memories.c.seq
+        query = select(memories).where(memories.c.collection_id == stored.id)
+        seq = memories.c.seq
         query = query.order_by(seq.desc() if newest_first else seq).limit(limit)
         if after is not None:
             place = self._place(connection, stored, after)
@@ -215,6 +223,7 @@ class StoredMemories:
         query = query.where(memories.c.added <= version)
         if not closed:
             query = query.where(in_version(version), memories.c.text != "")
+
         return self._list(connection, query, choose_scope(connection, stored, version))
 
     @_writes
@@ -232,6 +241,7 @@ class StoredMemories:
         space = namespace_id(connection, self.namespace)
         # A clock that was set back must not make versions go back.
         now = max(time(), stored.changed)
+
         return Transaction(connection, space, stored, stored.version + 1, now).apply(
             changes, source
         )
@@ -271,11 +281,13 @@ class StoredMemories:
             InputError: a vector is missing, or does not fit.
         """
         stored = read_collection(connection, self.namespace, collection)
+
         if stored.version != base:
             raise ConflictError(
                 f"collection {stored.full_name}: has version {stored.version} now, not {base},"
                 " since memories were added meanwhile; start the command again"
             )
+
         return move_collection(connection, stored, embedder, dimension, vectors)
 
     def _choose(self, connection: Connection, query: MemoryQuery) -> tuple[Collection, MemoryScope]:
@@ -297,7 +309,8 @@ class StoredMemories:
         visible = and_(memories.c.collection_id == collection.id, in_scope(scope))
         starting = select(memories.c.seq.label("seq"), literal(0).label("hop"))
         reached = starting.where(visible, memories.c.id.in_(starts)).cte("reached", recursive=True)
-        of, shared = mentions.alias(), mentions.alias()
+        of = mentions.alias()
+        shared = mentions.alias()
         same = and_(shared.c.collection_id == collection.id, shared.c.entity == of.c.entity)
         step = (
             select(memories.c.seq, reached.c.hop + 1)
@@ -310,6 +323,7 @@ class StoredMemories:
         reached = reached.union(step)
         hop = func.min(reached.c.hop)
         nearest = select(reached.c.seq).group_by(reached.c.seq).having(hop > 0)
+
         return list(connection.execute(nearest.order_by(hop, reached.c.seq)).scalars())
 
     def _place(self, connection: Connection, collection: Collection, id: str) -> int:
@@ -319,6 +333,7 @@ class StoredMemories:
                 f"no memory '{id}' (`memories list` shows the ids) in collection"
                 f" {collection.full_name}"
             )
+
         return row.seq
 
     def _list(
@@ -338,6 +353,7 @@ class StoredMemories:
                     f"no memory '{id}' in the namespace '{self.namespace}'; `memories list` shows"
                     " the ids"
                 )
+
         return [rows[id] for id in ids]
 
 
@@ -354,4 +370,5 @@ def list_source_labels(
         )
         .order_by(sources.c.created.desc(), sources.c.version.desc())
     )
+
     return [(row.label, row.version) for row in connection.execute(query)]

@@ -71,6 +71,7 @@ def check_changes(collection: Collection, changes: Sequence[Change]) -> None:
         fault = _find_fault(memory) or find_vector_fault(memory.embedding, collection.dimension)
         if fault:
             raise InputError(f"{place}: memory {number}: {fault}")
+
     closing = Counter(id for change in changes for id in _list_closed(change))
     for id, times in closing.items():
         if times > 1:
@@ -101,11 +102,14 @@ def _find_fault(memory: NewMemory) -> str:
         moment = getattr(memory, name)
         if moment is not None and not np.isfinite(moment):
             return f"its {name} is {moment}, which is not a time"
+
     if memory.created is not None and memory.created > time() + CLOCKS_DIFFER:
         return "it was created in the future"
-    begins, ends = memory.valid_from, memory.valid_to
+    begins = memory.valid_from
+    ends = memory.valid_to
     if begins is not None and ends is not None and ends < begins:
         return "its valid_to is before its valid_from"
+
     return ""
 
 
@@ -157,6 +161,7 @@ class Transaction:
         targets = self._find_targets(changes)
         self._check_cited(changes)
         rows: list[dict[str, Any]] = []
+
         for change in changes:
             if isinstance(change, Forget):
                 self._forget(targets[change.memory], change.erase)
@@ -167,10 +172,13 @@ class Transaction:
                 values = {"superseded_by": row["id"], "superseded_at": row["valid_from"]}
                 seqs = [targets[id].seq for id in change.memories]
                 self._update(seqs, closed=self.version, **values)
+
         self._keep(_list_new(changes), rows)
-        base, version = self.collection.version, self.version if changes else self.version - 1
+        base = self.collection.version
+        version = self.version if changes else self.version - 1
         applied = Applied(tuple(row["id"] for row in rows), base, version)
         self._note(applied, source)
+
         return applied
 
     def _find_targets(self, changes: Sequence[Change]) -> dict[str, Row[Any]]:
@@ -179,17 +187,20 @@ class Transaction:
         }
         ids = [id for change in changes for id in _list_closed(change)]
         rows = find_memories(self.connection, ids, collection_id=self.collection.id)
+
         for id in ids:
             if id not in rows:
                 raise InputError(
                     f"no memory '{id}' (`memories list` shows the ids) in collection"
                     f" {self.collection.full_name}"
                 )
+
             if rows[id].closed is not None and id not in erased:
                 raise ConflictError(
                     f"memory {id} is superseded or forgotten by now in collection"
                     f" {self.collection.full_name}; read the collection again"
                 )
+
         return rows
 
     def _check_cited(self, changes: Sequence[Change]) -> None:
@@ -234,6 +245,7 @@ class Transaction:
         valid_from = memory.valid_from
         if valid_from is None and isinstance(change, Supersede):
             valid_from = min(created, self.now)
+
         return {
             **{
                 name: getattr(memory, name) for name in ("importance", "valid_to", "reason", "text")
@@ -265,6 +277,7 @@ class Transaction:
             search_of(self.connection).erase(self.connection, [row.seq])
             for table in (embeddings, mentions, relations, uses):
                 delete_where(self.connection, table, seq=row.seq)
+
         self._update([row.seq], **values)
 
     def _note(self, applied: Applied, source: ChangeSource | None) -> None:
@@ -274,6 +287,7 @@ class Transaction:
             moved = {"version": applied.version, "changed": self.now}
             update_where(self.connection, collections, moved, id=id)
             insert_rows(self.connection, versions, [{"collection_id": id, **moved}])
+
         if source is not None:
             row = {"collection_id": id, "key": source.key, "label": source.label}
             row |= {"base": applied.base, "version": applied.version, "created": self.now}
@@ -343,11 +357,13 @@ def move_collection(
         .where(memories.c.collection_id == collection.id)
     )
     rows = connection.execute(query.order_by(memories.c.seq)).all()
+
     for row in rows:
         if row.id not in vectors:
             raise InputError(f"collection {collection.full_name}: no vector for memory {row.id}")
         if fault := find_vector_fault(vectors[row.id], dimension):
             raise InputError(f"collection {collection.full_name}: memory {row.id}: {fault}")
+
     search_of(connection).erase(connection, _list_seqs(connection, collection.id))
     for row in rows:
         update_where(connection, embeddings, pack_vector(vectors[row.id]), seq=row.seq)
@@ -356,4 +372,5 @@ def move_collection(
     if rows:
         entries = [IndexEntry(row.seq, row.text, vectors[row.id]) for row in rows]
         search_of(connection).add(connection, moved, entries)
+
     return moved

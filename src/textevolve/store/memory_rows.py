@@ -147,6 +147,7 @@ def choose_scope(
         return MemoryScope(time() if moment is None else moment, past=past, least_trust=least_trust)
     changed = read_version_time(connection, collection, version)
     moment = changed if moment is None else moment
+
     return MemoryScope(moment, version, changed, least_trust=least_trust)
 
 
@@ -159,6 +160,7 @@ def read_version_time(connection: Connection, collection: Collection, version: i
             f"collection {collection.full_name}: has no version {version}, its newest is"
             f" {collection.version}"
         )
+
     return row.changed
 
 
@@ -169,6 +171,7 @@ def in_scope(scope: MemoryScope) -> ColumnElement[bool]:
         or_(table.valid_from.is_(None), table.valid_from <= scope.moment),
         or_(table.valid_to.is_(None), table.valid_to > scope.moment),
     ]
+
     if scope.version is not None:
         parts += [in_version(scope.version), table.text != ""]
     elif scope.past:
@@ -178,8 +181,10 @@ def in_scope(scope: MemoryScope) -> ColumnElement[bool]:
         ]
     else:
         parts.append(table.closed.is_(None))
+
     if scope.least_trust > 0:
         parts.append(table.trust >= scope.least_trust)
+
     return and_(*parts)
 
 
@@ -235,6 +240,7 @@ def read_memory_records(
     used = None if scope is None or version is None else _read_uses(connection, seqs, scope.changed)
     records: list[MemoryRecord] = []
     columns = rows[0]._fields  # pyright: ignore[reportPrivateUsage]  it is public
+
     for row in rows:
         # Columns of rows are looked up slowly, and a search reads thousands of them.
         values: dict[str, Any] = dict(zip(columns, row, strict=True))
@@ -254,6 +260,7 @@ def read_memory_records(
                 cites=() if values["cites"] == "[]" else tuple(json.loads(values["cites"])),
             )
         )
+
     return records
 
 

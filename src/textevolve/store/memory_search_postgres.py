@@ -80,6 +80,7 @@ def find_near(
         matches = [(seq, -float(distance)) for seq, distance in rows]
         if len(matches) == limit:
             break
+
     return matches
 
 
@@ -125,6 +126,7 @@ def find_words(
         .order_by(scored.c.score.desc(), scored.c.seq)
         .limit(limit)
     )
+
     return list(connection.execute(query, {"words": words}).scalars())
 
 

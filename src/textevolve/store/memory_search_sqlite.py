@@ -38,7 +38,8 @@ from textevolve.store.tables import collections, embeddings, memories
 
 WORDS = "memory_words"
 """The name of the full-text index."""
-K1, B = 1.2, 0.75
+K1 = 1.2
+B = 0.75
 """The parameters of BM25."""
 MOST_READ = 500
 """The most matches that one search scores at a time: words are taken from the rarest on, while the
@@ -74,13 +75,15 @@ def find_near(
 ) -> list[tuple[int, float]]:
     stored = _load(connection, collection)
     cosines = cosines_with(stored.vectors, embedding)
-    near, current = list[tuple[int, float]](), set[int]()
+    near = list[tuple[int, float]]()
+    current = set[int]()
     # Most memories are in scope, so the nearest of all suffice; otherwise all are read.
     for most in (2 * limit, len(stored.seqs)):
         near = _rank(stored.seqs, cosines, most)
         current = read_in_scope(connection, scope, [seq for seq, _ in near])
         if len(current) >= limit:
             break
+
     return [each for each in near if each[0] in current][:limit]
 
 
@@ -101,6 +104,7 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
         .where(memories.c.collection_id == collection.id, memories.c.seq > newest)
         .order_by(memories.c.seq)
     )
+
     if rows := connection.execute(newer).all():
         vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
         stored = KeptVectors(
@@ -108,9 +112,11 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
             np.append(stored.seqs, [row.seq for row in rows]),
             np.concatenate([stored.vectors, vectors.reshape(len(rows), -1)]),
         )
+
     cache[collection.id] = stored
     while len(cache) > 1 and sum(each.vectors.nbytes for each in cache.values()) > MOST_BYTES:
         cache.popitem(last=False)  # the collection that was asked longest ago
+
     return stored
 
 
@@ -135,6 +141,7 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
         connection.exec_driver_sql(f"{create} {WORDS} USING fts5(words, tokenize = 'ascii')")
         connection.exec_driver_sql(f"{create} {WORDS}_counts USING fts5vocab({WORDS}, row)")
         connection.exec_driver_sql(f"{create} {WORDS}_places USING fts5vocab({WORDS}, instance)")
+
     rows = [(entry.seq, " ".join(_mark(collection, entry.text))) for entry in entries]
     connection.exec_driver_sql(f"INSERT INTO {WORDS} (rowid, words) VALUES (?, ?)", rows)
 
@@ -159,6 +166,7 @@ def find_words(
     statement = f"SELECT term, doc FROM {WORDS}_counts WHERE term IN ({marks}) ORDER BY doc, term"
     remaining = [(str(w), int(n)) for w, n in connection.exec_driver_sql(statement, tuple(words))]
     total = _count(connection, collection) if remaining else 0
+
     while remaining:
         sums = list(accumulate(n for _, n in remaining))
         number = max(1, bisect_right(sums, MOST_READ))
@@ -166,6 +174,7 @@ def find_words(
         if scores:
             return sorted(scores, key=lambda seq: (-scores[seq], seq))[:limit]
         remaining = remaining[number:]
+
     return []
 
 
@@ -178,6 +187,7 @@ def _count(connection: Connection, collection: Collection) -> int:
         in_collection = memories.c.collection_id == collection.id
         number = connection.execute(select(func.count()).where(in_collection)).scalar_one()
         counted[collection.id] = collection.version, number
+
     return number
 
 
@@ -208,6 +218,7 @@ def _score(
     for word, seq, times, length in rows:
         norm = K1 * (1 - B + B * length / mean)
         scores[seq] += weights[word] * times * (K1 + 1) / (times + norm)
+
     return scores
 
 

@@ -31,11 +31,12 @@ from textevolve.store.dialects import (
     SWEEPS,
     Damage,
     GroupRows,
+    create_tables,
     driver_of,
     explained,
+    update_tables,
 )
 from textevolve.store.documents import DAMAGES
-from textevolve.store.schema import create_tables, update_tables
 
 T = TypeVar("T")
 
@@ -181,6 +182,7 @@ class PostgresDatabase:
         self._session = PostgresSession(self)
         self._finding = threading.Lock()
         self._finder = PostgresSession(self)
+
         try:
             with explained(self), closing(PostgresSession(self, patient=patient)) as session:
                 session.run(self._prepare)
@@ -278,6 +280,7 @@ class PostgresDatabase:
             self._create_schema(connection)
         else:
             update_tables(connection, revision, self.location)
+
         if not searched:
             _create_vectors(connection)
         connection.exec_driver_sql("COMMIT")
@@ -296,11 +299,13 @@ class PostgresDatabase:
             query = f"SELECT version_num FROM {SCHEMA}.alembic_version"
             revision = str(connection.exec_driver_sql(query).scalar_one_or_none())
             return revision, bool(searched)
+
         if number:
             raise StoreError(
                 f"store {self.location}: its schema {SCHEMA} belongs to another program; name"
                 " another database"
             )
+
         return None, False
 
     def _create_schema(self, connection: Connection) -> None:
@@ -310,6 +315,7 @@ class PostgresDatabase:
                 f"store {self.location}: its encoding is {encoding}, which cannot hold every text;"
                 " make a database with ENCODING 'UTF8'"
             )
+
         connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         connection.exec_driver_sql(_SEARCH_PATH)
         create_tables(connection)
@@ -327,10 +333,12 @@ class PostgresDatabase:
             return ConflictError(
                 f"the store: concurrent changes of the same rows; try again later ({text})"
             )
+
         for prefix, advice in _ADVICE.items():
             if state.startswith(prefix):
                 return StoreAwayError(f"store {self.location}: {advice} ({text})")
         name = type(cause).__name__
+
         return StoreAwayError(f"store {self.location}: cannot be used ({name}: {text})")
 
 
@@ -342,7 +350,8 @@ class PostgresSession:
         self._database = database
         self._connection: Connection | None = None
         self._patient = patient
-        self._until, self._wait = 0.0, FIRST_WAIT
+        self._until = 0.0
+        self._wait = FIRST_WAIT
 
     def transact(
         self,
@@ -353,7 +362,8 @@ class PostgresSession:
         """Make a change in a transaction; `begin`: its first two statements. The second one selects
         the transaction's number, which tells after a lost connection whether the change was
         committed."""
-        number, result = "", list[T]()
+        number = ""
+        result = list[T]()
 
         def attempt(connection: Connection) -> T:
             nonlocal number
@@ -383,6 +393,7 @@ class PostgresSession:
                     time.sleep(random.uniform(0, min(0.5, 0.005 * 2**tries)))
                     tries += 1
                     continue
+
                 connection = self._connection
                 gone = connection is None or _is_gone(connection)
                 if not is_lost(error, connected=connection is not None, gone=gone):
@@ -391,11 +402,13 @@ class PostgresSession:
                     with suppress(SQLAlchemyError, self._database.driver_error):
                         connection.invalidate()
                     self.close()
+
                 if not self._wait_for_server():
                     raise
             else:
                 # The next connection that is lost has all the time again.
-                self._until, self._wait = 0.0, FIRST_WAIT
+                self._until = 0.0
+                self._wait = FIRST_WAIT
                 return result
 
     def _wait_for_server(self) -> bool:
@@ -427,6 +440,7 @@ def _transaction(connection: Connection, begin: str) -> Generator[None]:
             with suppress(SQLAlchemyError):
                 connection.exec_driver_sql("ROLLBACK")
         raise
+
     connection.exec_driver_sql("COMMIT")
 
 
@@ -444,6 +458,7 @@ def _is_committed(connection: Connection, number: str) -> bool:
             if error_state(error).startswith("22"):  # the server does not know it any more
                 return False
             raise
+
         if status != "in progress":
             return status == "committed"
         time.sleep(0.1)
@@ -455,11 +470,13 @@ def _insert_rows(raw: Any, rows: GroupRows) -> None:
             # In one order, so that two who write the same texts do not wait for each other.
             hashes, sizes, bodies = zip(*sorted(rows.texts), strict=True)
             cursor.execute(_TEXTS, (list(hashes), list(sizes), list(bodies)))
+
         if rows.calls:
             with cursor.copy(_CALLS) as copy:
                 copy.set_types(_TYPES)
                 for row in rows.calls:
                     copy.write_row(row)
+
         if rows.reuses:
             runs, calls = zip(*rows.reuses, strict=True)
             cursor.execute(_REUSES, (list(runs), list(calls)))
@@ -471,6 +488,7 @@ def _read_address(address: StoreAddress) -> URL:
             "a store in PostgreSQL needs packages that are not installed:"
             ' pip install "textevolve[postgres]"'
         )
+
     try:
         url = make_url(address.url)
     except (ArgumentError, ValueError):  # what is no address may hold a password
@@ -479,6 +497,7 @@ def _read_address(address: StoreAddress) -> URL:
             " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %3A for :, %2F for / and %40 for"
             " @ in the password"
         ) from None
+
     return url.set(drivername="postgresql+psycopg")
 
 
@@ -518,6 +537,7 @@ def _create_engine(url: URL) -> Engine:
         raw.commit()
 
     event.listen(engine, "connect", find_tables)
+
     return engine
 
 
@@ -534,4 +554,5 @@ def error_state(error: Exception) -> str:
             code for words, code in _CONNECTING.items() if words in message.partition("FATAL")[2]
         )
         return next(parts, "")
+
     return "08" if isinstance(error, DBAPIError) and error.connection_invalidated else ""

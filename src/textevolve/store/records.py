@@ -169,6 +169,7 @@ def _behind(order: RecordOrder, after: Place) -> ColumnElement[bool]:
     if score is None:
         return records.c.score.is_(None) & behind
     further = records.c.score > score if order == "score" else records.c.score < score
+
     return further | ((records.c.score == score) & behind) | records.c.score.is_(None)
 
 
@@ -256,11 +257,13 @@ def count_records(connection: Connection, run_id: str) -> Mapping[str, int]:
 
 def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, Standing]:
     """Return the progress of these runs by their ids."""
-    score, groups = records.c.score, (records.c.variant, records.c.status, records.c.passed)
+    score = records.c.score
+    groups = (records.c.variant, records.c.status, records.c.passed)
     sums = func.count().label("number"), func.sum(score).label("scores")
     query = select(records.c.run_id, *groups, *sums, func.count(score).label("scored"))
     query = query.where(records.c.run_id.in_(run_ids)).group_by(records.c.run_id, *groups)
     rows = connection.execute(query.order_by(func.min(records.c.position))).all()
+
     return {
         # The newest revision is one look into the index for each run.
         run_id: _sum_up(
@@ -271,7 +274,8 @@ def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
 
 
 def _sum_up(groups: Sequence[Any], revision: int) -> Standing:
-    statuses, variants = Counter[str](), dict[str, list[Row[Any]]]()
+    statuses = Counter[str]()
+    variants = dict[str, list[Row[Any]]]()
     for group in groups:
         statuses[group.status] += group.number
         variants.setdefault(bytes_to_text(group.variant or b""), []).append(group)
@@ -307,6 +311,7 @@ def find_rows(
         best = func.max(score).desc() if order == "-score" else func.min(score).asc()
         by_score = [] if order == "position" else [best.nulls_last()]
         query = query.group_by(records.c.case_id).order_by(*by_score, func.min(records.c.position))
+
     return list(connection.execute(query.limit(size).offset(start)).scalars())
 
 
@@ -325,6 +330,7 @@ def read_rows(
     groups: dict[bytes, list[StoredRecord]] = {row: [] for row in rows}
     for row in connection.execute(query):
         groups[row.key if by == "key" else row.case_id].append(row_to_kept(row))
+
     return groups
 
 

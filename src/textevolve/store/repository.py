@@ -110,7 +110,8 @@ class Store:
         opened: Database | None = None,
         graph_folder: Path | None = None,
     ) -> None:
-        self._place, self._opened = location, opened
+        self._place = location
+        self._opened = opened
         self._graph_folder = graph_folder
         self._graph: LadybugGraph | None = None
         self._lock = threading.RLock()
@@ -238,6 +239,7 @@ class Store:
                 claim = self.write(jobs.claim_due_job, id, seconds)
                 if claim is not None:
                     return claim
+
         return None
 
     def note_usage(self, tokens: Mapping[str, int], keys_used: Mapping[str, float]) -> None:
@@ -301,6 +303,7 @@ class Store:
         """
         token = self.change(lambda c: lease.take(c, run_id), run_id)
         self._writer.leases[run_id] = token
+
         try:
             yield
         except BaseException:
@@ -308,6 +311,7 @@ class Store:
             with suppress(StoreError):
                 self._writer.give_lease_back(run_id)
             raise
+
         self._writer.give_lease_back(run_id)
 
     def change_own(self, run_id: str, change: Callable[[Connection], T]) -> T:
@@ -349,6 +353,7 @@ class Store:
             self.change(lambda c, chunk=chunk: runs.insert_cases(c, chunk), run_id)
             count += len(chunk)
         self.change(lambda c: runs.end_cases(c, run_id, count), run_id)
+
         return count
 
     def iterate_cases(self, run_id: str, start: int = 0) -> Iterator[Case]:

@@ -56,7 +56,8 @@ class ResourceTable:
 
     def query(self) -> Select[Any]:
         """Select rows. A row of a namespace has the namespace's name as `namespace`."""
-        query, spaces = select(self.table).select_from(self.table), tables.namespaces
+        query = select(self.table).select_from(self.table)
+        spaces = tables.namespaces
         if not self.walled:
             return query
         joined = query.join(spaces, spaces.c.id == self.table.c.namespace_id)
@@ -108,6 +109,7 @@ def require_row(
     """
     query = _among(kind, connection, namespace)
     row = connection.execute(query.where(kind.table.c.name == name)).one_or_none()
+
     if row is None:
         near = suggest(name, [each.name for each in connection.execute(query)])
         command = kind.make.format(kind.full_name(name, namespace))
@@ -115,6 +117,7 @@ def require_row(
             f"there is no {kind.noun} '{name}'{kind.place(namespace)}{near}; make it with:"
             f" textevolve {kind.command_path} {command}"
         )
+
     return row
 
 
@@ -159,6 +162,7 @@ def insert_row(
     defaults = {"created": now, "updated": now, "changed": now, "version": 0}
     row |= {column: value for column, value in defaults.items() if column in kind.table.c}
     insert_rows(connection, kind.table, [{**row, **values}])
+
     return row["id"]
 
 
@@ -171,6 +175,7 @@ def require_free_name(
         TakenError: the name is taken.
     """
     query = _among(kind, connection, namespace).where(kind.table.c.name == name)
+
     if connection.execute(query).one_or_none() is not None:
         raise TakenError(
             f"the {kind.noun} '{name}' exists already{kind.place(namespace)}; change it with:"

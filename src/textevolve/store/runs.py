@@ -120,9 +120,12 @@ def create_run(
         raise StoreError(
             f"run {existing.id}: has the same specification and cases; resume it instead"
         )
-    id, now = _new_id(connection), time.time()
+
+    id = _new_id(connection)
+    now = time.time()
     run = RunRecord(id, name, fingerprint, now, now, "interrupted", source, None, spec)
     copy_run(connection, run)
+
     return get_run(connection, id)
 
 
@@ -175,6 +178,7 @@ def get_run(connection: Connection, run_ref: str) -> RunRecord:
                 f"run {run_ref}: several runs have this name or start of an id ({ids}); give the"
                 " id of one"
             )
+
     raise StoreError(f"run {run_ref}: is not in this store; see `textevolve runs list`")
 
 
@@ -212,6 +216,7 @@ def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     require(values["lease_heartbeat"], int, float, None)
     spec = load_json(values["spec"])
     require(spec, dict)
+
     return spec
 
 
@@ -226,7 +231,8 @@ def row_to_record(connection: Connection, row: Row[Any]) -> RunRecord:
             for t in (row.created, row.updated)
         )
         cases = row.n_cases if isinstance(row.n_cases, int) else None
-        id, reason = str(row.id), str(error)
+        id = str(row.id)
+        reason = str(error)
         return RunRecord(id, "", "", created, updated, "failed", reason, cases, DAMAGED)
 
 
@@ -261,7 +267,8 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
     The other run gets the name of the new one, if any, and its cases if it lacks them because its
     store was damaged.
     """
-    run, existing = get_run(connection, run_id), find_run(connection, fingerprint)
+    run = get_run(connection, run_id)
+    existing = find_run(connection, fingerprint)
     if existing is None or existing.id == run_id:
         update_where(connection, runs, {"fingerprint": fingerprint}, id=run_id)
         return get_run(connection, run_id)
@@ -269,10 +276,12 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
         delete_where(connection, cases, run_id=existing.id)
         update_where(connection, cases, {"run_id": existing.id}, run_id=run_id)
         update_where(connection, runs, {"n_cases": run.n_cases}, id=existing.id)
+
     if run.name:
         update_where(connection, runs, {"name": run.name}, id=existing.id)
     delete_where(connection, cases, run_id=run_id)
     delete_where(connection, runs, id=run_id)
+
     return get_run(connection, existing.id)
 
 
@@ -288,12 +297,15 @@ def chunk_cases(run_id: str, source: Iterable[Case]) -> Iterator[list[dict[str, 
     lazily."""
     chunk: list[dict[str, Any]] = []
     size = 0
+
     for index, case in enumerate(source):
         chunk.append(_case_row(run_id, index, case))
         size += len(chunk[-1]["body"]) + sum(map(len, chunk[-1]["images"]))
         if len(chunk) == CHUNK or size >= CHUNK_BYTES:
             yield chunk
-            chunk, size = [], 0
+            chunk = []
+            size = 0
+
     if chunk:
         yield chunk
 
@@ -308,6 +320,7 @@ def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
         body = to_bytes(url)
         values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
         insert_unless_stored(connection, texts, values)
+
     insert_rows(
         connection, cases, [{n: v for n, v in row.items() if n != "images"} for row in rows]
     )
@@ -336,15 +349,18 @@ def read_cases(connection: Connection, run_id: str, start: int) -> list[tuple[in
     )
     page: list[tuple[int, Case]] = []
     size = 0
+
     for index, id, body in connection.execute(query):
         with intact(f"run {run_id}: case {index!r}"):
             require(index, int)
             images = {key: find_image(connection, key) for key in image_keys(body)}
             there = drop_none(images)
             page.append((index, load_case(id, body, there)))
+
         size += sum(map(len, there.values()))
         if size >= PAGE_BYTES:
             break
+
     return page
 
 
@@ -375,6 +391,7 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
         *counts, unknown, saved, failures = row
         totals.append(Usage(*counts, saved=None if unknown else saved))
         failed = failed or failures
+
     return RunTotals(*totals, failed=failed)
 
 
@@ -396,11 +413,13 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     if row is None:
         raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
     lease.require_free(connection, row, "stop it first")
+
     for job in fetch_all(connection, batches, run_id=run_id, state="submitted"):
         raise BusyError(  # it is paid for, and nobody would know of it
             f"run {run_id}: batch job {job.remote_id} is still open at its provider; end it first"
             f" with: textevolve runs cancel-batch {run_id}"
         )
+
     this = {"run": run_id}
     query = "SELECT 1 FROM cases WHERE run_id = :run AND substr(body, 1, 1) = :mark LIMIT 1"
     images = connection.execute(sql(query), {**this, "mark": IMAGES}).one_or_none()
@@ -414,4 +433,5 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     if calls or images:
         unused = sweep_texts(connection)
         connection.exec_driver_sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'")
+
     return Freed(removed, calls, unused)

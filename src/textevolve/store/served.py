@@ -112,14 +112,17 @@ def list_found(
         created, id = after
         later = (runs.c.created == created) & (runs.c.id > id)
         query = query.where((runs.c.created < created) | later)
+
     served = {entry.run_id: entry for entry in all_served(connection)}
     chosen: list[tuple[RunRecord, ServedRun | None]] = []
+
     for row in connection.execute(query.order_by(runs.c.created.desc(), runs.c.id)):
         run = row_to_record(connection, row)
         if choose(run, served.get(run.id)):
             chosen.append((run, served.get(run.id)))
         if len(chosen) == limit:
             break
+
     return chosen
 
 

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.engine import Connection
 
-from textevolve.agents.session import (
+from textevolve.agents.chat import (
     ChatSession,
     FinishedTurn,
     Learning,
@@ -42,7 +42,8 @@ T = TypeVar("T")
 
 LAST = "last"
 """The reference to the newest session."""
-_sessions, _messages = tables.sessions, tables.messages
+_sessions = tables.sessions
+_messages = tables.messages
 _PENDING = '"learning":"pending"'
 """The text in a message's details if its memories are not created yet."""
 
@@ -72,12 +73,14 @@ class StoredSessions:
     raise StoreError, and InputError if the namespace does not exist."""
 
     def __init__(self, database: Database, namespace: str) -> None:
-        self.database, self.namespace = database, namespace
+        self.database = database
+        self.namespace = namespace
 
     @_writes
     def create(self, connection: Connection, agent_id: str, user: str = "", title: str = "") -> str:
         """Create a session; return its id, which nobody can guess."""
-        id, now = f"se_{secrets.token_hex(16)}", time.time()
+        id = f"se_{secrets.token_hex(16)}"
+        now = time.time()
         row = {"id": id, "namespace_id": namespace_id(connection, self.namespace)}
         row |= {"agent_id": agent_id, "user": user, "title": title}
         insert_rows(connection, _sessions, [{**row, "created": now, "updated": now}])
@@ -106,6 +109,7 @@ class StoredSessions:
         Raises:
             InputError: no session matches, or more than one does.
         """
+
         return self._find(connection, id, agent_id, user)
 
     @_reads
@@ -139,6 +143,7 @@ class StoredSessions:
                 f"session {id}: another client has continued it; open it again to see the new"
                 " messages, or start a new session"
             )
+
         update_where(connection, _sessions, {"updated": message.created}, id=id)
 
     @_writes
@@ -156,7 +161,8 @@ class StoredSessions:
     @_reads
     def pending_turns(self, connection: Connection, agent_id: str) -> list[FinishedTurn]:
         """Return the turns of an agent's chats whose memories are not created yet, oldest first."""
-        space, question = namespace_id(connection, self.namespace), _messages.alias()
+        space = namespace_id(connection, self.namespace)
+        question = _messages.alias()
         before = (question.c.session_id == _messages.c.session_id) & (
             question.c.position == _messages.c.position - 1
         )
@@ -168,6 +174,7 @@ class StoredSessions:
             .where(_messages.c.details.contains(_PENDING, autoescape=True))
             .order_by(_messages.c.created)
         )
+
         return [
             FinishedTurn(row.session_id, row.position, row.user, row.said, row.text, row.created)
             for row in connection.execute(query)
@@ -183,17 +190,20 @@ class StoredSessions:
         session = self._find(connection, id)
         delete_where(connection, _messages, session_id=session.id)
         delete_where(connection, _sessions, id=session.id)
+
         return session
 
     def _select(self, connection: Connection, agent_id: str | None = None) -> Select[Any]:
         count = select(func.count()).where(_messages.c.session_id == _sessions.c.id)
-        agents, number = tables.agents.c, count.scalar_subquery().label("messages")
+        agents = tables.agents.c
+        number = count.scalar_subquery().label("messages")
         query = (
             select(_sessions, agents.name.label("agent"), number)
             .join(tables.agents, agents.id == _sessions.c.agent_id)
             .where(_sessions.c.namespace_id == namespace_id(connection, self.namespace))
             .order_by(_sessions.c.updated.desc(), _sessions.c.id)
         )
+
         return query if agent_id is None else query.where(_sessions.c.agent_id == agent_id)
 
     def _find(
@@ -208,17 +218,21 @@ class StoredSessions:
             query = query.where(_sessions.c.id.startswith(id, autoescape=True))
         elif user is not None:
             query = query.where(_sessions.c.user == user)
+
         rows = connection.execute(query).all()
+
         if not rows or not id.strip():
             missing = "there are no chats yet" if id == LAST else f"there is no session '{id}'"
             raise NotFoundError(
                 f"{missing} in the namespace '{self.namespace}'; see `textevolve agents"
                 " sessions list`"
             )
+
         if len(rows) > 1:
             raise InputError(
                 f"several sessions have ids that begin with '{id}'; give more of the id"
             )
+
         return self._session(rows[0])
 
     def _require(self, connection: Connection, id: str) -> None:

@@ -27,11 +27,12 @@ from textevolve.store.dialects import (
     SWEEPS,
     Damage,
     GroupRows,
+    create_tables,
     driver_of,
     explained,
+    update_tables,
 )
 from textevolve.store.documents import CHECK, DAMAGES
-from textevolve.store.schema import create_tables, update_tables
 
 T = TypeVar("T")
 
@@ -90,7 +91,8 @@ class SQLiteDatabase:
         """
         self.location = path
         prepare(path)
-        self._reading, self._writing = threading.Lock(), threading.Lock()
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
         self._reader = connect(path, writing=False)
         self._writer = connect(path, writing=True)
 
@@ -145,6 +147,7 @@ class SQLiteDatabase:
             connection.exec_driver_sql("PRAGMA query_only = OFF")
             connection.exec_driver_sql("VACUUM")
             busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+
         if busy and scrub:
             raise StoreError(
                 f"store {self.location}: its write-ahead log, which may hold erased texts, cannot"
@@ -156,6 +159,7 @@ class SQLiteDatabase:
             return InputError(
                 "a number has more than 64 bits, so the store can neither keep nor find it"
             )
+
         if self._reader.closed:
             return StoreAwayError(f"store {self.location}: is closed; open it again")
         return explain(error, self.location)
@@ -205,6 +209,7 @@ def connect(path: Path, *, writing: bool) -> Connection:
             cursor.execute("PRAGMA secure_delete = ON")
             if not writing:
                 cursor.execute("PRAGMA query_only = ON")
+
         return raw
 
     def take_write_lock(connection: Connection) -> None:
@@ -217,6 +222,7 @@ def connect(path: Path, *, writing: bool) -> Connection:
         connection = engine.connect()
     except DBAPIError as error:
         raise explain(error, path) from error
+
     return connection if writing else connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
@@ -227,6 +233,7 @@ def prepare(path: Path) -> None:
         StoreError: the file cannot be used, belongs to another program, is too old or too new.
     """
     _create_file(path)
+
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as raw:
             _switch_to_wal(raw, path)
@@ -267,6 +274,7 @@ def _switch_to_wal(raw: sqlite3.Connection, path: Path) -> None:
             if not _error_name(error).startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
     if mode != "wal":
         raise StoreError(
             f"store {path}: this folder does not allow a write-ahead log (a network folder?); "

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 REVISION = "0009"
-"""The revision of these tables; `store/schema.py` migrates older ones."""
+"""The revision of these tables; `store/dialects.py` migrates older ones."""
 
 APPLICATION_ID = 0x54457631
 """The number that marks an SQLite file as a store of TextEvolve ("TEv1")."""
@@ -68,6 +68,7 @@ def _table(
         column(title, primary_key=place < keys)
         for place, (title, column) in enumerate(columns.items())
     )
+
     return Table(name, metadata, *in_order, **(options or {}))
 
 
@@ -117,7 +118,7 @@ calls = _table(
 `saved`: the US dollars that prompt caching saved; NULL in calls of early versions."""
 
 ERASED_KEY = "erased"
-"""The key of calls whose texts were erased (`store/erasure.py`): no request has this key."""
+"""The key of calls whose texts were erased (`store/upkeep.py`): no request has this key."""
 
 _ANSWERED = text("error IS NULL")
 _index(calls, "calls_answered", "key", sqlite_where=_ANSWERED, postgresql_where=_ANSWERED)

@@ -9,35 +9,391 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from time import time
+from typing import Any, TypeAlias
 
-from sqlalchemy import Table, delete, func, select, update
+import numpy as np
+from sqlalchemy import Table, delete, func, select, tuple_, update
+from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import StoreError
+from textevolve.errors import StoreError, TakenError
+from textevolve.llm.prompts import JOINER
+from textevolve.mappings import pick
+from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, Vector
 from textevolve.settings import StoreLocation
-from textevolve.store import sqlite, tables
-from textevolve.store.copying import copied_tables, finish_copy, read_rows
+from textevolve.store import lease, sqlite, tables
 from textevolve.store.database import open_database
-from textevolve.store.dialects import count_bytes
+from textevolve.store.dialects import count_bytes, is_postgres
 from textevolve.store.documents import (
     DAMAGES,
     HASH_BYTES,
     bytes_to_text,
+    dump_json,
+    hash_bytes,
     load_case,
     load_json,
     load_response,
+    split_body,
+    split_hashes,
+    text_to_bytes,
     unpack,
     unpack_json,
+    unpack_json_bytes,
+)
+from textevolve.store.kinds import NAMESPACES, Kind, create
+from textevolve.store.memory_changes import Transaction, check_changes, search_of
+from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
+from textevolve.store.memory_search_sqlite import words_to_find
+from textevolve.store.resource_rows import (
+    delete_where,
+    fetch_all,
+    insert_unless_stored,
+    namespace_id,
+    require_free_name,
+    update_where,
 )
 from textevolve.store.runs import check_fields
 from textevolve.store.sqlite import SQLiteDatabase, sqlite3
+
+# Copy a store into another one, whichever databases they are in: completely, or not at all.
+
+PAGE = 500
+"""The number of rows that are inserted at once."""
+UNCOPIED_TABLES = ("counters",)
+"""The tables that are not copied, since each store has its own."""
+
+
+def copied_tables() -> list[Table]:
+    return [table for table in tables.metadata.sorted_tables if table.name not in UNCOPIED_TABLES]
+
+
+def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
+    """Copy a consistent snapshot of a store; return the target's number of rows by table.
+
+    Raises:
+        StoreError: a living process works on a run of the source, or the target is not empty.
+    """
+    if str(source) == str(target):
+        raise StoreError(f"store {source}: cannot be copied into itself")
+
+    def copy(reading: Connection, writing: Connection) -> dict[str, int]:
+        if used := [name for name, number in count_rows(writing).items() if number]:
+            raise StoreError(
+                f"store {target}: is not empty ({', '.join(used)}); name a new file or an empty"
+                " database"
+            )
+
+        for run in fetch_all(reading, tables.runs, status="running"):
+            lease.require_free(reading, run, "wait for it or stop it first")
+        for table in copied_tables():
+            for page in chunks(read_rows(reading, table), PAGE):
+                writing.execute(table.insert(), page)
+        finish_copy(writing)
+
+        return count_rows(writing)
+
+    with (
+        closing(open_database(source)) as source_database,
+        closing(open_database(target)) as target_database,
+    ):
+        return target_database.write(
+            lambda writing: source_database.read(lambda reading: copy(reading, writing))
+        )
+
+
+def row_keys(table: Table) -> list[Any]:
+    """Return the columns that identify a row of a table."""
+    if table is tables.cases:
+        return [table.c.run_id, table.c.index]
+    return list(table.primary_key.columns)
+
+
+def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table in the order of its keys."""
+    keys = row_keys(table)
+    page = query = select(table).order_by(*keys).limit(PAGE)
+    while rows := [dict(row) for row in connection.execute(page).mappings()]:
+        yield from rows
+        page = query.where(tuple_(*keys) > tuple_(*(rows[-1][key.name] for key in keys)))
+
+
+def finish_copy(connection: Connection) -> None:
+    """Turn copied tables into a complete store: build the search indexes, let PostgreSQL's
+    sequences continue after the copied ids, release all leases, and mark running runs as
+    interrupted."""
+    for table in (tables.runs, tables.jobs):
+        update_where(connection, table, lease.no_lease(table))
+    update_where(connection, tables.runs, {"status": "interrupted"}, status="running")
+
+    if is_postgres(connection):
+        for table in (tables.calls, tables.memories, tables.uses, tables.job_runs):
+            (key,) = table.primary_key.columns
+            top = f"SELECT coalesce(max({key.name}), 0) + 1 FROM {table.name}"
+            sequence = f"pg_get_serial_sequence('{table.name}', '{key.name}')"
+            connection.execute(sql(f"SELECT setval({sequence}, ({top}), false)"))
+
+    for row in connection.execute(select(tables.collections)).all():
+        index_collection(connection, collection_of(row, ""))
+
+
+def index_collection(connection: Connection, collection: Collection) -> None:
+    """Index the memories of a collection that has no index, by their embeddings and texts. Erased
+    memories, whose text is empty, are left out."""
+    memories = tables.memories
+    embeddings = tables.embeddings
+    lost = bytes(4 * collection.dimension)  # a salvaged store may lack an embedding
+    query = (
+        select(memories, embeddings.c.vector)
+        .outerjoin(embeddings, embeddings.c.seq == memories.c.seq)
+        .where(memories.c.collection_id == collection.id, memories.c.text != "")
+        .order_by(memories.c.seq)
+    )
+
+    for chunk in chunks(connection.execute(query).all()):
+        entries = [
+            IndexEntry(row.seq, row.text, np.frombuffer(row.vector or lost, "<f4")) for row in chunk
+        ]
+        search_of(connection).add(connection, collection, entries)
+
+
+def count_rows(connection: Connection) -> dict[str, int]:
+    """Return the number of rows of each copied table, by its name."""
+    return {
+        table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+        for table in copied_tables()
+    }
+
+
+# Erase texts from a store: a tombstone replaces every field that contained one of them.
+#
+# Texts are compared by their words, since prompts quote them, break their lines and escape them. A
+# call whose prompt or answer has a text loses its whole answer, which may repeat it in other
+# words; its tokens, cost and times stay. It also loses its key, so no replay finds it and it can
+# be repeated.
+
+ERASED = "[erased]"
+MARK = f'"{ERASED}"'
+"""The text that replaces an erased text (`ERASED`), and the same as JSON (`MARK`)."""
+
+COLUMNS: Mapping[Table, tuple[str, ...]] = {
+    tables.runs: ("spec",),
+    tables.cases: ("body",),
+    tables.records: ("reason", "body"),
+    tables.messages: ("text", "details"),
+    tables.sessions: ("title",),
+    tables.resource_versions: ("spec", "changes"),
+    tables.memories: ("reason",),
+    tables.labelling_items: ("item",),
+    tables.labels: ("label",),
+}
+"""The columns, besides those of calls, whose texts may contain an erased text. The text of a memory
+is not among them: another memory with the same text stays as it is."""
+PLAIN = ("text", "reason", "title", "label")
+"""The columns that hold a text; the others hold JSON."""
+
+Matcher: TypeAlias = Callable[[str], bool]
+"""A function that returns whether a text contains the words of an erased text."""
+
+_ESCAPE = re.compile(r'\\+(?:u([0-9a-fA-F]{4})|[bfnrt"/\\])')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def erase_texts(location: StoreLocation, texts: Sequence[str]) -> None:
+    """Erase texts from a store, all or none: a tombstone replaces each. Free pages of the file may
+    contain the texts until `upkeep.scrub_store` runs.
+
+    Raises:
+        StoreError: the store cannot be read or written, or is damaged.
+    """
+    with closing(open_database(location)) as database:
+        database.change(lambda c: _erase(c, texts))
+
+
+def _erase(connection: Connection, texts: Sequence[str]) -> None:
+    holds = _make_matcher(texts)
+
+    def change(table: Table, row: Mapping[str, Any], cleaned: Mapping[str, Any]) -> None:
+        changed = {name: value for name, value in cleaned.items() if value != row[name]}
+        if changed:
+            same = {key.name: row[key.name] for key in row_keys(table)}
+            update_where(connection, table, changed, **same)
+
+    holding = {
+        row["hash"]
+        for row in read_rows(connection, tables.texts)
+        if holds(bytes_to_text(unpack(row["body"], row["size"])))
+    }
+    for row in read_rows(connection, tables.calls):
+        change(tables.calls, row, _clean_call(row, holding, holds))
+    for table, names in COLUMNS.items():
+        for row in read_rows(connection, table):
+            change(table, row, {n: _clean(row[n], holds, n in PLAIN) for n in names})
+    if holding:
+        for hash in holding:
+            delete_where(connection, tables.texts, hash=hash)
+        body = text_to_bytes(ERASED)
+        tombstone = {"hash": hash_bytes(ERASED), "size": len(body), "body": body}
+        insert_unless_stored(connection, tables.texts, tombstone)
+        connection.execute(sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'"))
+
+
+def _make_matcher(texts: Sequence[str]) -> Matcher:
+    """Return a function that returns whether a text contains the consecutive words of any of these
+    texts; an image's data URL contains none. Each of them is only compared where its rarest word
+    occurs, since there may be thousands of texts."""
+    needles = {tuple(_list_words(text)) for text in texts} - {()}
+    counts = Counter(word for needle in needles for word in set(needle))
+    index: defaultdict[str, list[str]] = defaultdict(list)
+    for needle in needles:
+        index[min(needle, key=counts.__getitem__)].append(f" {' '.join(needle)} ")
+
+    def holds(text: str) -> bool:
+        words = [] if text.startswith("data:image/") else _list_words(text)
+        rare = index.keys() & set(words)
+        joined = f" {' '.join(words)} " if rare else ""
+        return any(needle in joined for word in rare for needle in index[word])
+
+    return holds
+
+
+def _list_words(text: str) -> list[str]:
+    plain = _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else " ", text)
+    return words_to_find(plain.replace(JOINER, ""))
+
+
+def _clean_call(row: Mapping[str, Any], holding: set[bytes], holds: Matcher) -> dict[str, Any]:
+    """Return the new columns of a call that contains one of the texts, in a field or in a part
+    whose hash is in `holding`; an empty mapping for other calls."""
+    parts = split_hashes(row["parts"])
+    answer = row["response"]
+    error = row["error"]
+    request, response = (_clean(row[name], holds) for name in ("request", "response"))
+    cleaned_error = _clean(error, holds, plain=True)
+
+    if (request, response, cleaned_error) == (
+        row["request"],
+        answer,
+        error,
+    ) and not holding.intersection(parts):
+        return {}
+
+    if answer is not None:
+        fields = ("finish_reason", "calls", "seconds", "attempts", "member", "reasoning_tokens")
+        stored = load_json(unpack_json_bytes(answer))
+        stored = {"text": ERASED} | pick(stored, fields)
+        answer = dump_json(stored, "an answer")
+
+    mark = hash_bytes(ERASED)
+    joined = b"".join(mark if part in holding else part for part in parts)
+    values = {"parts": joined, "request": request, "error": cleaned_error, "response": answer}
+
+    return {**values, "key": tables.ERASED_KEY}
+
+
+def _clean(value: Any, holds: Matcher, plain: bool = False) -> Any:
+    """Return a column's value in which a tombstone replaces each JSON string that contains one of
+    the texts. `plain`: the column holds a text instead of JSON, and is replaced as a whole."""
+    if isinstance(value, bytes):
+        head, data = split_body(value)
+        packed = data[:2] == b"x\x01"
+        text = bytes_to_text(zlib.decompress(data) if packed else data)
+        cleaned = _clean(text, holds, plain)
+        data = text_to_bytes(cleaned)
+        return value if cleaned == text else head + (zlib.compress(data, 1) if packed else data)
+
+    if value is None or not holds(value):
+        return value
+
+    return ERASED if plain else _STRING.sub(lambda m: MARK if holds(m[0]) else m[0], value)
+
+
+# Store exported resources of another store, all in one transaction. `desk/exchange.py` reads and
+# writes the files.
+
+
+@dataclass(eq=False)
+class Exported:
+    """A resource in an exported file.
+
+    Attributes:
+        kind: Its kind, such as agents.
+        stored: The resource as the other store had it.
+        spec: Its specification in this store.
+        memories: The memories of a collection, in the order in which they were added.
+        vectors: The embeddings of the memories by id.
+    """
+
+    kind: Kind[Any, Any]
+    stored: Any
+    spec: Any
+    memories: list[MemoryRecord] = field(default_factory=list[MemoryRecord])
+    vectors: dict[str, Vector] = field(default_factory=dict[str, Vector])
+
+
+def require_free_names(
+    connection: Connection, namespace: str, resources: Sequence[Exported]
+) -> None:
+    """Check that the names of imported resources are free.
+
+    Raises:
+        TakenError: a name is taken. NotFoundError: the namespace does not exist.
+    """
+    for each in resources:
+        try:
+            require_free_name(connection, each.kind, each.spec.name, namespace)
+        except TakenError as error:
+            raise TakenError(
+                f"{str(error).partition(';')[0]}; --name gives it another name here"
+            ) from None
+
+        if each.kind is NAMESPACES:
+            return  # a new namespace has no names yet
+
+
+def store_all(connection: Connection, namespace: str, resources: Sequence[Exported]) -> None:
+    """Store resources as new ones, all or none.
+
+    Raises:
+        InputError: a name is taken, or a memory cannot be stored.
+    """
+    for each in resources:
+        stored = create(connection, each.kind, namespace, each.spec)
+        if each.memories:
+            _store_memories(connection, namespace_id(connection, namespace), stored, each)
+
+
+def _store_memories(
+    connection: Connection, space: str, collection: Collection, each: Exported
+) -> None:
+    """Add memories under new ids; memories that cite others are added after those that cite none.
+    Citations of memories that were not added before are left out."""
+    ids: dict[str, str] = {}
+    plain = [memory for memory in each.memories if not memory.cites]
+
+    for group in (plain, [memory for memory in each.memories if memory.cites]):
+        changes = [Add(_as_new(memory, each.vectors[memory.id], ids)) for memory in group]
+        check_changes(collection, changes)
+        transaction = Transaction(connection, space, collection, collection.version + 1, time())
+        applied = transaction.apply(changes, None)
+        collection = replace(collection, version=applied.version)
+        ids |= {memory.id: id for memory, id in zip(group, applied.ids, strict=True)}
+
+
+def _as_new(memory: MemoryRecord, vector: Vector, ids: Mapping[str, str]) -> NewMemory:
+    names = {field.name for field in fields(NewMemory)} - {"embedding", "cites"}
+    values = {name: getattr(memory, name) for name in names}
+    cites = tuple(ids[id] for id in memory.cites if id in ids)
+    return NewMemory(**values, embedding=vector, cites=cites)
+
 
 OF_RUNS = (tables.cases, tables.records, tables.reuses)
 """The tables whose rows are useless without their run."""
@@ -62,6 +418,7 @@ def vacuum_store(location: StoreLocation) -> tuple[int, int]:
     before = measure_store(location)
     with closing(open_database(location)) as database:
         database.vacuum()
+
     return before, measure_store(location)
 
 
@@ -114,8 +471,10 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
                 f"store {location}: only a store in a file can be salvaged; copy a database with:"
                 " textevolve config store copy, or restore a backup of pg_dump"
             )
+
         with closing(open_database(location)) as database:
             return database.read(lambda c: _check_rows(partial(read_rows, c)))
+
     with _open_damaged(location.expanduser().absolute()) as file:
         if salvage is None:
             return _check_file(file)
@@ -127,8 +486,12 @@ def _check_rows(
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
     """Check all rows, and copy the intact ones, unless their run is lost."""
-    intact, unreadable, n_cases = Counter[str](), Counter[str](), Counter[str]()
-    incomplete, runs = set[str](), dict[str, int]()
+    intact = Counter[str]()
+    unreadable = Counter[str]()
+    n_cases = Counter[str]()
+    incomplete = set[str]()
+    runs = dict[str, int]()
+
     for table in (tables.runs, *(each for each in copied_tables() if each is not tables.runs)):
         for row in read_table(table):
             run_id = str(row["id"] if table is tables.runs else row.get("run_id"))
@@ -138,14 +501,18 @@ def _check_rows(
                 if table is tables.runs or "run_id" in row:
                     incomplete.add(run_id)
                 continue
+
             intact[table.name] += 1
+
             if table is tables.runs:
                 runs[run_id] = row["n_cases"] or 0
             elif table is tables.calls:
                 intact["erased calls"] += row["key"] == tables.ERASED_KEY
             elif table is tables.cases:
                 n_cases[run_id] += 1
+
     incomplete |= {run_id for run_id, number in runs.items() if n_cases[run_id] < number}
+
     return Findings(dict(+intact), dict(unreadable), tuple(sorted(incomplete)))
 
 
@@ -155,6 +522,7 @@ def _is_whole(table: Table, row: Mapping[str, Any]) -> bool:
         _CHECKS.get(table, lambda _row: None)(row)
     except DAMAGES:
         return False
+
     return True
 
 
@@ -202,14 +570,16 @@ class _DamagedFile:
     empty without one. `gaps`: the number of unreadable places in each table."""
 
     def __init__(self, raw: sqlite3.Connection, complaint: str) -> None:
-        self._raw, self.complaint = raw, complaint
+        self._raw = raw
+        self.complaint = complaint
         self._raw.row_factory = sqlite3.Row
         self.gaps = Counter[str]()
 
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
         """Yield the readable rows of a table: from the beginning up to the first unreadable place,
         and from the end back to the last one."""
-        source, last = f"FROM {table.name} NOT INDEXED", 0
+        source = f"FROM {table.name} NOT INDEXED"
+        last = 0
         queries = [f"SELECT ? AS number, * {source}"]
         if table.dialect_options["sqlite"]["with_rowid"]:
             forwards = f"SELECT rowid AS number, * {source} WHERE rowid > ? ORDER BY rowid"
@@ -220,6 +590,7 @@ class _DamagedFile:
                     values = dict(row)
                     last = values["number"]
                     yield {column.name: values[column.name] for column in table.columns}
+
                 return
             except (sqlite3.Error, *DAMAGES):
                 self.gaps[table.name] = 1
@@ -250,8 +621,10 @@ def _lock(raw: sqlite3.Connection, path: Path) -> str:
         if busy or not os.access(path, os.W_OK):
             raise sqlite.explain(error, path) from error
         return str(error)
+
     if mark != tables.APPLICATION_ID:
         return "the file has no mark of a TextEvolve store"
+
     return "" if result == "ok" else " ".join(str(result).split())
 
 
@@ -285,7 +658,8 @@ def _salvage(file: _DamagedFile, target: Path) -> Findings:
 
 def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
     """Insert a row; return whether it broke no constraint."""
-    names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
+    names = ", ".join(f'"{name}"' for name in row)
+    marks = ", ".join("?" * len(row))
     statement = f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})"
     return connection.exec_driver_sql(statement, tuple(row.values())).rowcount == 1
 
@@ -293,7 +667,9 @@ def _copy_row(connection: Connection, table: Table, row: dict[str, Any]) -> bool
 def _interrupt_runs(connection: Connection) -> None:
     """Mark finished runs as interrupted, so they can be resumed; runs that lack cases will read
     them again. Delete the servers' rows of runs that are lost."""
-    runs, served, cases = tables.runs, tables.served_runs, tables.cases
+    runs = tables.runs
+    served = tables.served_runs
+    cases = tables.cases
     connection.execute(delete(served).where(served.c.run_id.not_in(select(runs.c.id))))
     finished = update(runs).where(runs.c.status == "finished")
     connection.execute(finished.values(status="interrupted"))

@@ -109,6 +109,7 @@ class Writer:
         """
         done: Future[T] = Future()
         self._put(WriteJob(change, run_id, done))
+
         return done.result()
 
     def give_lease_back(self, run_id: str) -> None:
@@ -120,6 +121,7 @@ class Writer:
         """
         token = self.leases.pop(run_id)
         self._lost.pop(run_id, None)
+
         try:
             self.run(lambda connection: lease.release(connection, token), run_id)
         except StoreError:
@@ -142,6 +144,7 @@ class Writer:
                 return
             self._closed = True
             self._queue.put(None)
+
         self._thread.join()
 
     def _put(self, item: WrittenCall | Reuse | WriteJob) -> None:
@@ -175,12 +178,14 @@ class Writer:
             items = [self._queue.get(timeout=lease.BEAT_SECONDS)]
         except queue.Empty:
             return []
+
         early = self._last_commit + GROUP_SECONDS - time.monotonic()
         if early > 0 and isinstance(items[0], WrittenCall | tuple):
             time.sleep(early)
         with suppress(queue.Empty):
             while len(items) < GROUP_SIZE:
                 items.append(self._queue.get_nowait())
+
         return items
 
     def _write_group(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
@@ -197,16 +202,19 @@ class Writer:
                         self._write_group([call], ())
                     self._write_group((), reuses)
                     return
+
                 if fault == "row":
                     failure = StoreError(f"a call cannot be kept: {error}")
                 else:
                     failure = self._database.explain(error)
+
                 if fault == "store":
                     self._failure = failure
             else:
                 if len(self._known) > KNOWN_TEXTS:
                     self._known.clear()
                 self._known |= added
+
         _wake(calls, failure)
 
     def _fill(
@@ -218,12 +226,14 @@ class Writer:
             self._known.clear()
             self._sweeps = sweeps
         texts: list[tuple[bytes, int, bytes]] = []
+
         for call in calls:
             for digest, text in zip(split_hashes(call.row[PARTS]), call.texts, strict=True):
                 if digest not in self._known and digest not in added:
                     added.add(digest)
                     body = text_to_bytes(text)
                     texts.append((digest, len(body), pack(body)))
+
         return GroupRows(texts, [call.row for call in calls], reuses)
 
     def _do(self, job: WriteJob) -> None:
@@ -239,7 +249,8 @@ class Writer:
         if now - self._last_beat < lease.BEAT_SECONDS:
             return
         self._last_beat = now
-        leases, owed = dict(self.leases), set(self._owed)
+        leases = dict(self.leases)
+        owed = set(self._owed)
         if not (leases or owed) or self._failure is not None:
             return
         with suppress(TextEvolveError):  # the next entry is told what is wrong
@@ -257,12 +268,14 @@ def _renew(
         lease.release(connection, token)
     renewed = lease.renew(connection, list(leases.values()))
     lost = dict[str, BusyError]()
+
     for run_id, token in leases.items():
         if token not in renewed:
             try:
                 lease.require(connection, run_id, token)
             except BusyError as error:
                 lost[run_id] = error
+
     return lost
 
 

@@ -31,8 +31,8 @@ from textevolve.judges.context import prompts_version as judge_prompts
 from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
-from textevolve.studies.aggregates import Aggregates, describe_mean
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder
+from textevolve.runs.aggregates import Aggregates, describe_mean
+from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder
 from textevolve.wiring import Workbench
 
 
@@ -112,6 +112,7 @@ async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:
     judge = bench.whole_judge_of(with_model(demand.judge, demand.model or None), demand.rubric)
     judged = await judge(replace(case, parameters={}))
     (result,) = judged.result
+
     return Assertion(case, demand, result, judged.usage)
 
 
@@ -150,7 +151,8 @@ def run(
 
 
 def find_row(assertion: Assertion) -> Row:
-    id, place = assertion.case.id, assertion.demand.position
+    id = assertion.case.id
+    place = assertion.demand.position
     status = assertion.result.kind if isinstance(assertion.result, Failure) else "scored"
     return Row(id, place, id, assertion.score, status, assertion.reason, passed=assertion.passed)
 
@@ -177,6 +179,7 @@ def summarise(_spec: AssertionsSpec, records: Iterable[Assertion]) -> Assertions
         summary.assertions.append(assertion)
         summary.figures.add(find_row(assertion))
         summary.usage += assertion.usage
+
     return summary
 
 
@@ -190,6 +193,7 @@ def describe_counts(summary: Assertions) -> str:
         f"{counts['not judged']:,} could not be judged": counts["not judged"],
         describe_mean(summary.figures.mean): summary.figures.mean.value is not None,
     }
+
     return ", ".join(part for part, is_present in parts.items() if is_present) or "no assertions"
 
 
@@ -206,7 +210,9 @@ def report(_spec: AssertionsSpec, summary: Assertions) -> Report:
 def make_row(assertion: Assertion) -> MatrixRow:
     """Return the matrix row of a test. Scores of all judges have the same name, so that tests can
     be sorted by score."""
-    case, demand, scored = assertion.case, assertion.demand, assertion.score is not None
+    case = assertion.case
+    demand = assertion.demand
+    scored = assertion.score is not None
     entry = Entry(
         case.candidates[0],
         {"score": assertion.score} if scored else {},
@@ -220,6 +226,7 @@ def make_row(assertion: Assertion) -> MatrixRow:
     texts = [
         (n, text) for n, text in (("Context", case.context), ("Rubric", demand.rubric)) if text
     ]
+
     return MatrixRow(
         id=case.id,
         input=case.input,

@@ -20,7 +20,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Event, StepFinished
-from textevolve.llm.chains.chain_file import write_prompts
+from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.optimizing import search_template
@@ -56,13 +56,9 @@ from textevolve.report.blocks import (
     Tree,
 )
 from textevolve.rows import Placed, place_rows, read_rows
-from textevolve.spans import loop_span
-from textevolve.spec import option
-from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import chains_among, reject_rehearsal
-from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
-from textevolve.studies.rehearsal import UsableEdits
-from textevolve.studies.study import (
+from textevolve.runs.chains import chains_among, reject_rehearsal
+from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.study import (
     Asks,
     Row,
     Study,
@@ -71,6 +67,10 @@ from textevolve.studies.study import (
     note_step,
     row_status,
 )
+from textevolve.spans import loop_span
+from textevolve.spec import option
+from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
+from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -166,11 +166,13 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             raise InputError("--answer needs a program: name the program with --program")
         if self.judge is not None and self.metric is not None:
             raise InputError("--judge and --metric: give only one of the two")
-        judge, second_judge = judge_of(self), second_judge_of(self)
+        judge = judge_of(self)
+        second_judge = second_judge_of(self)
         if second_judge is not None and second_judge == judge:
             raise InputError(
                 "the second judge is the same as the first: name another judge, or another model"
             )
+
         for each in filter(None, (judge, second_judge)):
             check_absolute(each)
         if self.metric is not None and not self.metric.startswith(OWN):
@@ -179,6 +181,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
                 raise InputError(
                     f"metric {self.metric}: needs a label; name its column with --label"
                 )
+
         return self
 
 
@@ -215,6 +218,7 @@ def report(_spec: object, result: CalibrationResult) -> Report:
         "Search": f"{wording.count(len(result.nodes), 'template')} in"
         f" {wording.count(result.rounds, 'round')}, {wording.count(result.tried, 'trial')}",
     }
+
     return Report(f"Calibration of {subject}", describe_outcome(result), blocks, facts)
 
 
@@ -260,6 +264,7 @@ def _validation(result: CalibrationResult, gain: Gain) -> Table:
         for by, each in gains.items()
         if each is not None
     ]
+
     return Table("Validation", columns, rows, note=note)
 
 
@@ -276,6 +281,7 @@ def _grow(result: CalibrationResult, number: int) -> Branch:
     children += [_grow(result, child.number) for child in result.nodes if child.parent == number]
     name = "original" if node.parent is None else f"template {node.number}"
     tone = "good" if leads and result.accepted else "bad" if node.fault else ""
+
     return Branch(name, ", ".join(notes), tone, children)
 
 
@@ -350,6 +356,7 @@ def cases_of(
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
     split_examples(examples, spec.validation)  # too few are rejected before a run is stored
+
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
         parameters = {"label": example.label, "columns": list(columns)}
@@ -374,14 +381,17 @@ def material_of(
     into training and validation."""
     examples: list[Example] = []
     columns: tuple[str, ...] = ()
+
     for case in cases:
         parameters = case.parameters
         examples.append(
             Example(case.id, json.loads(case.input), parameters["label"], parameters.get("row"))
         )
         columns = tuple(parameters["columns"])
+
     template = program.templates.text if program else spec.template
     fixed_values = program and program.names
+
     return part_examples(template, examples, columns, spec.label, spec.validation, fixed_values)
 
 
@@ -392,7 +402,8 @@ async def run(
     reject_rehearsal(program_of(spec), bench.mode)
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
-    judge, second_judge = judge_of(spec), second_judge_of(spec)
+    judge = judge_of(spec)
+    second_judge = second_judge_of(spec)
     if bench.mode == "live" and (few := describe_power(len(material.validation))):
         logging.getLogger("textevolve").warning(few)
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
@@ -438,7 +449,8 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
 
 
 def find_row(result: CalibrationResult) -> Row:
-    score, status = result.nodes[result.leader].score, row_status(result.stopped)
+    score = result.nodes[result.leader].score
+    status = row_status(result.stopped)
     return Row("search", score=score, status=status, reason=result.reason)
 
 

@@ -42,11 +42,12 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.report.html import html_fragment
+from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates
+from textevolve.runs.chains import chains_among, open_chain_named
+from textevolve.runs.study import Asks, Row, Study, json_decoder, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.statistics.comparisons import PairedDifference
-from textevolve.studies.aggregates import Aggregates, describe_variants, draw_aggregates
-from textevolve.studies.chained import chains_among, open_chain_named
 from textevolve.studies.compare_cells import (
     Output,
     Planned,
@@ -72,8 +73,7 @@ from textevolve.studies.compare_spec import (
 )
 from textevolve.studies.conversations import user_of
 from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
-from textevolve.studies.study import Asks, Row, Study, json_decoder, write_json
-from textevolve.studies.targeted import column_text, describe_targets
+from textevolve.studies.rows import column_text, describe_targets
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 
@@ -211,18 +211,23 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     records = tuple(records) if isinstance(records, Iterator) else records
     variants = variants_of(spec)
     tallies = {variant.name: _Tally() for variant in variants}
-    rows, scorers = dict[str, None](), dict[str, None]()
-    failed, judging = 0, Usage()
+    rows = dict[str, None]()
+    scorers = dict[str, None]()
+    failed = 0
+    judging = Usage()
+
     for output in records:
         tallies.setdefault(output.variant, _Tally()).add(output)
         rows[output.row] = None
         scorers |= dict.fromkeys(output.grades)
         judging += output.judging
         failed += output.failure is not None
+
     baseline = baseline_of(spec, variants or [Variant(name) for name in tallies])
     baseline_name = baseline.name if baseline else ""
     figures = {name: tally.figures for name, tally in tallies.items()}
     means = {name: variant.case_means() for name, variant in figures.items()}
+
     return Comparison(
         baseline=baseline_name,
         decides=decides(spec),
@@ -281,6 +286,7 @@ def _differences(comparison: Comparison) -> Table:
         " difference of this size with 80 % power."
     )
     baseline = wording.shorten_models(comparison.baseline)
+
     return Table(f"Compared with {baseline}", columns, rows, note=note)
 
 
@@ -290,6 +296,7 @@ def _scorers(comparison: Comparison, names: list[str]) -> Table:
         [wording.shorten_models(summary.variant)] for summary in comparison.variants
     ]
     note = ""
+
     for name in names:
         columns.append(Column(wording.shorten(scorer_label(name), 40), "number", 3))
         missing = [summary.missing[name] for summary in comparison.variants]
@@ -299,6 +306,7 @@ def _scorers(comparison: Comparison, names: list[str]) -> Table:
         for summary, row, number in zip(comparison.variants, rows, missing, strict=True):
             figure = summary.scorers[name]
             row += [figure, number] if any(missing) else [figure]
+
     return Table("Each metric and judge", columns, rows, note=note)
 
 
@@ -344,6 +352,7 @@ def _spending(comparison: Comparison) -> Table:
         Column("cost", "money"),
     )
     rows: list[list[Cell]] = []
+
     for summary in comparison.variants:
         used = summary.usage
         tokens = (used.prompt_tokens, used.completion_tokens) if used.calls else (None, None)
@@ -351,6 +360,7 @@ def _spending(comparison: Comparison) -> Table:
         rows.append(
             [wording.shorten_models(summary.variant), summary.cut, *tokens, summary.seconds, cost]
         )
+
     return Table("Cost of the outputs", columns, rows)
 
 
@@ -385,6 +395,7 @@ def _entry(output: Output) -> Entry:
     grades = {scorer_label(name): grade for name, grade in output.grades.items()}
     reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}
     steps = trajectory_texts(output.trajectory)
+
     return Entry(
         output=output.text,
         scores={name: grade.score for name, grade in grades.items()},
@@ -398,7 +409,8 @@ def _entry(output: Output) -> Entry:
 
 def find_row(output: Output) -> Row:
     skipped = select_skipped(grade.failure for grade in output.grades.values())
-    failure, sample = skipped or output.failure, output.sample + 1
+    failure = skipped or output.failure
+    sample = output.sample + 1
     return Row(
         key=f"{output.row.replace('|', '||')}|{output.variant}" + f"|{sample}" * (sample > 1),
         position=output.position,
@@ -477,9 +489,11 @@ async def describe(
 
 
 def ask(spec: CompareSpec) -> Asks:
-    judges, chains = tuple(with_models(spec).values()), chains_among(*spec.models)
+    judges = tuple(with_models(spec).values())
+    chains = chains_among(*spec.models)
     models = tuple(model for model in spec.models if model not in chains)
-    writes, played = bool(spec.prompts) and not models, spec.user_model is not None
+    writes = bool(spec.prompts) and not models
+    played = spec.user_model is not None
     prompts = {"agents.simulated_user": user_prompt().version} if played else {}
     models += (spec.user_model,) if spec.user_model is not None else ()
     return Asks(judges, models, writes=writes, prompts=prompts, chains=chains)
@@ -502,6 +516,7 @@ def plan_rows(
     number = itertools.count(_count_cells(spec, first_row))
     variants = variants_of(spec)
     baseline = baseline_of(spec, variants)
+
     for case in cases:
         values = map_values(column_text, row_values(case))
         blank = Output(
@@ -550,7 +565,9 @@ def _plan(
         return Planned(
             replace(cell, text=text, failure=None if text.strip() else blank), None, values
         )
-    user, prompt = user_of(spec, values), variant.prompt
+
+    user = user_of(spec, values)
+    prompt = variant.prompt
     if variant.target is not None:
         answer = partial(call_target, variant.target, row_values(case), spec.target_version)
         return Planned(cell, answer, values, user)
@@ -576,6 +593,7 @@ def _plan(
         seed=spec.seed,
         sample=cell.sample,
     )
+
     return Planned(cell, partial(ask_model, request), values, user)
 
 
@@ -586,12 +604,15 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
         return values[column]
     prompts = (baseline.prompt if baseline else None, *spec.prompts)
     shown = (prompt.show(values) for prompt in prompts if prompt and not prompt.is_blank)
-    parts, user = [*itertools.islice(shown, 1)], user_of(spec, values)
+    parts = [*itertools.islice(shown, 1)]
+    user = user_of(spec, values)
+
     if isinstance(user, SimulatedUser):
         parts += [f"The user: {user.persona}"] * bool(user.persona)
         parts.append(f"The user's goal: {user.goal}")
     elif not parts:
         parts += user
+
     return "\n\n".join(parts) or json.dumps(values, ensure_ascii=False)
 
 
@@ -604,6 +625,7 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
     """
     together = together_of(spec)
     judges = map_values(bench.whole_judge_of, with_models(spec))
+
     return Scorers(
         metrics={name: bench.metric_of(name) for name in spec.metric},
         alone={name: judge for name, judge in judges.items() if name not in together},
@@ -616,7 +638,8 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
 
 async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Output]:
     """Yield each cell as soon as it is filled; cells that are judged side by side come together."""
-    case_list, scorers = list(cases), open_scorers(spec, bench)
+    case_list = list(cases)
+    scorers = open_scorers(spec, bench)
     chains = {n: open_chain_named(n, bench.objects) for n in chains_among(*spec.models)}
     for target in spec.targets:
         bench.target_of(target)  # errors of loading come before the first call

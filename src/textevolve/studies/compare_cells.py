@@ -33,14 +33,13 @@ from textevolve.evaluation import (
 from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import Message, Request, UsageMeter
 from textevolve.llm.targets import Target
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import grade_output
-from textevolve.metrics.shapes import LabelMetric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
 from textevolve.rows.chats import (
     Chat,
@@ -53,9 +52,8 @@ from textevolve.rows.chats import (
 )
 from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.rows.images import folder_of, read_images
+from textevolve.runs.chains import chain_response, chains_among, open_chain_named
 from textevolve.spans import current_span, span
-from textevolve.studies.case_rows import name_row
-from textevolve.studies.chained import chain_response, chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, NamedPrompt, judges_of
 from textevolve.studies.conversations import (
     TURN_COLUMNS,
@@ -66,7 +64,7 @@ from textevolve.studies.conversations import (
     join_trajectories,
     turn_row,
 )
-from textevolve.studies.targeted import ask_target, check_body, column_text, write_request
+from textevolve.studies.rows import ask_target, check_body, column_text, name_row, write_request
 from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -179,6 +177,7 @@ async def fill_cells(
     outputs = list(await gather_bounded(fill, bench.concurrency))
     for name, judge in scorers.together.items():
         outputs = await _judge_together(name, judge, outputs)
+
     return [_conclude(output, scorers) for output in outputs]
 
 
@@ -193,6 +192,7 @@ async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> O
         else:
             output = await _answer(bench, planned)
             chat = read_chat(output.text) if scorers.each_turn else None
+
         if scorers.each_turn and output.failure is None:
             output = await _grade_turns(scorers, planned, output, chat or (), answers)
         if output.failure is None:
@@ -206,20 +206,26 @@ async def _grade_output(
 ) -> Output:
     """Return the output with grades by the metrics and judges that see one output at a time: for
     each turn of a conversation, or for the output as a whole."""
-    grades, used = dict(output.grades), output.judging
-    row, seen = _graded_row(planned, output), output
+    grades = dict(output.grades)
+    used = output.judging
+    row = _graded_row(planned, output)
+    seen = output
     with suppress(InputError):  # which judges of trajectories report as missing
         seen = replace(output, trajectory=read_trajectory(row, output.row))
     text = NO_ANSWER if seen.trajectory and not output.text.strip() else output.text
+
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
             graded = await grade_output(metric, output.text, output.reference, row=row)
             current_span.get().judge(name, graded)
             grades[name] = _grade(graded)
+
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
             (outcome,), more = await _judge(judge, seen, (text,))
-            grades[name], used = _grade(outcome), used + more
+            grades[name] = _grade(outcome)
+            used = used + more
+
     return replace(output, grades=grades, judging=used)
 
 
@@ -234,15 +240,20 @@ def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
 async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, list[Output]]:
     """Hold the conversation of a user with a variant. Return the cell, the chat, and each answer. A
     failed turn ends the conversation."""
-    user, judging, ending = planned.user, Usage(), ""
+    user = planned.user
+    judging = Usage()
+    ending = ""
     chat: Chat = ()
-    messages, answers = list[Message](), list[Output]()
+    messages = list[Message]()
+    answers = list[Output]()
     failure: Failure | None = None
+
     while failure is None:
         if isinstance(user, tuple):
             text = "".join(user[len(answers) : len(answers) + 1])
         else:
-            player, sample = UsageMeter(bench.model_of(user.model)), planned.empty.sample
+            player = UsageMeter(bench.model_of(user.model))
+            sample = planned.empty.sample
             persists = bench.mode == "rehearsed"
             move = await attempt(write_message(user, player, chat, sample, persists=persists))
             judging += player.usage
@@ -250,6 +261,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
                 failure = replace(move, reason=f"the simulated user: {move.reason}")
                 break
             text, ending = move
+
         if not text:
             break
         messages.append(Message("user", (text,), () if messages else planned.empty.images))
@@ -260,6 +272,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         if (failure := answer.failure) is None:
             messages.append(Message("assistant", (answer.text,)))
         chat = tuple(ChatTurn(speaker_of(message.role), message.text) for message in messages)
+
     if failure is not None:
         failure = replace(failure, reason=f"turn {len(chat) // 2 + 1}: {failure.reason}")
     trajectory = join_trajectories([answer.trajectory for answer in answers])
@@ -278,6 +291,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         turns=tuple(ConversationTurn(question.text, reply.text) for question, reply in pairs),
         ending=ending,
     )
+
     return output, chat, answers
 
 
@@ -288,6 +302,7 @@ async def _grade_turns(
     before it as the input, and for the whole conversation: the mean of its answers, which passes if
     all answers pass."""
     replies = [(before, reply) for before, reply in replies_of(chat) if before]
+
     if not replies:
         return replace(
             output,
@@ -297,8 +312,11 @@ async def _grade_turns(
                 " answer in it",
             ),
         )
+
     labels = read_texts(output.reference)
-    turns, used = list[ConversationTurn](), output.judging
+    turns = list[ConversationTurn]()
+    used = output.judging
+
     for number, (before, reply) in enumerate(replies):
         seen = replace(
             answers[number] if answers else output,
@@ -310,7 +328,9 @@ async def _grade_turns(
         seen = await _grade_output(scorers, planned, seen, each_turn=True)
         used += seen.judging
         turns.append(ConversationTurn(before[-1].text, seen.text, seen.grades))
+
     grades = {name: join_grades([turn.grades[name] for turn in turns]) for name in turns[0].grades}
+
     return replace(output, text=write_chat(chat), turns=tuple(turns), grades=grades, judging=used)
 
 
@@ -336,7 +356,8 @@ async def ask_model(
     request: Request, bench: Workbench, planned: Planned, messages: Sequence[Message]
 ) -> Output:
     """Return the model's answer to a filled prompt and the messages after it."""
-    cell, model = planned.empty, UsageMeter(bench.model_of(planned.empty.model))
+    cell = planned.empty
+    model = UsageMeter(bench.model_of(planned.empty.model))
 
     async def ask() -> Output:
         response = await model(replace(request, messages=(*request.messages, *messages)))
@@ -345,6 +366,7 @@ async def ask_model(
                 "the output is empty: the model answered without text; if it thinks first,"
                 " --max-output-tokens may be too low"
             )
+
         cut = response.finish_reason == "length"
         return replace(cell, text=response.text, cut=cut, seconds=model.seconds)
 
@@ -361,7 +383,8 @@ async def call_target(
 ) -> Output:
     """Return the answer of the user's application to a row, or to the messages of a conversation.
     `version`: the application's version, which its requests state."""
-    cell, model = planned.empty, UsageMeter(bench.target_of(target))
+    cell = planned.empty
+    model = UsageMeter(bench.target_of(target))
     if messages:
         row = turn_row(row, messages, all_columns=target.body is None)
     request = write_request(target, row, version, cell.sample)
@@ -384,7 +407,8 @@ async def ask_steps(
     chain: Chain, bench: Workbench, planned: Planned, _messages: Sequence[Message]
 ) -> Output:
     """Return the output of a chain for a row."""
-    cell, spent = planned.empty, TraceRecorder(chain.name, "chain")
+    cell = planned.empty
+    spent = TraceRecorder(chain.name, "chain")
 
     async def ask() -> Output:
         response = await chain_response(
@@ -411,6 +435,7 @@ async def _judge(
     judged = await ask_judge(judge, case)
     if isinstance(judged, Failure):
         return [judged] * len(texts), Usage()
+
     return judged.result, judged.usage
 
 
@@ -418,18 +443,22 @@ async def _judge_together(name: str, judge: Evaluator, outputs: Sequence[Output]
     """Return the outputs; this judge's grade is added to each that exists. If only one exists, its
     grade is a failure, since there is nothing to compare it with."""
     present = [output for output in outputs if output.failure is None]
-    results, used = [_ALONE] * len(present), Usage()
+    results = [_ALONE] * len(present)
+    used = Usage()
     if len(present) > 1:
         texts = tuple(output.text for output in present)
         results, used = await _judge(judge, present[0], texts)
     grades = dict(zip((output.variant for output in present), map(_grade, results), strict=True))
     judged: list[Output] = []
+
     for output in outputs:
         if grade := grades.get(output.variant):
             graded = {**output.grades, name: grade}
             output = replace(output, grades=graded, judging=output.judging + used)
             used = Usage()  # it counts with the first output
+
         judged.append(output)
+
     return judged
 
 
@@ -449,9 +478,11 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
         return output
     if decided.failure is not None or decided.score is None:
         return replace(output, failure=decided.failure)
-    verdict, threshold = decided.passed, scorers.threshold
+    verdict = decided.passed
+    threshold = scorers.threshold
     passed = verdict if threshold is None else decided.score >= threshold
     grades = {scorers.decides: decided, **output.grades}
+
     return replace(output, score=decided.score, passed=passed, reason=decided.reason, grades=grades)
 
 
@@ -512,7 +543,9 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         logging.getLogger("textevolve").warning(
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         )
+
     counts = Counter[str]()
+
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
         if spec.label is not None and label is None:
@@ -569,6 +602,7 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
             "context": ("--context", spec.context is not None or spec.targets),
             "reference": ("--label", spec.label is not None),
         }
+
         for need, (flag, is_met) in options.items():
             if need in needs and not is_met:
                 raise InputError(
@@ -586,6 +620,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
     """
     options = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
     options |= {"--outputs": spec.outputs}
+
     for flag, option_columns in options.items():
         for column in option_columns:
             if column is not None and column not in columns:
@@ -593,6 +628,7 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
                     f"{flag}: no row has a value in the column '{column}'; columns:"
                     f" {', '.join(columns)}"
                 )
+
     prompt_columns = [name for name in columns if name not in (spec.label, *spec.outputs)]
     for name in chains_among(*spec.models):
         if not name.startswith(OWN):
@@ -607,12 +643,15 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(prompt_columns)}"
             )
+
     has_input = (
         talks or spec.prompts or chains_among(*spec.models) or input_column(spec, prompt_columns)
     )
+
     if not has_input and judges_of(spec):
         raise InputError(
             "judges need an input to judge by: name its column with --input; columns:"
             f" {', '.join(columns)}"
         )
+
     return prompt_columns

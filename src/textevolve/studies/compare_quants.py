@@ -68,11 +68,13 @@ def complete(spec: CompareQuantsSpec, settings: Settings) -> CompareQuantsSpec:
     on this machine."""
     models = tuple(_full_name(name, settings) for name in (spec.original, *spec.quants))
     sizes: dict[str, int] = {}
+
     for model in models:
         endpoint = resolve(model, settings, asks=False)
         if endpoint.is_local:
             file = locate(endpoint.model, settings.weights_folder)
             sizes[model] = file.weights.bytes if file.weights else file.path.stat().st_size
+
     return spec.model_copy(update={"models": models, "sizes": sizes})
 
 
@@ -98,11 +100,13 @@ class QuantFigures:
 def quant_figures(spec: CompareQuantsSpec, comparison: Comparison) -> dict[str, QuantFigures]:
     """Return size and speed by model, the original first. The time that calls waited for a free
     slot is not counted."""
-    tokens, seconds = dict[str, int](), dict[str, float]()
+    tokens = dict[str, int]()
+    seconds = dict[str, float]()
     for output in comparison.outputs:
         model = output.model
         tokens[model] = tokens.get(model, 0) + output.usage.completion_tokens
         seconds[model] = seconds.get(model, 0.0) + (output.seconds or 0.0)
+
     return {
         model: QuantFigures(
             spec.sizes.get(model), tokens[model] / seconds[model] if seconds.get(model) else None
@@ -122,6 +126,7 @@ def report(spec: CompareQuantsSpec, comparison: Comparison) -> Report:
     figures = quant_figures(spec, comparison)
     original = next(iter(figures.values()))
     rows: list[list[Cell]] = []
+
     for model, quant in figures.items():
         size = quant.bytes / 1e6 if quant.bytes else None
         rows.append(
@@ -133,11 +138,13 @@ def report(spec: CompareQuantsSpec, comparison: Comparison) -> Report:
                 quant.speed / original.speed if quant.speed and original.speed else None,
             ]
         )
+
     note = (
         "Speeds were measured on this machine under its load at the time, with all calls in flight."
     )
     plain = compare.STUDY.report(spec, comparison)
     table = Table("Size and speed", columns, rows, note=note)
+
     return replace(plain, title="Quants", blocks=chain([table], plain.blocks))
 
 

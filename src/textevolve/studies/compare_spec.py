@@ -22,9 +22,9 @@ from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
+from textevolve.runs.chains import chains_among
 from textevolve.spec import Frozen, Several, explain, option
-from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import chains_among
+from textevolve.studies.rows import MappedSpec
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
 
@@ -61,6 +61,7 @@ class NamedPrompt(Frozen):
         name = str(fields.pop("name", "") or Path(path).stem)
         if Path(path).suffix.lower() in CHATS:
             return {**fields, "name": name, "messages": read_chat(text, path)}
+
         return {**fields, "name": name, "text": text}
 
     @model_validator(mode="after")
@@ -96,6 +97,7 @@ class NamedPrompt(Frozen):
         if system and all(role != "system" for role, _ in templates):
             templates = (("system", system), *templates)
         last = max(n for n, (role, _) in enumerate(templates) if role == "user")
+
         return tuple(
             Message(cast(Any, role), (fill(text, values),), images if n == last else ())
             for n, (role, text) in enumerate(templates)
@@ -124,11 +126,13 @@ def read_chat(text: str, source: str) -> list[Any]:
     """
     _, data = parse_yaml(text, source)
     inner: Any = cast("dict[str, Any]", data).get("messages") if isinstance(data, dict) else data
+
     if not isinstance(inner, list) or not inner:
         raise InputError(
             f"{source}:1: must be a list of messages, each with a role and a content; the file of"
             " a plain template must not end in .yaml or .json"
         )
+
     try:
         return TypeAdapter(list[ChatMessage]).validate_python(inner)
     except (InputError, ValidationError) as error:
@@ -151,11 +155,13 @@ def take_prompts(prompts: Any) -> Any:
             _by_name(str(name), prompt)
             for name, prompt in cast("Mapping[str, Any]", prompts).items()
         ]
+
     if not isinstance(prompts, list | tuple):
         raise InputError(
             "prompts must be a list of templates, or a mapping from names to them, not"
             f" {wording.shorten(repr(prompts), 60)}"
         )
+
     return [_take(prompt, n) for n, prompt in enumerate(cast("Sequence[Any]", prompts), 1)]
 
 
@@ -170,6 +176,7 @@ def _take(prompt: Any, number: int) -> Any:
         isinstance(prompt, str) and prompt.startswith("@") and prompt[1:2] != "@"
     ):
         return {"file": str(prompt).removeprefix("@")}
+
     return (
         {"name": f"prompt {number}", "text": read_argument(prompt)}
         if isinstance(prompt, str)
@@ -332,11 +339,13 @@ class CompareSpec(MappedSpec):
                 "a chain answers rows without a prompt: name also a model for the prompts, or"
                 " leave the prompts out"
             )
+
         if not (self.prompts or self.outputs or chains or self.targets):
             raise InputError(
                 "nothing to compare: name a prompt template with --prompt, an application with"
                 " --target, or a column of outputs with --outputs"
             )
+
         for names, fault in (
             (self.metric, "the same metric is named twice; name each once"),
             (self.judge, "the same judge is named twice; name each once"),
@@ -348,8 +357,10 @@ class CompareSpec(MappedSpec):
         ):
             if len(set(names)) < len(names):
                 raise InputError(fault)
+
         baseline_of(self, variants_of(self))
         _check_scorers(self)
+
         return self
 
 
@@ -359,19 +370,24 @@ def _check_scorers(spec: CompareSpec) -> None:
             open_metric(metric)
             if needs_label(metric) and spec.label is None:
                 raise InputError(f"metric {metric} needs a label: name its column with --label")
+
     together = together_of(spec)
+
     for judge in (judge for judge in judges_of(spec) if judge not in together):
         try:
             check_absolute(judge)
         except InputError as error:
             hint = "; or judge outputs --side-by-side" if _compares(judge) else ""
             raise InputError(f"{error}{hint}") from None
+
     names = (*spec.metric, *judges_of(spec))
+
     for name in (*spec.each_turn, *filter(None, [spec.score_by])):
         if name not in names:
             raise InputError(
                 f"no metric or judge of this study is '{name}'; there are: {', '.join(names)}"
             )
+
     if compared := next((name for name in spec.each_turn if name in together), None):
         raise InputError(
             f"--each-turn {compared}: this judge compares whole outputs with --side-by-side, and"
@@ -406,12 +422,14 @@ def variants_of(spec: CompareSpec) -> tuple[Variant, ...]:
         parts = [prompt.name] if len(spec.prompts) > 1 or len(models) == 1 else []
         parts += [model] if len(models) > 1 else []
         variants.append(Variant(", ".join(parts), prompt, model))
+
     variants += [Variant(chain.removeprefix(OWN), chain=chain) for chain in chains]
     variants += [Variant(target.label, target=target) for target in spec.targets]
     variants += [Variant(column, column=column) for column in spec.outputs]
     names = [variant.name for variant in variants]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"two variants have the name '{double}'; names must differ")
+
     return tuple(variants)
 
 

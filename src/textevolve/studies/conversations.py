@@ -17,9 +17,9 @@ from textevolve.evaluation import Failure, check_text, empty_default
 from textevolve.llm.model import Message
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
-from textevolve.studies.chained import chains_among
+from textevolve.runs.chains import chains_among
+from textevolve.runs.study import Row
 from textevolve.studies.compare_spec import CompareSpec
-from textevolve.studies.study import Row
 from textevolve.trajectory import Trajectory
 
 TURNS = "turns"
@@ -63,6 +63,7 @@ def user_of(spec: CompareSpec, row: Mapping[str, Any]) -> SimulatedUser | tuple[
     goal, persona, stop = (str(row.get(name) or "").strip() for name in ("goal", "persona", "stop"))
     if spec.user_model is None or not goal:
         return ()
+
     return SimulatedUser(
         spec.user_model, goal, persona, stop, spec.max_turns, spec.temperature, spec.seed
     )
@@ -80,21 +81,25 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
         if spec.user_model is not None or (spec.each_turn and not spec.outputs):
             raise InputError(f"no row is a conversation, which needs {needs}")
         return False
+
     if chains := chains_among(*spec.models):
         raise InputError(
             f"{chains[0]}: a chain takes the columns of a row and cannot hold a conversation"
         )
+
     for prompt in spec.prompts:
         if prompt.messages and prompt.messages[-1].role == "user":
             raise InputError(
                 f"prompt {prompt.name}: ends with a message of the user, but the rows have the"
                 " user's messages: end it with the system or the assistant"
             )
+
         if spec.system and not prompt.messages:
             raise InputError(
                 f"prompt {prompt.name}: becomes the system message of the conversation: leave out"
                 " --system"
             )
+
     for where, row, user in users:
         if not user:
             raise InputError(f"{where}: is not a conversation, as other rows are: give it {needs}")
@@ -106,6 +111,7 @@ def check_conversations(spec: CompareSpec, placed: Sequence[Placed]) -> bool:
             raise InputError(
                 f"{where}: the label '{spec.label}' has {len(labels)} texts for {len(script)} turns"
             )
+
     return True
 
 
@@ -132,6 +138,7 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
         None if None in calls else tuple(call for turn_calls in calls for call in turn_calls or ()),
         errors=tuple(error for trajectory in trajectories for error in trajectory.errors),
     )
+
     return joined if any(turns) else None
 
 
@@ -145,4 +152,5 @@ def join_grades(grades: Sequence[Grade]) -> Grade:
     scores = [grade.score or 0.0 for grade in grades]
     worst = scores.index(min(scores))
     reason = f"turn {worst + 1}: {grades[worst].reason}" if grades[worst].reason else ""
+
     return Grade(fmean(scores), all(grade.passed for grade in grades), reason)

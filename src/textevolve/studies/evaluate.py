@@ -63,11 +63,11 @@ from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
 from textevolve.rows.columns import Columns
+from textevolve.runs.aggregates import Aggregates, describe_scores
+from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.spans import span
-from textevolve.studies.aggregates import Aggregates, describe_scores
-from textevolve.studies.case_rows import PARAMETERS
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, explicit_parameters
 from textevolve.studies.judged_report import (
     Judged,
@@ -81,8 +81,7 @@ from textevolve.studies.judged_report import (
     winners_of,
     write_line,
 )
-from textevolve.studies.study import Asks, Row, Study, write_json
-from textevolve.studies.targeted import answer_case, check_body, describe_targets
+from textevolve.studies.rows import PARAMETERS, answer_case, check_body, describe_targets
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
@@ -122,12 +121,15 @@ class Evaluations(Result):
         self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         self.decided += count_decided(judged)
+
         if isinstance(judged, DebateResult):
             self.debates += 1
             self.coverage += judged.coverage
             self.failed_turns += sum(turn.failure is not None for turn in judged.turns)
-            winners, opening = winners_of(judged), arithmetic.top_candidates(judged.round_one)
+            winners = winners_of(judged)
+            opening = arithmetic.top_candidates(judged.round_one)
             self.turned += bool(winners and opening) and winners != opening
+
         if self.total <= IN_FULL:
             self.chosen.append(judged)
 
@@ -141,15 +143,17 @@ def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Re
         return Report(
             title, describe_verdict(judged), show_case(judged), {**facts_of(judged), **facts}
         )
+
     more = {"Decided by": describe_deciders(evaluations.decided)}
+
     if evaluations.debates:
-        share, failed = (
-            evaluations.coverage / evaluations.debates,
-            wording.count(evaluations.failed_turns, "turn"),
-        )
+        share = evaluations.coverage / evaluations.debates
+        failed = wording.count(evaluations.failed_turns, "turn")
         more["Coverage"] = f"{wording.percent(share, 1)}, {failed} failed"
         more["Debate"] = f"{wording.count(evaluations.turned, 'winner')} not that of round 1"
+
     sentence = describe_scores(evaluations.scores, "case")
+
     return Report("Results of a run", sentence, _show_many(evaluations), {**facts, **more})
 
 
@@ -158,12 +162,14 @@ def _show_many(evaluations: Evaluations) -> Iterator[Block]:
         yield Note(
             "A case has the score of its best candidate, and passed if any candidate passed.", "dim"
         )
+
     if evaluations.total > len(evaluations.chosen):
         visible_count = wording.count(len(evaluations.chosen), "case")
         yield Note(
             f"Shown: the first {visible_count} of {evaluations.total:,}; the figures cover all.",
             "dim",
         )
+
     names = [wording.letter(j) for j in range(max(1, evaluations.candidates))]
     yield Matrix("Cases", names, _rows(evaluations, len(names)))
 
@@ -184,7 +190,10 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     its options do not fit."""
     if spec.judge is not None and spec.profile is not None:
         raise InputError("--judge and --profile exclude each other: write --judge debate:PROFILE")
-    parameters, model, rubric = explicit_parameters(spec), spec.model, spec.rubric or ""
+    parameters = explicit_parameters(spec)
+    model = spec.model
+    rubric = spec.rubric or ""
+
     if spec.judge is None:
         source = settings.profile if spec.profile is None else spec.profile
         base = with_rubric(source if isinstance(source, Profile) else load_profile(source), rubric)
@@ -195,11 +204,14 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
         rubric = read_rubric(parsed, rubric)
         if not parsed.is_debate:
             return spec
-        base, model = read_profile(parsed, rubric), parsed.model or model
+        base = read_profile(parsed, rubric)
+        model = parsed.model or model
+
     profile = override(base, parameters)
     if model is None and all(agent.model for agent in profile.agents):
         model = profile.agents[0].model
     cleared = dict.fromkeys((*DebateParameters.model_fields, "judge", "rubric"))
+
     return spec.model_copy(update={**cleared, "profile": profile, "model": model})
 
 
@@ -209,12 +221,14 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
     debate_options = [name for name in parameters if name not in judge_options] + ["recall"] * (
         spec.recall is not None
     )
+
     if debate_options:
         raise InputError(
             f"{debate_options[0]} is an option of debates, and the judge '{spec.judge}' is not a"
             " debate: leave it out; options of this judge are written in its name, such as"
             " probe+rules"
         )
+
     Options().overridden(judge_options)
 
 
@@ -222,7 +236,8 @@ def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge is not None:
         prompts = prompts_version(decides=reads_decisions(spec.judge))
         return Asks((spec.judge,), prompts=prompts | judge_prompts())
-    profile, recalls = _profile_of(spec), spec.recall is not None
+    profile = _profile_of(spec)
+    recalls = spec.recall is not None
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
@@ -291,16 +306,19 @@ def _read_case(spec: EvaluateSpec) -> Case:
             f" ({', '.join(SUFFIXES)})"
             + (f"; '{first_text[:40]}' is neither" if first_text else "")
         )
+
     if Path(texts[0]).suffix.lower() in SUFFIXES and is_file(texts[0]):
         raise InputError(
             f"'{texts[0]}' is a file of cases, which must be the only argument; '{texts[1][:40]}'"
             " is one too many. To read a text from a file write @FILE"
         )
+
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")
     input, *candidates = (read_argument(text) for text in texts)
     case = Case(input, tuple(candidates), "1")
     check_case(case)
+
     return case
 
 
@@ -336,8 +354,10 @@ def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
             if spec.judge is None:
                 return unusable(case, index, _profile_of(spec), failure)
             return JudgedCase(case, index, (failure,) * max(1, len(case.candidates)))
+
         if isinstance(outcome, DebateResult):
             return replace(outcome, index=index)
+
         return JudgedCase(case, index, tuple(outcome.result), outcome.usage)
 
     return stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
@@ -366,15 +386,18 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
 
 def find_row(judged: Judged) -> Row:
     place = str(judged.index), judged.index, mend_text(str(judged.case.id))
-    failure, best = select_failure(judged.result), None
+    failure = select_failure(judged.result)
+    best = None
     if isinstance(judged, DebateResult):
         best = judged.best
         if judged.stopped == "budget":
             failure = Failure("skipped", describe_limit(judged))
+
     if failure is not None:
         return Row(*place, status=failure.kind, reason=failure.reason)
     results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
     score = max(result.score for result in results) if best is None else results[best].score
+
     return Row(*place, score, passed=any(result.passed for result in results))
 
 
@@ -428,6 +451,7 @@ def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
         "Scores decided by": profile.decider or "",
         "Seed": str(profile.seed),
     }
+
     return report_evaluations(evaluations, facts)
 
 

@@ -12,15 +12,14 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
-from textevolve.debate.candidate_order import CandidateOrder
-from textevolve.debate.modes import Aggregation, ConvergenceMode
+from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
 from textevolve.debate.profile import Profile, Protocol, Readout, Selection, reject_list
 from textevolve.errors import InputError
-from textevolve.judges.shipped_rubrics import expand_rubric
+from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.mappings import drop_none
 from textevolve.spec import Frozen, Several, option
-from textevolve.studies.case_rows import MappedSpec
+from textevolve.studies.rows import MappedSpec
 from textevolve.texts.numbers import read_number, reject_odd_number
 
 GROUP = "Debate"
@@ -51,6 +50,7 @@ def _read_weights(source: object) -> object:
     if not isinstance(source, str):
         return reject_list(source)
     weights: dict[str, float] = {}
+
     for part in source.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         if name in weights:
@@ -61,6 +61,7 @@ def _read_weights(source: object) -> object:
             raise InputError(
                 f"weights: '{part}' is not of the form NAME=NUMBER, such as accuracy=1"
             ) from None
+
     return weights
 
 
@@ -233,6 +234,7 @@ def _take_profile(profile: object) -> object:
         raise InputError(
             f"a profile is a name, a YAML file's path or a Profile, not {profile!r:.40}"
         )
+
     return str(profile) if isinstance(profile, Path) else cast(object, profile)
 
 

@@ -20,18 +20,13 @@ from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import Case, Failure, Result, Usage, check_case
 from textevolve.evaluators import describe_limit
 from textevolve.events import StepFinished
-from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Request, text_hash, text_request
-from textevolve.llm.reasoning import describe_missing_text
-from textevolve.llm.template import load_template
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import Request, UsageMeter, text_hash, text_request
+from textevolve.llm.prompts import draw_nonce, fenced, load_template
+from textevolve.llm.structured import describe_missing_text
 from textevolve.loops.attempt import open_step, prompts_version, within_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
-from textevolve.spans import loop_span
-from textevolve.spec import Frozen, option
-from textevolve.studies.evaluate_spec import AgentNames
-from textevolve.studies.study import (
+from textevolve.runs.study import (
     Asks,
     Row,
     Study,
@@ -42,6 +37,9 @@ from textevolve.studies.study import (
     row_status,
     write_json,
 )
+from textevolve.spans import loop_span
+from textevolve.spec import Frozen, option
+from textevolve.studies.evaluate_spec import AgentNames
 from textevolve.wiring import Workbench
 
 Ending = Literal["done", "budget", "failed"]
@@ -178,6 +176,7 @@ def ask(spec: GuideSpec) -> Asks:
         prompts["profile"] = text_hash(profile.model_dump_json())[:12]
     debate_models = tuple(filter(None, profile.models(None)))
     collections = () if spec.recall is not None else profile.collections
+
     return Asks(
         (),
         debate_models,
@@ -229,6 +228,7 @@ class _Guidance:
             FatalModelError: no call can succeed.
         """
         started = time.monotonic()
+
         try:
             async with within_time(self.bench.seconds_left):
                 await self._work_through()
@@ -236,6 +236,7 @@ class _Guidance:
             self._set(status="failed", reason=str(error))
         except BudgetError as error:
             self._set(status="budget", reason=str(error))
+
         self._set(usage=self.model.usage, seconds=time.monotonic() - started)
 
     async def _work_through(self) -> None:
@@ -245,27 +246,34 @@ class _Guidance:
         Raises:
             AnswerError: a step gave no usable text. BudgetError: a limit was reached.
         """
-        hear, question, number = self.bench.listener, self.made.question, self.spec.proposals
+        hear = self.bench.listener
+        question = self.made.question
+        number = self.spec.proposals
+
         if not self.made.candidates:
             try:
                 with open_step(hear, "generate", "candidates", number=number):
                     self._set(candidates=await self._propose())
             except CallError as error:
                 raise AnswerError(f"the model gave no candidate answer: {error}") from error
+
         candidates = self.made.candidates
         hear(StepFinished("", "candidates", candidates))
         answers = {"plain": await self._answer("plain", question)}
+
         try:
             with open_step(hear, "evaluate", "debate", candidates=len(candidates)):
                 transcript = await self._discuss(candidates)
         except CallError as error:
             raise AnswerError(f"the debate gave nothing to reason with: {error}") from error
+
         nonce = draw_nonce((question, transcript), self.spec.seed)
         prompt = load_template("textevolve.loops", "guide").render(
             question=question, transcript=fenced("discussion", transcript, nonce)
         )
         self._set(transcript=transcript)
         answers["guided"] = await self._answer("guided", prompt)
+
         for name, answer in answers.items():
             if answer.failure is not None:
                 raise AnswerError(
@@ -302,18 +310,22 @@ class _Guidance:
         if not texts:
             no_text = AnswerError(f"{self.model.name}: all sampled answers were empty")
             raise errors[0] if errors else no_text
+
         return tuple(dict.fromkeys(texts))
 
     async def _answer(self, name: Literal["plain", "guided"], prompt: str) -> Answer:
         """Ask for an answer, and record it by its name."""
-        spec, hear = self.spec, self.bench.listener
+        spec = self.spec
+        hear = self.bench.listener
         with open_step(hear, "generate", "answers", of=name) as here:
             answer = await self._ask(
                 text_request(prompt, spec.max_answer_tokens, spec.seed, spec.temperature)
             )
             here.note(output=answer.text, failure=answer.failure)
+
         self._set(**{name: answer})
         hear(StepFinished("", name, answer))
+
         return answer
 
     async def _ask(self, request: Request) -> Answer:
@@ -321,6 +333,7 @@ class _Guidance:
             response = await self.model(request)
         except CallError as error:
             return Answer(None, Failure("failed", str(error)))
+
         if text := response.text.strip():
             return Answer(text)
         reason = f"{self.model.name}: {describe_missing_text(response)}"
@@ -335,6 +348,7 @@ class _Guidance:
         if not any(turn.argument or turn.points for turn in result.turns):
             failure = next((t.failure for t in result.turns if t.failure), result.failure)
             raise AnswerError(failure.reason if failure else "no agent gave an argument")
+
         return write_transcript(result)
 
 
@@ -363,6 +377,7 @@ def _format_turn(result: DebateResult, turn: Turn, order: Sequence[int]) -> str:
             if text.strip()
         ]
         lines.append(f"- On Response {result.labels[j]}: " + "; ".join(remarks))
+
     return "\n".join(lines)
 
 
@@ -388,13 +403,16 @@ def report(spec: GuideSpec, record: GuidedAnswer) -> Report:
         "Debate": f"about {wording.count(len(result.candidates), 'candidate')};"
         f" {_describe_debate(record)}"
     }
+
     if (
         result.plain is not None
         and result.guided is not None
         and result.plain.text == result.guided.text
     ):
         facts["Note"] = "both answers are the same, word for word"
+
     sentence = f"Not finished: {result.reason}" if result.status != "done" else ""
+
     return Report(wording.shorten(result.question, 120), sentence, list(_draw(record)), facts)
 
 
@@ -405,6 +423,7 @@ def _draw(record: GuidedAnswer) -> Iterator[Block]:
         transcript = Texts("", [("", result.transcript)])
         about = Note("It is part of the prompt of the second answer.")
         yield Section("The debate", [about, transcript], folded=True)
+
     yield Texts("Answers", [(name, _format_answer(answer)) for name, answer in answers])
 
 

@@ -36,6 +36,17 @@ from textevolve.report.blocks import (
     Table,
     Texts,
 )
+from textevolve.runs.aggregates import finite
+from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.study import (
+    Asks,
+    Row,
+    Study,
+    StudySpec,
+    json_decoder,
+    note_attempt,
+    row_status,
+)
 from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.statistics.intervals import (
@@ -45,17 +56,6 @@ from textevolve.statistics.intervals import (
     bootstrap_interval,
     mean_interval,
     ratio,
-)
-from textevolve.studies.cells import finite
-from textevolve.studies.rehearsal import UsableEdits
-from textevolve.studies.study import (
-    Asks,
-    Row,
-    Study,
-    StudySpec,
-    json_decoder,
-    note_attempt,
-    row_status,
 )
 from textevolve.wiring import Workbench
 
@@ -132,11 +132,13 @@ async def run(
         time_limit=bench.seconds_left,
         listener=bench.listener,
     )
+
     with loop_span("innovate", input=case.input) as here:
         innovation = await refine_input(case.input, spec, context)
         row = find_row(innovation)
         here.note(score=row.score, passed=innovation.status == "accepted", status=innovation.status)
         here.note(reason=innovation.reason, output=innovation.best and innovation.best.output)
+
     yield innovation
 
 
@@ -149,7 +151,8 @@ def find_row(innovation: Innovation) -> Row:
 
 def summarise(spec: InnovateSpec, records: Iterable[Innovation]) -> Innovated:
     (innovation,) = records
-    before, after = scores_of(innovation.before), scores_of(innovation.after)
+    before = scores_of(innovation.before)
+    after = scores_of(innovation.after)
     return Innovated(
         innovation=innovation,
         before=_mean(before, spec.seed),
@@ -177,6 +180,7 @@ def difference(before: list[float], after: list[float], seed: int = 0) -> Statis
         return ratio(sums[..., 2], sums[..., 3]) - ratio(sums[..., 0], sums[..., 1])
 
     value = float(np.mean(after) - np.mean(before))
+
     return Statistic(value, bootstrap_interval(np.array(rows), gap, seed=seed, bounds=(-1, 1)))
 
 
@@ -191,6 +195,7 @@ def report(spec: InnovateSpec, innovated: Innovated) -> Report:
         facts["Gain"] = _format_figure(innovated.gain, _describe_p(innovation.p))
     elif innovation.improved:
         facts["Gain"] = "not known: no fresh outputs were judged"
+
     return Report(
         "Innovation of an input",
         f"Ended as {innovation.status}: {innovation.reason}. {_describe_choice(innovation)}",
@@ -208,6 +213,7 @@ def _draw(innovated: Innovated) -> Iterator[Block]:
         yield Diff(
             f"Changes of the best input{suffix}", innovation.input, innovation.best.output or ""
         )
+
     title = "The refined input" if innovation.accepted else _describe_choice(innovation).rstrip(".")
     yield Texts(title, [("", innovation.refined)])
 
@@ -243,6 +249,7 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
     note = "\n".join(
         f"{name.capitalize()}: {'; '.join(remarks)}" for name, remarks in notes if remarks
     )
+
     return Table("Inputs", columns, rows, frozenset(marked), note)
 
 
@@ -251,7 +258,8 @@ def _name(attempt: Attempt) -> str:
 
 
 def _format_figure(figure: Statistic, note: str) -> str:
-    low, high = figure.interval.low, figure.interval.high
+    low = figure.interval.low
+    high = figure.interval.high
     ends = f"95 %: {low:.3f} to {high:.3f}" if not math.isnan(low) else figure.interval.reason
     return f"{wording.number(figure.value, 3)} ({ends}; {note})"
 
@@ -275,6 +283,7 @@ def _describe_choice(innovation: Innovation) -> str:
         return "The refined input is accepted."
     if not innovation.after:
         return "The best input was not tried on fresh outputs; the input stands."
+
     return "On fresh outputs the best input is not clearly better; the input stands."
 
 

@@ -8,6 +8,7 @@ each candidate. Missing values are None, never 0. `evaluate.py` reports on many 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -17,13 +18,15 @@ import numpy as np
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
-from textevolve.debate.result import DebateResult, Turn, result_metrics
+from textevolve.debate.result import DebateResult, DecidedBy, Turn, result_metrics
 from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.evaluators import describe_limit
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
 from textevolve.mappings import drop_empty, pick
+from textevolve.memory.cue import Memory
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -39,9 +42,117 @@ from textevolve.report.blocks import (
     Transcript,
     Utterance,
 )
-from textevolve.studies import debate_words
-from textevolve.studies.debate_words import reason, round_text
+from textevolve.report.wording import count, letter, letters, number, percent, visible
 from textevolve.trajectory import Trajectory
+
+# Sentences that describe a debate, for its display while it runs and for its report.
+#
+# The functions return plain text without markup or colour, which is safe to print or to escape.
+
+
+def verdict(result: DebateResult) -> str:
+    """Describe the winner of a debate in a sentence."""
+    if not result.scored:
+        return f"no scores: {visible(reason(result))}"
+    best = result.best
+    assert best is not None
+    scores = result.unit_scores
+    if len(result.case.candidates) == 1:
+        passed = "passed" if scores[0] >= result.profile.threshold else "not passed"
+        return f"{passed}: A scores {scores[0]:.2f} (passes from {result.profile.threshold:g})"
+    if result.profile.select == "sample":
+        share = percent(float(result.probabilities[best]))
+        return f"{letter(best)}, drawn with a probability of {share}"
+    if result.tied:
+        return f"a tie of {letters(result.tied)} at {scores[best]:.2f}"
+    runner_up = sorted(range(len(scores)), key=lambda j: -scores[j])[1]
+    lead = f"{scores[best] - scores[runner_up]:.2f} ahead of {letter(runner_up)}"
+
+    return f"{letter(best)} with {scores[best]:.2f}, {lead}"
+
+
+def reason(result: DebateResult) -> str:
+    """Return the reason for missing scores; empty if there are scores."""
+    outcome = result.result[0]
+    return outcome.reason if isinstance(outcome, Failure) else ""
+
+
+def failures(result: DebateResult) -> dict[Failure, list[Turn]]:
+    """Return the failed turns, grouped by their reason."""
+    turns_by_failure: dict[Failure, list[Turn]] = {}
+    for turn in result.turns:
+        if turn.failure:
+            turns_by_failure.setdefault(turn.failure, []).append(turn)
+    return turns_by_failure
+
+
+def decided(by: DecidedBy) -> str:
+    """Describe which model gave the scores of a turn, for debates whose scores are read by the
+    readout `decide` (answers to typed questions)."""
+    sentence = f"scores decided by {by.model}" + (", emulated" if by.emulated else "")
+    return sentence + (f", {by.cut:,} characters left out" if by.cut else "")
+
+
+def changes(result: DebateResult) -> str:
+    """Describe in a sentence which agents changed their winner during the debate; empty for a
+    single round or a single candidate."""
+    if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:
+        return ""
+    changed = [s for s in result.swings if s.changed]
+    summary = f"{len(changed)} of {len(result.swings)} agents changed their winner"
+    moves = [f"{visible(s.agent)} {_side(s.first)} → {_side(s.last)}" for s in changed]
+    return f"{summary}: {', '.join(moves)}" if moves else summary
+
+
+def recalled(memory: Memory) -> str:
+    """Describe a memory in a line: its text, its source, and its score with the components of the
+    score."""
+    text = visible(" ".join(memory.text.split()))
+    source = visible(memory.source or "no source")
+    if memory.score is None:
+        return f"{text} ({source})"
+    parts = ", ".join(f"{name} {number(part, 2)}" for name, part in memory.parts.items())
+    return f"{text} ({source}; {number(memory.score, 2)}: {parts})"
+
+
+def _side(winner: int | None) -> str:
+    return "tie" if winner is None else letter(winner)
+
+
+def ending(result: DebateResult) -> str:
+    """Describe the number of rounds, and the reason why the debate ended."""
+    rounds = len(result.convergence)
+    profile = result.profile
+    cause = {
+        "rounds": "all that were planned" if rounds >= profile.rounds else "all that were asked",
+        "converged": "and a later one would change no score"
+        if profile.repeats
+        else "then the agents agreed",
+        "certain": "then the outcome was certain enough",
+        "budget": f"then it was cut short: {describe_limit(result)}",
+        "failed": "then no agent gave an answer",
+    }[result.stopped]
+
+    return f"{count(rounds, 'round')}, {cause}"
+
+
+def round_text(profile: Profile, r: int, cv: float, certainty: float | None, voters: int) -> str:
+    """Describe the figures of round r, counted from 0, with the limits at which the debate ends.
+    `cv`: the coefficient of variation of the agents' scores. `certainty`: the certainty of the
+    first round's result; None if it is not used. `voters`: the number of agents with scores in
+    round r."""
+    agents = len(profile.agents)
+    parts = [f"CV {cv:.3f}" if math.isfinite(cv) else "no score above 0, so no CV"]
+    parts += [f"{voters} of {agents} agents voted"] if voters < agents else []
+
+    if profile.protocol == "escalation" and r == 0:
+        certainty_text = "none" if certainty is None else f"{certainty:.3f}"
+        parts.append(f"certainty {certainty_text}, no debate from {profile.escalate_below:g} on")
+    elif profile.protocol != "independent" and profile.convergence is not None:
+        parts.append(f"agreed at {profile.convergence:g} or less")
+
+    return "; ".join(parts)
+
 
 Judged: TypeAlias = DebateResult | JudgedCase
 """A case with its judgement: the result of a debate, which has more details, or that of any other
@@ -63,6 +174,7 @@ def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     case = judged.case
     is_debate = isinstance(judged, DebateResult)
     figures = _debate_figures(judged) if is_debate else _judged_figures(judged)
+
     for j, fields in enumerate(figures):
         place: ResultRow = {"index": judged.index, "id": case.id, **_trajectory_row(case)}
         if case.candidates:
@@ -187,8 +299,8 @@ def describe_verdict(judged: Judged) -> str:
     """Return the winner in a sentence."""
     if isinstance(judged, JudgedCase):
         return _describe_best(judged)
-    verdict = debate_words.verdict(judged)
-    return f"Winner: {verdict}" if judged.scored and len(judged.case.candidates) > 1 else verdict
+    sentence = verdict(judged)
+    return f"Winner: {sentence}" if judged.scored and len(judged.case.candidates) > 1 else sentence
 
 
 def show_case(judged: Judged) -> Iterator[Block]:
@@ -209,8 +321,10 @@ def facts_of(judged: Judged) -> dict[str, str]:
         for name, urls in by_text
         for n, url in enumerate(urls, 1)
     )
+
     if isinstance(judged, JudgedCase):
-        decided, used = describe_deciders(count_decided(judged)), wording.used(judged.usage)
+        decided = describe_deciders(count_decided(judged))
+        used = wording.used(judged.usage)
         facts = {"Decided by": decided, "Used": used, "Images": images}
     else:
         planned = int(np.prod(judged.tensor.shape[:2]))
@@ -220,16 +334,17 @@ def facts_of(judged: Judged) -> dict[str, str]:
         marks = judged.sanitized + sum(turn.sanitized for turn in judged.turns)
         harmless = f"{wording.count(marks, 'forged mark')} in the texts, made harmless"
         facts = {
-            "Debate": debate_words.changes(judged) if judged.scored else "",
+            "Debate": changes(judged) if judged.scored else "",
             "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
-            f" {debate_words.ending(judged)}",
+            f" {ending(judged)}",
             "Used": f"{wording.used(judged.usage)}, {wording.duration(judged.seconds)}",
             "Disarmed": harmless if marks else "",
             "Images": images,
         }
-        for failure, turns in debate_words.failures(judged).items():
+        for failure, turns in failures(judged).items():
             names = ", ".join(f"{judged.agents[t.agent]} in round {t.round + 1}" for t in turns)
             facts[failure.kind.capitalize()] = f"{names}: {failure.reason}"
+
     return drop_empty(facts)
 
 
@@ -277,11 +392,13 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
     if trajectory is None:
         return []
     texts = [(f"Passage {n}", text) for n, text in enumerate(trajectory.contexts, 1)]
-    for number, call in enumerate(trajectory.tool_calls or (), 1):
+
+    for position, call in enumerate(trajectory.tool_calls or (), 1):
         lines = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"]
         lines += [f"result: {call.result}"] if call.result is not None else []
         lines += [f"error: {call.error}"] if call.error is not None else []
-        texts.append((f"Tool call {number}", "\n".join(lines)))
+        texts.append((f"Tool call {position}", "\n".join(lines)))
+
     return texts
 
 
@@ -311,6 +428,7 @@ def _draw_scores(
     ]
     best = frozenset(winners_of(judged) if len(rows) > 1 else ())
     columns = ("candidate", *columns)
+
     return Table("Scores", columns, rows, best, note, star="Highest score")
 
 
@@ -328,21 +446,25 @@ def _draw_debate_scores(result: DebateResult) -> Table:
         parts: Mapping[str, float] = components or {}
         units = [parts[n] / TOP if n in parts else None for n in result.components]
         figures.append([metrics["scores"][j], metrics["passed"][j], spread[j], *units])
+
     note = (
         f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents:"
         " standard deviation over the agents."
     )
+
     return _draw_scores(result, columns, figures, note)
 
 
 def _round(result: DebateResult, r: int) -> Section:
-    cv, voters = result.convergence[r], result.voters[r]
-    summary = debate_words.round_text(result.profile, r, cv, result.certainty, voters)
+    cv = result.convergence[r]
+    voters = result.voters[r]
+    summary = round_text(result.profile, r, cv, result.certainty, voters)
     blocks: list[Block] = [Note(summary)]
     for turn in (turn for turn in result.turns if turn.round == r):
         blocks += _draw_turn(turn, result.profile, result.labels, _note(turn), _list_points(turn))
     if r < len(result.summaries) and result.summaries[r]:
         blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
+
     return Section(f"Round {r + 1}", blocks)
 
 
@@ -357,7 +479,8 @@ def _draw_turn(
     total score of each candidate in this turn. `labels`: for each candidate, the number by which
     the agents know it."""
     failure = f"{turn.failure.kind}: {turn.failure.reason}" if turn.failure else ""
-    speaker, note = profile.agents[turn.agent].name, f"round {turn.round + 1}, {note}"
+    speaker = profile.agents[turn.agent].name
+    note = f"round {turn.round + 1}, {note}"
     yield Transcript("", [Utterance(speaker, turn.argument, note, points, failure)])
     if turn.scores is None:
         return
@@ -383,7 +506,8 @@ def _list_points(turn: Turn) -> list[tuple[str, str]]:
             ("to change", point.instructions),
         )
         points += [(f"{wording.letter(j)}, {name}", text) for name, text in groups if text]
-    return [*points, *(("recalled", debate_words.recalled(memory)) for memory in turn.memories)]
+
+    return [*points, *(("recalled", recalled(memory)) for memory in turn.memories)]
 
 
 def _note(turn: Turn) -> str:
@@ -391,7 +515,7 @@ def _note(turn: Turn) -> str:
     parts = [turn.model, wording.tokens(turn.usage), wording.duration(turn.seconds)]
     parts += [f"shown in the order {order}"] if order else []
     parts += [f"answer read: {turn.parse_mode}"] if turn.parse_mode else []
-    parts += [debate_words.decided(turn.decided_by)] if turn.decided_by else []
+    parts += [decided(turn.decided_by)] if turn.decided_by else []
     return ", ".join(parts)
 
 
@@ -428,7 +552,8 @@ def _describe_best(judged: JudgedCase) -> str:
 
 def case_matrix_row(judged: Judged) -> MatrixRow:
     """Return the matrix row of a case; its texts and all arguments unfold in their cells."""
-    case, winners = judged.case, winners_of(judged)
+    case = judged.case
+    winners = winners_of(judged)
     texts = case.candidates or ("",) * len(judged.result)
     entries = [
         _entry(judged, j, text, outcome)
@@ -440,6 +565,7 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     facts |= describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
+
     return MatrixRow(name, case.input, entries, reference, facts, (details,))
 
 
@@ -453,8 +579,10 @@ def _entry(judged: Judged, j: int, text: str, outcome: EvaluationResult | Failur
             components: Mapping[str, float] = outcome.metadata["components"]
             scores |= {name: score / TOP for name, score in components.items()}
         return Entry(text, scores, outcome.passed, reasons, facts=facts)
+
     if outcome.kind == "skipped":  # a call that was not made has not failed
         return Entry(text, facts={**facts, "not judged": outcome.reason})
+
     return Entry(text, failure=f"failed: {outcome.reason}", facts=facts)
 
 
@@ -474,7 +602,8 @@ class LiveDebate:
                 return self._status(event)
             case StepFinished(step="turn", value=Turn() as turn):
                 note = f"{turn.model}, {wording.duration(turn.seconds)}"
-                profile, labels = self._debate["profile"], self._debate["labels"]
+                profile = self._debate["profile"]
+                labels = self._debate["labels"]
                 return Report("", "", list(_draw_turn(turn, profile, labels, note)))
             case StepFinished(step="certainty"):
                 self._certainty = event.value
@@ -483,6 +612,7 @@ class LiveDebate:
                 return Report("", "", [Note(f"Round {r + 1}: {text}", "strong")])
             case _:
                 pass
+
         return None
 
     def _status(self, event: StepStarted) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
@@ -23,12 +23,11 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
 from textevolve.llm.embeddings import embed
-from textevolve.llm.model import Model, text_hash
+from textevolve.llm.model import Model, UsageMeter, text_hash
 from textevolve.llm.refusals import one_line
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.mappings import map_values
 from textevolve.memory.creation import prompts_version as creation_prompts
-from textevolve.memory.index import MemoryStore
+from textevolve.memory.record import MemoryStore
 from textevolve.memory_eval.dataset import Malformed, User
 from textevolve.memory_eval.evaluation import (
     EvaluationRecord,
@@ -40,42 +39,208 @@ from textevolve.memory_eval.evaluation import (
     score_of,
     to_row,
 )
-from textevolve.memory_eval.items_to_judge import (
-    RECORDED,
-    PieceToJudge,
-    Survey,
-    Unanswered,
-    count_planned,
-    find_unmeasured,
-    read_data,
-    read_recorded,
-    with_answer,
-)
-from textevolve.memory_eval.judgement import MemoryJudgement, Subject
+from textevolve.memory_eval.finding import open_system
 from textevolve.memory_eval.judging import (
+    MemoryJudgement,
+    Subject,
     answer_question,
     judge_by_evaluator,
     judge_subject,
     prompts_version,
 )
+from textevolve.memory_eval.metrics import METRICS, MetricEstimate, MetricPair
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
-from textevolve.memory_eval.system import Capabilities, MemorySystem, RehearsedSystem
-from textevolve.memory_eval.system_operations import Health, feed, open_instance
-from textevolve.memory_eval.systems.adapter import Adapted
-from textevolve.memory_eval.systems.finding import open_system
-from textevolve.memory_eval.systems.textevolve_system import (
+from textevolve.memory_eval.system_operations import (
+    RECORDED,
+    Health,
+    PieceToJudge,
+    Survey,
+    Unanswered,
+    count_planned,
+    feed,
+    find_unmeasured,
+    open_instance,
+    read_data,
+    read_recorded,
+    with_answer,
+)
+from textevolve.memory_eval.systems import Adapted, Capabilities, MemorySystem, RehearsedSystem
+from textevolve.memory_eval.textevolve_system import (
     CAPABILITIES,
     TextEvolveSystem,
     names_own,
     read_own,
 )
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Table
+from textevolve.runs.study import Asks, Row, Study, StudySpec, write_json
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
 from textevolve.store import Store, kinds
-from textevolve.studies.memory_report import report
-from textevolve.studies.study import Asks, Row, Study, StudySpec, write_json
 from textevolve.user_code import OWN, load_user_object
 from textevolve.wiring import Workbench, choose_model
+
+# The report on the evaluation of a memory system: its metrics by memory type and question type,
+# with intervals.
+
+# The titles of the metrics in reports, by the metric's name.
+TITLES: Mapping[str, str] = {
+    "recall": "recall",
+    "weighted_recall": "weighted recall",
+    "fmr": "false memory resistance",
+    "target_precision": "target precision",
+    "accuracy": "accuracy",
+    "f1": "extraction F1",
+    "update_correct": "updates correct",
+    "update_hallucination": "updates hallucinated",
+    "update_omission": "updates omitted",
+    "update_other": "other wrong updates",
+    "question_correct": "answers correct",
+    "question_hallucination": "answers hallucinated",
+    "question_omission": "answers omitting",
+    "memory_accuracy": "memory accuracy",
+}
+TYPE_SHOWN = ("recall", "fmr", "update_correct", "memory_accuracy")
+"""The metrics for each memory type. False memory resistance (fmr) is always shown next to
+recall."""
+QUESTION_SHOWN = ("question_correct", "question_hallucination", "question_omission")
+"""The metrics for each question type."""
+HEADLINES = ("recall", "fmr", "accuracy", "update_correct", "question_correct")
+"""The metrics of the summary sentence."""
+
+MEANING = (
+    "“All” counts missing verdicts as not reached; “valid” leaves them out. Intervals (95 %) are"
+    " drawn over users. False memory resistance rises if nothing is stored: compare it with recall."
+)
+REASONS_SHOWN = 20
+
+Pairs: TypeAlias = Sequence[tuple[str, MetricPair]]
+
+
+def report(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> Report:
+    return Report(
+        f"Memory of {spec.system_name}",
+        _sentence(evaluation),
+        _blocks(evaluation),
+        _facts(spec, evaluation),
+    )
+
+
+def _sentence(evaluation: MemoryEvaluation) -> str:
+    overall = evaluation.metrics.overall
+    figures = [
+        f"{TITLES[name]} {wording.percent(overall[name].all.value, 1)}"
+        for name in HEADLINES
+        if overall[name].all.value is not None
+    ]
+    sentence = f"{', '.join(figures)}." if figures else "nothing could be measured."
+    unfinished = "" if evaluation.complete else "Not finished; so far: "
+
+    return unfinished + sentence if unfinished else sentence[0].upper() + sentence[1:]
+
+
+def _facts(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> dict[str, str]:
+    """Return the facts about the evaluation: the sources of its figures, and the time it took."""
+    minutes = evaluation.metrics.minutes
+    spent = {"adding": minutes.adding, "searching": minutes.searching}
+    spent |= {"adding and searching": minutes.total}
+    took = [f"{name} {wording.duration(60 * m)}" for name, m in spent.items() if m is not None]
+    users = wording.count(evaluation.scope.users, "user")
+    sessions = wording.count(evaluation.scope.sessions, "session")
+    malformed = f"; {len(evaluation.malformed)} malformed, skipped" if evaluation.malformed else ""
+
+    return {
+        "System": spec.system_name,
+        "Data": f"{spec.data}: {users}, {sessions}{malformed}",
+        "Judge": spec.judge or "",
+        "Answers by": spec.answer_model or "",
+        "Time": ", ".join(took),
+    }
+
+
+def _blocks(evaluation: MemoryEvaluation) -> Iterator[Block]:
+    metrics = evaluation.metrics
+    rows = [(TITLES[n], metrics.overall[n]) for n in METRICS if _is_known(metrics.overall[n])]
+    if rows:
+        yield _table("Metrics", rows, MEANING)
+    for names, reason in _unmeasured(evaluation).items():
+        yield Note(f"Not measured: {names}: {reason}", "warning")
+    for title, parts, metric_names in (
+        ("By memory type", metrics.by_type, TYPE_SHOWN),
+        ("By question type", metrics.by_question_type, QUESTION_SHOWN),
+    ):
+        rows = [
+            (f"{part}: {TITLES[name]}", pairs[name])
+            for part, pairs in parts.items()
+            for name in metric_names
+            if _is_known(pairs[name])
+        ]
+        if rows:
+            yield _table(title, rows)
+
+    yield _coverage(evaluation)
+    if evaluation.failures:
+        yield _failures(evaluation)
+
+
+def _is_known(pair: MetricPair) -> bool:
+    return pair.all.value is not None or pair.valid.value is not None
+
+
+def _cell(figure: MetricEstimate) -> Estimate:
+    return Estimate(figure.value, figure.low, figure.high)
+
+
+def _table(title: str, rows: Pairs, note: str = "") -> Table:
+    columns = (
+        "",
+        Column("all", "number", 3),
+        Column("valid", "number", 3),
+        Column("of", "count", 1),
+    )
+    cells = [(name, _cell(pair.all), _cell(pair.valid), pair.all.of) for name, pair in rows]
+    return Table(title, columns, cells, note=note)
+
+
+def _unmeasured(evaluation: MemoryEvaluation) -> dict[str, str]:
+    """Return the reasons why metrics are not measured; the key of each reason lists the titles of
+    its metrics."""
+    reasons: dict[str, list[str]] = {}
+    for name in METRICS:
+        pair = evaluation.metrics.overall[name]
+        if not _is_known(pair):
+            reason = pair.all.reason or pair.valid.reason
+            reasons.setdefault(reason.removeprefix("not measured: "), []).append(TITLES[name])
+
+    return {", ".join(titles): reason for reason, titles in reasons.items()}
+
+
+def _coverage(evaluation: MemoryEvaluation) -> Table:
+    tasks = {
+        t: coverage
+        for t, coverage in evaluation.metrics.coverage.items()
+        if coverage.asked or coverage.skipped
+    }
+    counts = [Column(name, "count") for name in ("judged", "failed", "not asked")]
+    columns = ("judgements", *counts, Column("coverage", "percent"))
+    rows = [
+        (task, coverage.valid, coverage.failed, coverage.skipped, coverage.share)
+        for task, coverage in tasks.items()
+    ]
+
+    return Table("Coverage", columns, rows)
+
+
+def _failures(evaluation: MemoryEvaluation) -> Table:
+    rows = [
+        (number, f"{task}: {wording.shorten(reason, 300)}")
+        for task, reason, number in evaluation.failures[:REASONS_SHOWN]
+    ]
+    hidden = sum(number for *_, number in evaluation.failures[REASONS_SHOWN:])
+    note = f"{hidden:,} more for other reasons." if hidden else ""
+    columns = (Column("judgements", "count"), "failed")
+    return Table("Why there is no verdict", columns, rows, note=note)
+
 
 USERS_IN_FLIGHT = 8
 BASELINES = ("none", "context")
@@ -177,6 +342,7 @@ async def describe(
         system = _open_system(spec, settings, objects)
         objects[OPENED] = system
         described |= {"system": system.name, "capabilities": asdict(system.capabilities)}
+
     return described
 
 
@@ -198,6 +364,7 @@ def read_cases(spec: MemoryEvaluationSpec) -> Iterator[Case]:
         survey.note(line)
         if isinstance(line, User):
             yield Case(line.sha256, (), line.id)
+
     if spec.system == RECORDED:
         survey.check_recorded(spec.data)
 
@@ -220,6 +387,7 @@ def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tu
     """
     lines = read_data(spec.data, None, spec.sessions)
     users = (line for line in lines if isinstance(line, User))
+
     for number, (name, sha256) in enumerate(hashes.items(), 1):
         user = next((user for user in users if user.id == name), None)
         if user is None or user.sha256 != sha256:
@@ -227,6 +395,7 @@ def _users(spec: MemoryEvaluationSpec, hashes: Mapping[str, str]) -> Iterator[tu
                 f"{spec.data}: has changed since the run was started; start a new run with the"
                 " same command"
             )
+
         yield number, user
 
 
@@ -282,6 +451,7 @@ def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | N
     if names_own(spec.system):
         return open_own(spec.system, bench)
     opened = cast("MemorySystem | None", bench.objects.get(OPENED))
+
     return opened or _open_system(spec, bench.settings, bench.objects)
 
 
@@ -316,7 +486,8 @@ def find_row(record: EvaluationRecord) -> Row:
                 reason=record.stopped,
             )
         case MemoryJudgement():
-            subject, outcome = record.subject, record.outcome
+            subject = record.subject
+            outcome = record.outcome
             kind = {"accuracy": "memory", "question": "question"}.get(subject.task, "point")
             return Row(
                 f"{subject.user}/{subject.session + 1:03}/{kind}/{subject.item:03}",
@@ -405,6 +576,7 @@ def open_own(spec: str, bench: Workbench) -> TextEvolveSystem:
         return resources.memories(NAMESPACE), opened[user]
 
     model = bench.model if plan.model is None else bench.model_of(plan.model)
+
     return TextEvolveSystem(spec.strip(), plan, open_memories, bench.embed, model, resources.close)
 
 
@@ -423,6 +595,7 @@ async def _create(resources: Store, embedder: str, user: str, bench: Workbench) 
         await asyncio.to_thread(
             resources.write, kinds.create, kinds.COLLECTIONS, NAMESPACE, collection_spec
         )
+
     return name
 
 
@@ -461,6 +634,7 @@ class Stages:
         limit is reached, and in a replay where the journal ends."""
         number, user = numbered
         pieces = self._read(user) if self.can is None else self._feed(user, number, self.can)
+
         async with aclosing(pieces):
             try:
                 async for piece in pieces:
@@ -477,9 +651,11 @@ class Stages:
     async def _feed(
         self, user: User, number: int, can: Capabilities
     ) -> AsyncGenerator[PieceToJudge]:
-        bench, key = self.bench, f"{self.bench.run}-{number}"
+        bench = self.bench
+        key = f"{self.bench.run}-{number}"
         system = self.system or RehearsedSystem(user, can)
         instance = await open_instance(system, self.name, user, key, bench.journal, self.health)
+
         async with aclosing(feed(user, key, can, bench.keep(instance))) as pieces:
             async for piece in pieces:
                 if isinstance(piece, SessionTimes):
@@ -494,6 +670,7 @@ class Stages:
             if piece.stopped:
                 self.stopped.set()
             return piece
+
         if isinstance(piece, Subject):
             judgement = await self._judge(piece)
         else:
@@ -501,9 +678,11 @@ class Stages:
             answer = await self._answer(piece, metered)
             judgement = await self._judge(with_answer(piece.subject, answer))
             judgement = replace(judgement, usage=judgement.usage + metered.usage)
+
         skipped = isinstance(judgement.outcome, Failure) and judgement.outcome.kind == "skipped"
         if skipped and self.bench.mode != "replay":
             self.stopped.set()
+
         return clip_texts(judgement)
 
     async def _answer(self, piece: Unanswered, model: Model) -> str | Failure:
@@ -515,6 +694,7 @@ class Stages:
             raise
         except (ModelError, BudgetError) as error:
             return replace(failure_of(error), reason=f"no answer to judge: {error}")
+
         return answer.text
 
     async def _judge(self, subject: Subject) -> MemoryJudgement:

@@ -1,5 +1,6 @@
 """The report on judged nodes (steps of an agent): figures by evaluator, the episodes (runs of the
-agent) as a tree, and on a page each node in full."""
+agent) as a tree, and on a page each node in full.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +8,24 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from textevolve.evaluation import EvaluationResult, Failure, Result
+from textevolve.errors import InputError, MismatchError
+from textevolve.evaluation import Case, EvaluationResult, Failure, Result
 from textevolve.node_eval.history import HistoryItem
+from textevolve.node_eval.judging import PlacedNode, Reading
 from textevolve.node_eval.statistics import NodeStatistics
+from textevolve.node_eval.traces import (
+    HEADER,
+    NodeLine,
+    as_item,
+    describe_node,
+    encode_line,
+    parse_node,
+)
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -27,7 +39,128 @@ from textevolve.report.blocks import (
     Tone,
     Tree,
 )
-from textevolve.studies.node_records import JudgedNode, Record, UnusedLine
+from textevolve.runs.study import Row
+
+# The records of a study of nodes (steps of an agent): each node with its results, and the unusable
+# lines of the trace.
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedNode(PlacedNode):
+    """A node with the results of its evaluators. `number`: its position in the run, from 1.
+    `unasked`: the reason why a judge has not judged it yet, such as a limit that was reached; empty
+    otherwise."""
+
+    number: int
+    unasked: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedLine:
+    """A line of a trace that could not be read, with the reason. `number`: its position in the run,
+    after all nodes; `place`: its position in the file."""
+
+    number: int
+    place: str
+    reason: str
+
+
+Record: TypeAlias = JudgedNode | UnusedLine
+
+
+def as_record(node: PlacedNode, number: int, unasked: str = "") -> JudgedNode:
+    return JudgedNode(node.episode, node.step, node.place, node.item, number, unasked)
+
+
+def unused_lines(reading: Reading, number: int) -> Iterator[UnusedLine]:
+    """Yield the unusable lines of a trace as records. `number`: the number of nodes before them."""
+    for n, fault in enumerate(reading.faults, 1):
+        place, _, reason = fault.partition(": ")
+        yield UnusedLine(number + n, place, reason)
+    if unnamed := reading.n_faults - len(reading.faults):
+        yield UnusedLine(number + len(reading.faults) + 1, f"{unnamed:,} more", "not named here")
+
+
+def parse_line(name: str, line: str) -> NodeLine:
+    try:
+        return parse_node(f"node {name}", json.loads(line))
+    except (InputError, ValueError) as error:
+        raise MismatchError(
+            f"node '{name}' was stored by another version of TextEvolve ({error}); evaluate the"
+            " trace again"
+        ) from None
+
+
+def find_row(record: Record) -> Row:
+    """Return the store columns of a node. Its score is the mean of the scores of its evaluators; it
+    is missing if an evaluator failed, since a mean of the others would not be comparable. An
+    evaluator that skipped the node, for instance because it has no output, does not count. A node
+    passes if it passes all evaluators."""
+    if isinstance(record, UnusedLine):
+        return Row(
+            f"line {record.number}", record.number, record.place, None, "failed", record.reason
+        )
+
+    row = Row(str(record.number), record.number, record.id)
+    if record.unasked:
+        return replace(row, status="skipped", reason=record.unasked)
+    results = record.item.evaluation_results
+    failures = {name: outcome for name, outcome in results.items() if isinstance(outcome, Failure)}
+    for name, outcome in failures.items():
+        if outcome.kind == "failed":
+            return replace(row, status="failed", reason=f"{name}: {outcome.reason}")
+    scored = [outcome for outcome in results.values() if isinstance(outcome, EvaluationResult)]
+    if scored:
+        score = fmean(outcome.score for outcome in scored)
+        return replace(row, score=score, passed=all(outcome.passed for outcome in scored))
+
+    return replace(row, reason=next((outcome.reason for outcome in failures.values()), ""))
+
+
+def as_case(record: Record | PlacedNode) -> Case | None:
+    """Return a node as a case to judge, whose input is the node as a line of JSON; None for an
+    unusable line."""
+    if isinstance(record, UnusedLine):
+        return None
+    line = encode_line(describe_node(record.episode, record.step, record.item))
+    return Case(line.decode(), (), record.id)
+
+
+def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
+    """Yield the node as a row: the fields of its JSON line, and further columns for tables; nothing
+    for an unusable line."""
+    if isinstance(record, UnusedLine):
+        return
+    line = describe_node(record.episode, record.step, record.item)
+    results = line.pop("results")
+    yield {
+        **line,
+        "place": record.place,
+        "number": record.number,
+        "case": record.id,
+        "score": find_row(record).score,
+        "rewards": {name: result.get("score") for name, result in results.items()},
+        **({"unasked": record.unasked} if record.unasked else {}),
+        "results": results,
+    }
+
+
+def encode(record: Record) -> bytes:
+    """Encode a record as JSON. An unusable line is encoded like a header, which readers of traces
+    skip."""
+    unused = isinstance(record, UnusedLine)
+    data = {**HEADER, "unused": asdict(record)} if unused else next(flatten(record))
+    return encode_line(data).rstrip(b"\n")
+
+
+def decode(body: bytes) -> Record:
+    data = json.loads(body)
+    if "unused" in data:
+        return UnusedLine(**data["unused"])
+    line = parse_line(data["case"], body.decode())
+    node = PlacedNode(line.episode, line.step or 0, data["place"], as_item(line))
+    return as_record(node, data["number"], data.get("unasked", ""))
+
 
 MOST_NODES = 1000
 """The number of nodes that are shown in full."""
@@ -55,7 +188,10 @@ class NodesResult(Result):
 
 def summarise(_spec: object, records: Iterable[Record], most: int = MOST_NODES) -> NodesResult:
     """Return the figures of all nodes, and the first nodes, at most `most`."""
-    statistics, first_nodes, unused = NodeStatistics(), list[JudgedNode](), list[UnusedLine]()
+    statistics = NodeStatistics()
+    first_nodes = list[JudgedNode]()
+    unused = list[UnusedLine]()
+
     for record in records:
         if isinstance(record, UnusedLine):
             unused.append(record)
@@ -63,6 +199,7 @@ def summarise(_spec: object, records: Iterable[Record], most: int = MOST_NODES) 
         statistics.add(record.episode, record.item)
         if len(first_nodes) < most:
             first_nodes.append(record)
+
     return NodesResult(statistics, first_nodes, unused)
 
 
@@ -83,6 +220,7 @@ def _sentence(statistics: NodeStatistics) -> str:
     counts = (
         f"{number:,} {name.replace('_', ' ')}" for name, number in count_nodes(statistics).items()
     )
+
     return f"{text}. Nodes: {', '.join(counts)}"
 
 
@@ -103,12 +241,14 @@ def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
         columns = ("not used", "why")
         yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in result.unused])
     yield from _tree(result, most, states)
+
     if len(result.shown) < result.statistics.nodes:
         number = wording.count(result.statistics.nodes, "node")
         note = (
             f"The first {wording.count(len(result.shown), 'node')} of {number} are shown in full."
         )
         yield Note(f"{note} The figures cover all.", "warning")
+
     for node in result.shown:
         yield _in_full(node)
 
@@ -126,6 +266,7 @@ def _by_evaluator(node_statistics: NodeStatistics) -> Table:
         (wording.shorten(name, 60), *(getattr(evaluator, figure) for figure in names))
         for name, evaluator in statistics.items()
     ]
+
     return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in present)], rows)
 
 
@@ -147,12 +288,14 @@ def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
     their start."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
-        inner, others = list[tuple[JudgedNode, Branch]](), list[tuple[JudgedNode, Branch]]()
+        inner = list[tuple[JudgedNode, Branch]]()
+        others = list[tuple[JudgedNode, Branch]]()
         for root in roots:
             (inner if _ran_in(root[0].item, node.item) else others).append(root)
         children = [replace(branch, label=step.item.node) for step, branch in _by_start(inner)]
         grown = _grow(node, states)
         roots = [*others, (node, replace(grown, children=[*grown.children, *children]))]
+
     return [branch for _, branch in _by_start(roots)]
 
 
@@ -178,9 +321,11 @@ def _grow(node: JudgedNode, states: bool) -> Branch:
         label = "waits" if item.interrupted else "failed"
         tone: Tone = "warning" if item.interrupted else "bad"
         children.append(Branch(f"{label}: {item.error}", tone=tone))
+
     results = item.evaluation_results.items()
     children += [Branch(name, *_judged(outcome)) for name, outcome in results]
     about = ", ".join(filter(None, (_about(item), f"superstep {node.step + 1}")))
+
     return Branch(node.name or "(no name)", about, "strong", children)
 
 
@@ -221,6 +366,7 @@ def _in_full(node: JudgedNode) -> Section:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))
     scores = [f"{name} {_score(outcome)}" for name, outcome in item.evaluation_results.items()]
     title = wording.shorten(f"{node.id}  {', '.join(scores)}", 200)
+
     return Section(title, [Texts("", texts)], facts, folded=True)
 
 

@@ -11,42 +11,162 @@ from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import ClassVar
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import check_absolute, reads_decisions
+from textevolve.evaluation import Case, Evaluator, Failure
+from textevolve.evaluators import check_absolute, parse_evaluator, reads_decisions
 from textevolve.events import Event, StepFinished
 from textevolve.judges.context import prompts_version as judge_prompts
-from textevolve.node_eval.episode_evaluation import evaluate_episodes, place_nodes
-from textevolve.node_eval.episodes import Episode, Reading, split_history
-from textevolve.node_eval.history import HistoryItem
-from textevolve.node_eval.instructions import Instruction
-from textevolve.node_eval.state_fields import NO_INPUT, NO_OUTPUT
+from textevolve.node_eval.evaluators import (
+    NO_INPUT,
+    NO_OUTPUT,
+    ConsistencyEvaluator,
+    LatencyEvaluator,
+    NodeEvaluator,
+    Targets,
+    ThresholdEvaluator,
+    TokenEvaluator,
+)
+from textevolve.node_eval.history import HistoryItem, Instruction
+from textevolve.node_eval.judging import (
+    Episode,
+    JudgeEvaluator,
+    Reading,
+    RunEvaluator,
+    evaluate_episodes,
+    place_nodes,
+    split_history,
+)
 from textevolve.node_eval.traces import gather_episodes, read_episodes
 from textevolve.report import wording
-from textevolve.spec import Several, option
-from textevolve.studies.node_checks import (
-    NodeChecks,
-    open_checks,
-    open_judge,
-    read_type,
-)
-from textevolve.studies.node_records import (
+from textevolve.runs.study import Asks, Study, StudySpec
+from textevolve.spec import Frozen, Several, option
+from textevolve.studies.node_report import (
     Record,
     as_case,
     as_record,
+    data,
     decode,
     encode,
     find_row,
     flatten,
     parse_line,
+    report,
+    summarise,
     unused_lines,
 )
-from textevolve.studies.node_report import data, report, summarise
-from textevolve.studies.study import Asks, Study, StudySpec
+from textevolve.texts.numbers import read_number
 from textevolve.wiring import Workbench
+
+# Evaluators of recorded nodes (steps of an agent), built from a specification: checks in code, and
+# judges.
+#
+# A judge sees the field `text` of a node's state if there is one, otherwise the whole state,
+# unless the specification names a field.
+
+
+class NodeChecks(Frozen):
+    """The options of checks in code on nodes (steps of an agent), and the choice of the judged
+    nodes and fields."""
+
+    threshold: Several = option(
+        (),
+        "The least value with which a number in the output or the attributes of a node passes, as"
+        " KEY=NUMBER. Repeatable.",
+        group="Judging",
+    )
+    latency: float | None = option(
+        None, "The most seconds that a node may take; default: not checked.", group="Judging", gt=0
+    )
+    tokens: int | None = option(
+        None, "The most tokens that a node may use; default: not checked.", group="Judging", gt=0
+    )
+    consistency: bool = option(
+        False, "Compare the output with those of earlier nodes of the same name.", group="Judging"
+    )
+    only: Several = option(
+        (), "Judge nodes of this type only, such as GENERATE. Repeatable.", group="Judging"
+    )
+    input_key: str | None = option(
+        None,
+        "The field of a node's input that judges see, or a path such as messages.-1.content;"
+        " default: the whole input.",
+        group="Judging",
+        min_length=1,
+    )
+    output_key: str | None = option(
+        None,
+        "The field of a node's output that is judged, or a path; default: the whole output.",
+        group="Judging",
+        min_length=1,
+    )
+
+    @field_validator("only")
+    @classmethod
+    def _known(cls, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(read_type("only", name).name for name in names)
+
+
+def read_type(option: str, text: str) -> Instruction:
+    """Parse a type of nodes. `option`: the option's name for error messages.
+
+    Raises:
+        InputError: there is no such type of nodes.
+    """
+    try:
+        return Instruction(text.strip().upper())
+    except ValueError as error:
+        raise InputError(
+            f"{option}: {error}; there are: {', '.join(Instruction.__members__)}"
+        ) from None
+
+
+def read_threshold(text: str) -> tuple[str, float]:
+    """Parse a name and its number from a text such as `confidence=0.5`."""
+    name, equals, value = text.rpartition("=")
+    try:
+        return name, read_number(value if equals and name else "")
+    except ValueError:
+        raise InputError(f"threshold: '{text}' is not of the form NAME=NUMBER") from None
+
+
+def targets_of(spec: NodeChecks) -> Targets:
+    return tuple(Instruction[name] for name in spec.only) or None
+
+
+def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
+    """Return a judge as an evaluator of nodes, named by its text. Judges of trajectories judge
+    complete runs, and all types of nodes."""
+    fields = (spec.input_key, spec.output_key)
+    needs_input = not name.startswith("rules:")
+    if (judge_spec := parse_evaluator(name)).reads_trajectory:
+        return RunEvaluator(name, judge, *fields, needs_input=judge_spec.kind.asks)
+    return JudgeEvaluator(name, judge, *fields, targets_of(spec), needs_input=needs_input)
+
+
+def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
+    """Return the evaluators that call no model.
+
+    Raises:
+        InputError: a text or a number cannot be used.
+    """
+    checks: list[NodeEvaluator] = []
+    targets = targets_of(spec)
+    if spec.consistency:
+        key = spec.output_key
+        checks.append(ConsistencyEvaluator("consistency", key, target_instructions=targets))
+    for text in spec.threshold:
+        key, least = read_threshold(text)
+        checks.append(ThresholdEvaluator(key, key, least, targets))
+    if spec.latency is not None:
+        checks.append(LatencyEvaluator("latency", spec.latency, target_instructions=targets))
+    if spec.tokens is not None:
+        checks.append(TokenEvaluator("tokens", spec.tokens, target_instructions=targets))
+
+    return checks
+
 
 READ = "trace read"
 """The name of the step that announces which parts of a trace could not be read or were left out."""
@@ -93,7 +213,9 @@ class NodesSpec(NodeChecks, StudySpec):
             raise InputError(
                 f"two evaluators have the name '{min(double)}'; give them different names"
             )
+
         types_of(self)
+
         return self
 
 
@@ -105,6 +227,7 @@ def types_of(spec: NodesSpec) -> dict[str, Instruction]:
         if not equals or not name:
             raise InputError(f"instruction: '{text}' is not of the form NAME=TYPE")
         types[name] = read_type("instruction", kind)
+
     return types
 
 
@@ -136,6 +259,7 @@ def node_cases(episodes: Iterable[Episode], reading: Reading | None = None) -> I
         if waiting is not None:
             yield waiting
         waiting = as_case(node)
+
     if waiting is None:
         raise InputError("there is no node to judge: the history is empty")
     if reading is not None and (reading.n_faults or reading.others):
@@ -163,6 +287,7 @@ def ask(spec: NodesSpec) -> Asks:
     if not spec.judge:
         return Asks()
     decides = any(map(reads_decisions, spec.judge))
+
     return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(decides=decides))
 
 
@@ -185,6 +310,7 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
         async for node in judged_nodes:
             number += 1
             yield as_record(node, number, _find_unasked(node.item, spec.judge))
+
     bench.listener(StepFinished(spec.kind, READ, reading))
     for record in unused_lines(reading, number):
         yield record
@@ -201,6 +327,7 @@ def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
                 return reason
             case _:
                 pass
+
     return ""
 
 

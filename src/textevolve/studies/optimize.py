@@ -46,11 +46,8 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.rows.columns import find_roles, is_text_column
-from textevolve.spans import span
-from textevolve.spec import option
-from textevolve.studies.case_rows import MappedSpec
-from textevolve.studies.chained import ChainWriter, chains_among, open_chain_named, reject_rehearsal
-from textevolve.studies.study import (
+from textevolve.runs.chains import ChainWriter, chains_among, open_chain_named, reject_rehearsal
+from textevolve.runs.study import (
     Asks,
     RecordStatus,
     Row,
@@ -59,6 +56,9 @@ from textevolve.studies.study import (
     note_attempt,
     write_json,
 )
+from textevolve.spans import span
+from textevolve.spec import option
+from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN, load_function, load_user_object
 from textevolve.wiring import Workbench
 
@@ -149,9 +149,11 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         yield task_case(spec.task)
         return
     ids = set[str]()
+
     for where, row in read_rows(spec.task, "task", _is_text, spec.map):
         columns = ("task", *find_roles(tuple(row)).inputs)
-        text, row_id = first_of(row, columns), row.get("id")
+        text = first_of(row, columns)
+        row_id = row.get("id")
         if not isinstance(text, str):
             raise InputError(f"{where}: the column 'task' is missing or not a text")
         id = str(len(ids) + 1 if row_id in (None, "") else row_id)
@@ -159,6 +161,7 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
             raise InputError(f"{spec.task}: two tasks have the id '{id}'; ids must differ")
         ids.add(id)
         yield task_case(text, id, where)
+
     if not ids:
         raise InputError(f"{spec.task}: no tasks: it is empty")
 
@@ -189,6 +192,7 @@ def task_case(task: str, id: str = "1", where: str = "TASK") -> Case:
         check_case(Case(task, ("x",)))
     except InputError as error:
         raise InputError(f"{where}: {str(error).replace('the input', 'the task')}") from None
+
     return Case(task, (), id)
 
 
@@ -213,6 +217,7 @@ def run(
             return await optimize_text(case.input, spec, context, case.id, position)
 
     placed = enumerate(chain(first_cases, source))
+
     return stream(placed, work, bench.concurrency, ordered=False)
 
 
@@ -225,6 +230,7 @@ def _open_generator(
         return ModelGenerator(_open_model(spec, bench, case, listener), spec)
     if spec.generator.startswith(OWN):
         return as_generator(cast("Generator", load_user_object(spec.generator, bench.objects)))
+
     return as_generator(load_function(spec.generator, Path()))
 
 
@@ -242,6 +248,7 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
         chain.template_of(step)
     judges = map_values(bench.whole_judge_of, step_judges(spec))
     improve = StepImprover(judges, spec, listener, case)
+
     return ChainWriter(chain, bench, improve if judges else None)
 
 
@@ -273,6 +280,7 @@ def encode(optimization: Optimization) -> bytes:
         "best": best.iteration if best else None,
         "usage": optimization.usage,
     }
+
     return write_json(content, "null")
 
 
@@ -327,7 +335,9 @@ def make_report(
             _draw(optimization),
             facts,
         )
+
     reached = sum(optimization.status == "accepted" for optimization in optimizations)
+
     return Report(
         f"{len(optimizations):,} tasks",
         f"{reached:,} of {len(optimizations):,} tasks reached the threshold of {plan.threshold:g}.",
@@ -362,6 +372,7 @@ def _draw_all(optimizations: Sequence[Optimization]) -> Iterator[Block]:
     ]
     links = [f"task-{n}" for n in range(len(optimizations))]
     yield Table("Tasks", columns, rows, links=links)
+
     for link, optimization in zip(links, optimizations, strict=True):
         name = wording.shorten(f"{optimization.id}  {optimization.task}", 120)
         yield Section(
@@ -380,16 +391,16 @@ def _draw(optimization: Optimization) -> Iterator[Block]:
     yield _table(optimization)
     written = Transcript("", [_utter(attempt) for attempt in optimization.attempts])
     yield Section("Written texts", [written], folded=True)
-    first_attempt, best = (
-        next((a for a in optimization.attempts if a.output), None),
-        optimization.best,
-    )
+    first_attempt = next((a for a in optimization.attempts if a.output), None)
+    best = optimization.best
+
     if first_attempt is not None and best is not None and first_attempt.iteration != best.iteration:
         yield Diff(
             f"From attempt {first_attempt.iteration} to attempt {best.iteration}",
             first_attempt.output or "",
             best.output or "",
         )
+
     if best is not None and best.output is not None:
         yield Texts(f"The best: attempt {best.iteration}", [("", best.output)])
 
@@ -427,6 +438,7 @@ def _table(optimization: Optimization) -> Table:
         for a in optimization.attempts
     ]
     note = "\n".join(f"Attempt {n}: {'; '.join(remarks)}" for n, remarks in notes if remarks)
+
     return Table("Attempts", columns, rows, frozenset(marked), note)
 
 

@@ -23,17 +23,13 @@ from pydantic import (
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
-from textevolve.llm.fence import draw_nonce, fenced
-from textevolve.llm.model import Request, text_request
+from textevolve.llm.model import Request, UsageMeter, text_request
+from textevolve.llm.prompts import draw_nonce, fenced, load_template
 from textevolve.llm.structured import ask_structured
-from textevolve.llm.template import load_template
-from textevolve.llm.usage_meter import UsageMeter
 from textevolve.loops.attempt import open_step, prompts_version
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
-from textevolve.spans import loop_span
-from textevolve.spec import Frozen, option
-from textevolve.studies.study import (
+from textevolve.runs.study import (
     Asks,
     Row,
     Study,
@@ -43,6 +39,8 @@ from textevolve.studies.study import (
     note_step,
     row_of,
 )
+from textevolve.spans import loop_span
+from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import take_decimal
 from textevolve.wiring import Workbench
 
@@ -174,7 +172,8 @@ async def run(
     spec: ProfileSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[GeneratedProfile]:
     (case,) = cases
-    request, meter = ask_draft(case.input, spec), UsageMeter(bench.model)
+    request = ask_draft(case.input, spec)
+    meter = UsageMeter(bench.model)
     if bench.mode == "rehearsed":  # made-up drafts are no usable profiles
         await meter(request)
         return
@@ -184,6 +183,7 @@ async def run(
     except (AnswerError, BudgetError) as error:
         yield GeneratedProfile(bench.default_model, None, failure_of(error))
         return
+
     written = WrittenProfile(render_profile(draft), draft, meter.usage, meter.seconds)
     yield GeneratedProfile(bench.default_model, written)
 
@@ -196,10 +196,12 @@ def _draft_type(agents: int) -> type[Draft]:
             _check(render_profile(draft))
         except InputError as error:
             raise ValueError(str(error)) from None
+
         return draft
 
     listed: Any = Annotated[list[DraftedAgent], Field(min_length=agents, max_length=agents)]
     checks: Any = {"find_fault": model_validator(mode="after")(find_fault)}
+
     return create_model(
         f"Draft{agents}", __base__=Draft, __validators__=checks, agents=(listed, ...)
     )
@@ -236,6 +238,7 @@ def render_profile(draft: Draft) -> str:
         ],
         "weights": {part.name: part.weight for part in draft.components},
     }
+
     return yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=92)
 
 
@@ -248,7 +251,8 @@ def report(spec: ProfileSpec, generated: GeneratedProfile) -> Report:
     if generated.written is None:
         reason = generated.failure.reason if generated.failure is not None else ""
         return Report(title, f"No profile was written: {reason}", [])
-    draft, profile = generated.written.draft, generated.profile
+    draft = generated.written.draft
+    profile = generated.profile
     agents = [(agent.name, agent.role) for agent in draft.agents]
     parts = [(part.name, part.weight, part.meaning, part.reason) for part in draft.components]
     columns = (
@@ -265,6 +269,7 @@ def report(spec: ProfileSpec, generated: GeneratedProfile) -> Report:
         Table("Components", columns, parts),
         Texts("The profile", [("", generated.text)]),
     ]
+
     return Report(title, sentence, blocks)
 
 

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
-from textevolve.llm.chains.callables import is_module, is_runnable, take_callee
-from textevolve.llm.chains.chain import Chain, PromptSet
-from textevolve.llm.chains.chain_file import (
+from textevolve.llm.chains.chain import (
     ENDINGS,
+    Chain,
+    PromptSet,
     load_chain,
     read_prompts,
 )
@@ -37,7 +37,7 @@ from textevolve.llm.chains.scope import (
     current_trial,
     trying_prompts,
 )
-from textevolve.llm.chains.steps import call
+from textevolve.llm.chains.steps import call, is_module, is_runnable, take_callee
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
     Example,
@@ -49,8 +49,8 @@ from textevolve.loops.calibration.trial_runner import (
 from textevolve.loops.placeholders import placeholders_of
 from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.shapes import takes_row
-from textevolve.studies.chained import chain_response
+from textevolve.metrics.plain import takes_row
+from textevolve.runs.chains import chain_response
 from textevolve.user_code import (
     OWN,
     call_function,
@@ -89,6 +89,7 @@ class OpenedProgram:
         assert self.bench is not None
         chain = self.chain_of(templates, example.known)
         spent = TraceRecorder(chain.name, "chain")
+
         with trying_prompts(dict(templates.parts) if self.names.whole else {}) as trial:
             try:
                 response = await chain_response(
@@ -98,6 +99,7 @@ class OpenedProgram:
                 raise ProgramError(str(error), _trace(trial)) from error
             finally:
                 count(spent.trace.usage)
+
         return ProgramOutput(response, _trace(trial))
 
     def show(self, _templates: Templates, example: Example, /) -> str:
@@ -125,10 +127,12 @@ def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name:
             values = {answer: values[answer]}
         fresh = {key: value for key, value in values.items() if answer or key not in row}
         result = next(iter(fresh.values())) if len(fresh) == 1 else fresh
+
     listed = cast("list[Any]", result) if isinstance(result, list) else [result]
     text: object = getattr(listed[-1] if listed else None, "content", cast(object, result))
     if text is None or text == {}:
         raise AnswerError(f"program '{name}' gave nothing")
+
     return value_text(text)
 
 
@@ -163,12 +167,15 @@ def open_program(
         own = {n: str(each.signature.instructions) for n, each in program.named_predictors()}
         templates = _begin(own, texts, called)
         return _open_code(called, templates, run_module(program), bench, answer, hidden)
+
     if not texts:
         raise InputError(
             f"program '{called}': its templates are missing: name a YAML file of templates by"
             " name, or pass templates={...} in Python"
         )
+
     run = run_graph(program) if is_runnable(program) else run_function(program, called, texts)
+
     return _open_code(called, Templates(tuple(texts.items())), run, bench, answer, hidden)
 
 
@@ -184,6 +191,7 @@ def find_object(name: str, objects: Mapping[str, object]) -> object:
         return load_chain(name)
     if (loaded := load_object(name, Path())) is None:
         raise InputError(f"{name}: there is no object with that name")
+
     return loaded
 
 
@@ -201,6 +209,7 @@ def _open_chain(
     if not steps:
         raise InputError(f"chain '{chain.name}': none of its steps sends a template to a model")
     messages: dict[str, tuple[str, int, TemplateMessage]] = {}
+
     for name in steps:
         full_name, template = chain.template_of(name)
         users = [(n, m) for n, m in enumerate(template.messages) if m.role == "user"]
@@ -209,6 +218,7 @@ def _open_chain(
                 f"chain '{chain.name}': the template of the step '{full_name}' has no message of a"
                 " user"
             )
+
         messages[PROMPT if is_plain else full_name] = (full_name, *users[-1])
 
     def chain_of(templates: Templates, _row: Mapping[str, Any] = {}) -> Chain:
@@ -218,6 +228,7 @@ def _open_chain(
             sent = list(chain.templates[full_name].messages)
             sent[number] = replace(message, parts=parts)
             changed = changed.with_template(full_name, ChatTemplate(tuple(sent)))
+
         return changed
 
     written = {name: write_text_template(m.parts) for name, (_, _, m) in messages.items()}
@@ -225,8 +236,10 @@ def _open_chain(
         plain = {PROMPT: text.replace("\r\n", "\n")}
         texts = plain if is_plain else read_prompts(text, "templates")
         return _open_chain(chain_of(_begin(written, texts, chain.name)), step, "", bench)
+
     slots = tuple((name, _slots(message)) for name, (_, _, message) in messages.items())
     names = ProgramNames(tuple(chain.inputs), slots, whole=not is_plain)
+
     return OpenedProgram(Templates(tuple(written.items())), names, chain_of, bench)
 
 
@@ -256,6 +269,7 @@ def _open_code(
         return Chain(name, call("output", output), inputs=())
 
     slots = tuple((part, placeholders_of(text)) for part, text in templates.parts)
+
     return OpenedProgram(templates, ProgramNames(None, slots, whole=True), chain_of, bench)
 
 
@@ -265,6 +279,7 @@ def _begin(templates: Mapping[str, str], texts: Mapping[str, str], name: str) ->
             raise InputError(
                 f"program '{name}': no template '{template}'; there are: {', '.join(templates)}"
             )
+
     return Templates(tuple({**templates, **texts}.items()))
 
 
@@ -277,6 +292,7 @@ def keeps_rows(
     if metric is None:
         return False
     metric_object = objects.get(metric) if metric.startswith(OWN) else open_metric(metric)
+
     return metric_object is not None and takes_row(metric_object)
 
 
@@ -299,6 +315,7 @@ def run_function(function: Any, name: str, texts: Mapping[str, str]) -> ProgramR
             f"program '{name}' ({callable_name(function)}): it must take prompts and a row, or"
             f" only a row, and needs {needed} arguments"
         )
+
     prompts = PromptSet(texts)  # it gives the texts that are tried
 
     async def run(row: Mapping[str, Any], _: PromptTrial) -> Any:
@@ -325,6 +342,7 @@ def run_graph(graph: Any) -> ProgramRun:
         }
         context = {name: text for name, text in trial.texts.items() if name in context_fields}
         inputs = pick(row, takes) if takes else dict(row)
+
         return await graph.ainvoke(inputs, config, **({"context": context} if context else {}))
 
     return run
@@ -354,7 +372,8 @@ def run_module(module: Any) -> ProgramRun:
 
 def _listen(predictor: Any, name: str, trial: PromptTrial) -> None:
     """Make a predictor of a DSPy module record its inputs and its prediction."""
-    forward, aforward = predictor.forward, getattr(predictor, "aforward", None)
+    forward = predictor.forward
+    aforward = getattr(predictor, "aforward", None)
 
     def note(inputs: Mapping[str, Any], prediction: Any) -> Any:
         input_text = "\n".join(f"{field}: {value_text(value)}" for field, value in inputs.items())

@@ -21,13 +21,13 @@ from textevolve.llm.mapreduce import (
     compress,
     compression_versions,
 )
-from textevolve.llm.token_count import count_tokens
+from textevolve.llm.prompts import count_tokens
 from textevolve.report import wording
 from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
-from textevolve.rows.content import name_of
+from textevolve.rows.tables import name_of
+from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, last_record, row_of
 from textevolve.spec import Several, option
-from textevolve.studies.study import Asks, Row, Study, StudySpec, json_decoder, last_record, row_of
 from textevolve.wiring import Workbench
 
 KEY = "summary"
@@ -128,11 +128,13 @@ def as_cases(texts: Iterable[str], names: Sequence[str] = ()) -> Iterator[Case]:
         InputError: a text is blank, or there is none.
     """
     number = 0
+
     for number, text in enumerate(texts, 1):
         name = name_of(names[number - 1]) if names else f"text {number}"
         if not text.strip():
             raise InputError(f"{name}: has no text")
         yield Case(text, (), f"{number} {name}")
+
     if not number:
         raise InputError("the files have no text to summarize")
 
@@ -145,7 +147,9 @@ async def run(
     if focus := " ".join(spec.focus.split()):
         end = "" if focus.endswith((".", "!", "?")) else "."
         instruction += f" {FOCUS}{focus}{end}"
-    compressed, failure = None, None
+    compressed = None
+    failure = None
+
     try:
         compressed = await compress(
             bench.model,
@@ -158,16 +162,19 @@ async def run(
         )
     except (AnswerError, BudgetError) as error:
         failure = failure_of(error)
+
     yield Summary(bench.default_model, len(texts), compressed, failure)
 
 
 def find_row(summary: Summary) -> Row:
-    failure, failed = summary.failure, summary.dropped.failed
+    failure = summary.failure
+    failed = summary.dropped.failed
     if failed:
         lost = f"{wording.count(len(failed), 'chunk')} without an answer"
         reason = f"{lost}, {summary.dropped.failed_characters} characters: {failed[0].reason}"
         skipped = any(chunk.skipped for chunk in failed)
         failure = Failure("skipped" if skipped else "failed", reason)
+
     return row_of(KEY, 0, failure, KEY)
 
 
@@ -176,13 +183,12 @@ def report(spec: SummarizeSpec, summary: Summary) -> Report:
     if summary.compressed is None:
         reason = summary.failure.reason if summary.failure is not None else ""
         return Report(title, f"There is no summary: {reason}", [])
-    compressed, dropped = summary.compressed, summary.dropped
+    compressed = summary.compressed
+    dropped = summary.dropped
     length = f"{compressed.tokens:,} of {spec.budget:,} tokens"
     source = f"{compressed.characters:,} characters"
-    levels, calls = (
-        wording.count(compressed.levels, "level"),
-        wording.count(compressed.calls, "call"),
-    )
+    levels = wording.count(compressed.levels, "level")
+    calls = wording.count(compressed.calls, "call")
     sentence = f"{length}, of {source}, in {levels} and {calls}."
     if not compressed.levels:
         sentence = f"{length}: the text fits already, so no model was called."
@@ -192,6 +198,7 @@ def report(spec: SummarizeSpec, summary: Summary) -> Report:
         "Because": "; ".join(dict.fromkeys(chunk.reason for chunk in dropped.failed)),
     }
     facts = {name: str(value) for name, value in lost.items() if value}
+
     return Report(title, sentence, [Texts("Summary", [("", compressed.text)])], facts)
 
 
@@ -206,7 +213,8 @@ def data(_spec: SummarizeSpec, summary: Summary) -> Mapping[str, Any]:
 
 
 def flatten(summary: Summary) -> Iterator[Mapping[str, Any]]:
-    fields, dropped = dict(data(SummarizeSpec(), summary)), summary.dropped
+    fields = dict(data(SummarizeSpec(), summary))
+    dropped = summary.dropped
     del fields["dropped"]
     fields["failure"] = summary.failure and summary.failure.reason
     yield fields | {"chunks_failed": len(dropped.failed), "answers_cut": dropped.cuts}

@@ -73,6 +73,7 @@ async def aassert_text(
         "context": context,
         "model": model,
     }
+
     return (await _judge([demand]))[0]
 
 
@@ -102,6 +103,7 @@ def _waiting(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
             raise _hide_frames(error) from error.__cause__
 
     wait.__name__ = wait.__qualname__ = verb.__name__.removeprefix("a")
+
     return wait
 
 
@@ -116,8 +118,10 @@ def _read_text(text: TextLike, number: int) -> Mapping[str, Any]:
             return {"input": input, "output": output}
     except (TypeError, ValueError):
         text = {"": None}
+
     if not set(text) <= set(NAMES):
         raise InputError(f"text {number}: give a pair, or a mapping with {', '.join(NAMES)}")
+
     return text
 
 
@@ -130,6 +134,7 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
         assertions = await run.judge([_demand(session, text) for text in texts])
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
         raise _hide_frames(error) from error.__cause__
+
     results = [
         assertion.result
         for assertion in assertions
@@ -153,7 +158,9 @@ def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Dem
         check_case(case)
     except InputError as error:
         raise InputError(str(error).replace("candidate 1", "the output")) from None
-    rubric, least = text.get("rubric") or "", text.get("min_score")
+
+    rubric = text.get("rubric") or ""
+    least = text.get("min_score")
     demand = session.open().demand(
         text.get("judge"),
         case,
@@ -162,6 +169,7 @@ def _demand(session: JudgingSession, text: Mapping[str, Any]) -> tuple[Case, Dem
         min_score=session.options.min_score if least is None else least,
         position=place,
     )
+
     return case, demand
 
 
@@ -170,9 +178,11 @@ def _hide_frames(error: Exception) -> Exception:
     if isinstance(error, TextEvolveError):
         error.__cause__ = None
     trace: TracebackType | None = error.__traceback__
+
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
         if name.partition(".")[0] not in ("textevolve", "asyncio", "concurrent"):
             break
         trace = trace.tb_next
+
     return error.with_traceback(trace)

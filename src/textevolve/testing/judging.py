@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from textevolve.api.objects import Objects
+from textevolve.api.results import Objects
 from textevolve.engine.local import gather_bounded
 from textevolve.engine.sync import KeptOpen
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
@@ -29,6 +29,7 @@ from textevolve.evaluators import (
     judge_models,
     parse_evaluator,
 )
+from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord
@@ -40,7 +41,6 @@ from textevolve.studies.assertions import (
     judge_case,
     write_demand,
 )
-from textevolve.studies.stored import StoredSpec, keep_record
 from textevolve.user_code import OWN, UserCodeError
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
@@ -65,10 +65,13 @@ class AssertionRun:
     """
 
     def __init__(self, key: str, settings: Settings, judge: str | None, limits: Limits) -> None:
-        self._key, self._settings, self._limits = key, settings, limits
+        self._key = key
+        self._settings = settings
+        self._limits = limits
         self._judge = judge or JUDGE
         self._objects = Objects()
-        self._choosing, self._models = asyncio.Lock(), dict[str, str]()
+        self._choosing = asyncio.Lock()
+        self._models = dict[str, str]()
         self.kept = KeptOpen(self._open, "the session of tests has ended")
         self.id = ""
 
@@ -84,6 +87,7 @@ class AssertionRun:
         demand = Demand(_fit_judge(name, case, is_named=judge is not None), **demanded)
         if demand.min_score is not None and not 0 <= demand.min_score <= 1:
             raise InputError(f"min_score must be from 0 to 1, not {demand.min_score!r:.40}")
+
         return demand
 
     async def judge(self, texts: Sequence[tuple[Case, Demand]]) -> list[Assertion]:
@@ -118,13 +122,16 @@ class AssertionRun:
             return run
         prompts = STUDY.asks(AssertionsSpec()).prompts
         stored = StoredSpec(kind=STUDY.kind, spec={}, model="", today=today(), prompts=prompts)
+
         try:
             run = store.create_run(stored.model_dump(mode="json"), key, "", "pytest")
         except StoreError:
             if (run := store.find_run(key)) is None:
                 raise
             return run  # another process was first
+
         stack.enter_context(store.lease(run.id))
+
         return run
 
     async def _judge_one(self, case: Case, demand: Demand, opened: SessionRun) -> Assertion:
@@ -137,6 +144,7 @@ class AssertionRun:
             if isinstance(cause, Exception):  # the test shows where in the user's code
                 raise cause from None
             assertion = Assertion(case, demand, failure_of(error))
+
         is_own = demand.judge.startswith(OWN) and isinstance(assertion.result, EvaluationResult)
         # No journal has the answers of the program's own evaluators.
         parameters = write_demand(replace(demand, given=assertion.result if is_own else None))
@@ -145,6 +153,7 @@ class AssertionRun:
         await asyncio.shield(
             asyncio.to_thread(opened.store.append, opened.run.id, stripped, record)
         )
+
         return assertion
 
     async def _find_model(self, name: str) -> str:
@@ -153,6 +162,7 @@ class AssertionRun:
             if name not in self._models:
                 chosen = name or self._settings.model
                 self._models[name] = (await choose_model(self._settings, chosen, asks=False))[0]
+
         return self._models[name]
 
 
@@ -169,15 +179,20 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
     if parsed.name in (RULES, PYTHON):
         return judge
     missing = other = ""
+
     if case.context is not None and "context" not in parsed.needs:
-        missing, other = "context", "faithfulness"
+        missing = "context"
+        other = "faithfulness"
     elif case.reference is not None and not parsed.reads_reference:
         if not is_named and "reference" in parsed.kind.options:
             name, at, model = judge.partition("@")
             return f"{name}+reference{at}{model}"
-        missing, other = "reference", "probe+rules+reference"
+        missing = "reference"
+        other = "probe+rules+reference"
+
     if other:
         raise InputError(
             f"judge '{judge}' does not use the {missing}: use a judge that does, such as {other}"
         )
+
     return judge

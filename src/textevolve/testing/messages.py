@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from textevolve.report import wording
+from textevolve.runs.stored import read_records
 from textevolve.store.repository import open_store
 from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, describe_counts
-from textevolve.studies.stored import read_records
 from textevolve.testing.session import JudgingSession
 
 SHOWN = 5
 """The number of texts of one assertion that are shown."""
 
-INPUT, OUTPUT = 200, 600
+INPUT = 200
+OUTPUT = 600
 """The number of shown characters of an input, and of an output."""
 
 
@@ -31,7 +32,9 @@ def end_session(session: JudgingSession) -> list[str]:
         run = store.get_run(session.run_id)
         totals = store.run_totals(run.id)
         counts = describe_counts(STUDY.summarise(AssertionsSpec(), read_records(store, run)()))
+
     calls = totals.spent.calls + totals.failed
+
     return [
         counts,
         f"{wording.count(calls, 'call')} asked, {totals.reused.calls:,} from the journal;"
@@ -45,16 +48,19 @@ def describe_failures(assertions: Sequence[Assertion], run: str) -> str:
     were judged, a first line counts the failures. The last line names the run."""
     wrong = [assertion for assertion in assertions if assertion.passed is not True]
     lines: list[str] = []
+
     if len(assertions) > 1:
         below = sum(assertion.passed is False for assertion in wrong)
         unjudged = len(wrong) - below
         parts = [f"{below} of {len(assertions)} texts are not good enough"] * bool(below)
         parts += [f"{unjudged} of {len(assertions)} could not be judged"] * bool(unjudged)
         lines.append(", and ".join(parts))
+
     for assertion in wrong[:SHOWN]:
         lines += _describe_text(assertion)
     if len(wrong) > SHOWN:
         lines.append(f"and {len(wrong) - SHOWN} more")
+
     return "\n".join([*lines, f"  run:    {run} (textevolve runs show {run})"])
 
 
@@ -66,11 +72,13 @@ def _describe_text(assertion: Assertion) -> Iterator[str]:
         yield f"score {assertion.score:.3f}, which the judge does not let pass"
     else:
         yield f"score {assertion.score:.3f} is below {least:g}"
+
     yield f"  input:  {wording.shorten(assertion.case.input, INPUT)}"
     yield f"  output: {wording.shorten(assertion.case.candidates[0], OUTPUT)}"
     for number, line in enumerate(
         assertion.reason.splitlines() if assertion.score is not None else ()
     ):
         yield f"  {'' if number else 'said:':<7} {wording.shorten(line, INPUT)}"
+
     model = f" ({assertion.demand.model})" if assertion.demand.model else ""
     yield f"  judge:  {assertion.demand.judge}{model}"

@@ -60,9 +60,11 @@ def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
         or None
         for name in OPTIONS
     }
-    cost, store = _read_number("max-cost", options["max-cost"], float("inf")), options["store"]
+    cost = _read_number("max-cost", options["max-cost"], float("inf"))
+    store = options["store"]
     start = config.invocation_params.dir
     base = start if config.getoption("--textevolve-store") else config.rootpath
+
     return SessionOptions(
         start=start,
         judge=options["judge"],
@@ -78,6 +80,7 @@ def _read_number(name: str, text: str | None, most: float) -> float | None:
         value = None if text is None else float(text)
     except ValueError:
         value = -1.0
+
     if value is not None and not (0 <= value <= most and value < float("inf")):
         raise pytest.UsageError(f"textevolve: {name} must be from 0 to {most:g}, not '{text}'")
     return value
@@ -104,7 +107,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Close the session's run. If closing fails, the exit status is an error."""
-    judging, config = session.config.stash[_SESSION], session.config
+    judging = session.config.stash[_SESSION]
+    config = session.config
     judging.close()
     if hasattr(config, "workerinput"):
         return

@@ -51,18 +51,22 @@ class JudgingSession:
         self._key = key
         self._guard = threading.Lock()
         self._run: AssertionRun | None = None
-        self._test, self._judged, self._all = "outside of a test", 0, 0
+        self._test = "outside of a test"
+        self._judged = 0
+        self._all = 0
 
     def begin_test(self, name: str) -> None:
         """Set the test to which the following judgements belong."""
         with self._guard:
-            self._test, self._judged = name, 0
+            self._test = name
+            self._judged = 0
 
     def name_next(self) -> tuple[str, int]:
         """Return the id of the next judgement, such as `test_tides.py::test_cause #2`, and its
         number in the session."""
         with self._guard:
-            self._judged, self._all = self._judged + 1, self._all + 1
+            self._judged = self._judged + 1
+            self._all = self._all + 1
             again = f" #{self._judged}" if self._judged > 1 else ""
             return f"{self._test}{again}", self._all
 
@@ -87,8 +91,10 @@ class JudgingSession:
 
         with self._guard:
             if self._run is None:
-                options, limits = self.options, Limits(cost=self.options.max_cost)
+                options = self.options
+                limits = Limits(cost=self.options.max_cost)
                 self._run = AssertionRun(self._key, self.read_settings(), options.judge, limits)
+
             return self._run
 
     def find_run(self) -> str:
@@ -117,4 +123,5 @@ def find_session() -> JudgingSession:
             "assertions of texts need a running session of pytest; elsewhere judge texts with"
             " textevolve.evaluate(input, output, judge=...)"
         )
+
     return sessions[-1]

@@ -65,6 +65,7 @@ def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
     if "\0" in pattern:
         raise InputError("the pattern has a NUL character")
     flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
+
     try:
         with warnings.catch_warnings(action="ignore"):  # of what other versions may read otherwise
             return re.compile(pattern, flags)
@@ -83,6 +84,7 @@ def may_be_slow(pattern: str, length: int) -> bool:
     steps += groups * math.log(1 + bare.count("|") / groups)
     steps += math.log(2) * len(_OPTIONAL.findall(bare))
     steps += sum(math.log(float(times) + 1) for times in _TIMES.findall(bare))
+
     return steps > math.log(STEPS) or _GROUP_REPEATED.search(bare) is not None
 
 
@@ -114,6 +116,7 @@ def is_found(pattern: re.Pattern[str], text: str) -> bool:
     if not may_be_slow(pattern.pattern, len(text)) or not sys.executable:
         return pattern.search(text) is not None
     key = f"{pattern.pattern}\0{int(pattern.flags)}\0{text}".encode("utf-8", "surrogatepass")
+
     try:
         ran = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _SCRIPT],
@@ -129,4 +132,5 @@ def is_found(pattern: re.Pattern[str], text: str) -> bool:
         ) from None
     except (OSError, subprocess.CalledProcessError) as error:
         raise SlowPatternError(f"the pattern '{pattern.pattern[:60]}': {error}") from None
+
     return ran.stdout.strip() == b"True"

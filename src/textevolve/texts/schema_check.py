@@ -74,11 +74,13 @@ def check_schema(schema: object, where: str = "the schema") -> None:
     if not isinstance(schema, bool | Mapping):
         raise InputError(f"{where}: must be a mapping, not {type(schema).__name__}")
     validator = _validator_type()
+
     try:
         validator.check_schema(schema, format_checker=validator.FORMAT_CHECKER)
     except SchemaError as error:
         place = error.json_path.removeprefix("$")
         raise InputError(f"{where}{place}: {error.message[:MOST_SHOWN]}") from None
+
     if isinstance(schema, bool):
         return
     node = cast(Schema, schema)
@@ -101,6 +103,7 @@ def find_faults(text: str, schema: Schema) -> list[str]:
         InputError: the schema refers to a definition that it lacks.
     """
     body = text.strip()
+
     try:
         data = json.loads(body)
     except RecursionError:
@@ -110,6 +113,7 @@ def find_faults(text: str, schema: Schema) -> list[str]:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         line = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         return [f"Answer with valid JSON alone, nothing around it ({reason}{line}).{hint}"]
+
     return find_data_faults(data, schema)
 
 
@@ -125,6 +129,7 @@ def find_data_faults(data: object, schema: Schema) -> list[str]:
 
     kind = _validator_type()
     validator = kind(schema, registry=cast(Any, Registry)(), format_checker=kind.FORMAT_CHECKER)
+
     try:
         return [_describe(error) for error in islice(validator.iter_errors(data), MOST_FAULTS)]
     except Unresolvable as error:

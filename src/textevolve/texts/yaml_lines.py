@@ -63,6 +63,7 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
         return
     seen.add(id(node))
     names = set[tuple[str, str]]()
+
     for part in cast("list[Any]", node.value):
         key, value = cast("tuple[Any, Any]", part if isinstance(part, tuple) else (None, part))
         if isinstance(key, yaml.ScalarNode):
@@ -71,6 +72,7 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
                 line = key.start_mark.line + 1
                 raise InputError(f"{source}:{line}: '{key.value}' is there twice; keep one")
             names.add(name)
+
         _check_nodes(value, source, seen)
 
 
@@ -84,11 +86,13 @@ def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
             match = [(k, v) for k, v in pairs if str(k.value) == str(part)]
             if not match:  # as the kind of a part, which pydantic names and the file does not
                 continue
-            line, node = match[0][0].start_mark.line + 1, match[0][1]
+            line = match[0][0].start_mark.line + 1
+            node = match[0][1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
             items: list[yaml.Node] = node.value
             node = items[part]
             line = node.start_mark.line + 1
+
     return line
 
 

@@ -57,7 +57,9 @@ def _find_tracer(settings: Settings) -> Tracer | None:
         provider = api.get_tracer_provider()
         if not isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
             return provider.get_tracer(NAME)
+
     variable = next(filter(os.environ.get, COLLECTOR), None)
+
     return None if variable is None else _open_tracer("", variable)
 
 
@@ -78,4 +80,5 @@ def _open_tracer(destination: str, reason: str) -> Tracer | None:
         missing = "%s is set, but tracing is off: install textevolve[traces]"
         logging.getLogger(NAME).warning(missing, reason)
         return None
+
     return open_tracer(NAME, destination, os.environ.get(reason, destination))

@@ -106,6 +106,7 @@ class RecordedSpan(Span):
         except BaseException as error:
             here.end(error)
             raise
+
         here.end()
 
     def begin(self, kind: SpanKind, name: str, facts: Mapping[str, object]) -> RecordedSpan:
@@ -113,6 +114,7 @@ class RecordedSpan(Span):
         in its number in the loop. If a sibling has the same name, ` #2` (and so on) is appended,
         except directly below the root."""
         shown, operation = KINDS.get(kind, CHAIN)
+
         if kind == "model":
             name, about = name_model(name)
             request = facts.get("request")
@@ -120,11 +122,15 @@ class RecordedSpan(Span):
             if "agent" in about:
                 shown, operation = KINDS["agent"]
             elif isinstance(request, Request) and request.embeds:
-                shown, operation = "EMBEDDING", "embeddings"
+                shown = "EMBEDDING"
+                operation = "embeddings"
+
         title = f"{operation} {name}" if kind in ("agent", "model") else name
         if kind == "step":
             number = self.numbers[name] = int(str(facts.get("iteration") or self.numbers[name] + 1))
-            title, facts = f"{name}.{number}", {**facts, "iteration": number}
+            title = f"{name}.{number}"
+            facts = {**facts, "iteration": number}
+
         if self.above is not None:
             self.names[title] += 1
             title += f" #{self.names[title]}" if self.names[title] > 1 else ""
@@ -136,6 +142,7 @@ class RecordedSpan(Span):
         here = RecordedSpan(self.tracer, self.texts, kind, span, self, context)
         here.shared = {**self.shared, **shared}
         here.note(**{**here.shared, **facts, "gen_ai.operation.name": operation or None})
+
         return here
 
     async def follow(
@@ -143,7 +150,9 @@ class RecordedSpan(Span):
     ) -> AsyncGenerator[R]:
         around = current_span.get()
         above = around if isinstance(around, RecordedSpan) else self
-        here, number = above.begin("run", name, {"input.value": name, **facts}), 0
+        here = above.begin("run", name, {"input.value": name, **facts})
+        number = 0
+
         try:
             async with aclosing(records):
                 while True:
@@ -188,6 +197,7 @@ class RecordedSpan(Span):
             elif isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
                 names = STANDARD.get(name, (name if "." in name else f"{prefix}.{name}",))
                 attributes |= dict.fromkeys(names, value)
+
         self.span.set_attributes(drop_none(attributes))
 
     def count(self, **numbers: int) -> None:
@@ -207,6 +217,7 @@ class RecordedSpan(Span):
         elif isinstance(outcome, Failure):
             attributes["error.type"] = outcome.kind
             attributes["gen_ai.evaluation.explanation"] = outcome.reason
+
         self.span.add_event("gen_ai.evaluation.result", attributes)
 
     def end(self, error: BaseException | None = None) -> None:
@@ -214,6 +225,7 @@ class RecordedSpan(Span):
             self.fail("stopped", "cancelled")
         elif error is not None:
             self.fail(str(error), "" if isinstance(error, BudgetError) else type(error).__name__)
+
         if self.kind in ("loop", "step"):
             self.note(**self.used, duration=perf_counter() - self.began)
         if self.kind == "loop":
@@ -242,7 +254,8 @@ class RecordedSpan(Span):
         return known | self._describe_messages("input", request.messages)
 
     def _describe_response(self, response: Response) -> dict[str, Any]:
-        usage, tokens = response.usage, "llm.token_count"
+        usage = response.usage
+        tokens = "llm.token_count"
         known: dict[str, Any] = {"gen_ai.response.finish_reasons": [response.finish_reason]}
         for names in usage.models:
             known["gen_ai.response.model"] = names.partition(ANSWERED_BY)[2]
@@ -262,8 +275,10 @@ class RecordedSpan(Span):
                 "llm.cost.total": usage.cost,
             }
             self.count(calls=1, tokens_in=usage.prompt_tokens, tokens_out=usage.completion_tokens)
+
         answer = Message("assistant", (response.text,), (), response.tool_calls)
         known |= self._describe_text("output", response.text)
+
         return known | self._describe_messages("output", (answer,), response.finish_reason)
 
     def _describe_messages(
@@ -273,6 +288,7 @@ class RecordedSpan(Span):
             return {}
         ending = {"finish_reason": finish_reason} if finish_reason else {}
         listed: list[dict[str, Any]] = []
+
         for message in messages:
             parts: list[dict[str, Any]] = [{"type": "text", "content": message.text}]
             if message.tool_call_id is not None:
@@ -282,6 +298,7 @@ class RecordedSpan(Span):
                 about = {"id": call.id, "name": call.name, "arguments": call.arguments}
                 parts.append({"type": "tool_call", **about})
             listed.append({"role": message.role, "parts": parts, **ending})
+
         return {f"gen_ai.{side}.messages": write_text(listed)}
 
 
@@ -293,6 +310,7 @@ def name_model(spec: str) -> tuple[str, dict[str, str]]:
         return name, {"agent": name}
     provider, _, model = spec.rpartition("#") if "://" in spec else spec.partition("/")
     provider = urlsplit(provider).hostname or provider if "://" in spec else provider
+
     return model, {
         "gen_ai.provider.name": PROVIDERS.get(provider, provider),
         "gen_ai.request.model": model,

@@ -32,7 +32,8 @@ from opentelemetry.trace import Tracer
 from textevolve.errors import SettingsError
 
 TRACES_PATH = "/v1/traces"
-QUEUE_SIZE, LONG_QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 65_536
+QUEUE_SIZE = "OTEL_BSP_MAX_QUEUE_SIZE"
+LONG_QUEUE = 65_536
 """The environment variable for the number of spans that may wait to be sent, and our default for
 it. The default is large, since a run whose answers are in the journal produces spans faster than
 they are sent."""
@@ -54,6 +55,7 @@ def open_tracer(name: str, destination: str, collector: str) -> Tracer:
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: name}
     provider = TracerProvider(resource=Resource.create(named))
     provider.add_span_processor(_open_processor(destination, collector))
+
     return provider.get_tracer(name)
 
 
@@ -68,11 +70,13 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
         logging.getLogger(OTLPSpanExporter.__module__).addFilter(_losses)
         size = int(os.environ.get(QUEUE_SIZE) or LONG_QUEUE)
         return BatchSpanProcessor(OTLPSpanExporter(address, session=session), max_queue_size=size)
+
     try:
         with Path(destination).open("a", encoding="utf-8"):
             pass
     except (OSError, ValueError) as error:
         raise SettingsError(f"traces = {destination}: cannot be written ({error})") from None
+
     return SimpleSpanProcessor(SpanFile(Path(destination)))
 
 
@@ -128,4 +132,5 @@ class SpanFile(SpanExporter):
         except OSError as error:
             _log.warning("spans are lost: %s cannot be written (%s)", self.path, error)
             return SpanExportResult.FAILURE
+
         return SpanExportResult.SUCCESS

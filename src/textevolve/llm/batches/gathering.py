@@ -169,9 +169,11 @@ def read_line(line: bytes) -> AnsweredLine | None:
         result = _Result.model_validate(json.loads(line))
     except (ValueError, RecursionError):
         return None
+
     if result.body is not None:
         return AnsweredLine(result.key, result.status or 200, json.dumps(result.body).encode())
     content = json.dumps({"error": result.error or "no answer"}).encode()
+
     return AnsweredLine(result.key, _status(f"{result.code} {result.type}"), content)
 
 
@@ -241,9 +243,12 @@ class Submissions:
     jobs."""
 
     def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
-        self.name, self.options = client.name, means.settings.batches
-        self._base_url, self._http = client.base_url, client.http
-        self.ledger, self.listener = means.ledger, means.listener
+        self.name = client.name
+        self.options = means.settings.batches
+        self._base_url = client.base_url
+        self._http = client.http
+        self.ledger = means.ledger
+        self.listener = means.listener
 
     async def note(self, job: Job, **changes: Any) -> None:
         job.batch = replace(job.batch, **changes)
@@ -258,6 +263,7 @@ class Submissions:
             ModelError: the job cannot be submitted.
         """
         await self.note(job)
+
         try:
             file = await self.persist(TRIES, self._upload, job.batch.mark, lines)
             await self.note(job, file=file)
@@ -265,6 +271,7 @@ class Submissions:
         except (AccessError, RejectedError, QueueFullError):  # a plain no: it is not there
             await self.close(job, "void")
             raise
+
         await self.note(job, id=remote.id, state="submitted")
 
     async def _upload(self, mark: str, lines: bytes | bytearray) -> str:
@@ -281,6 +288,7 @@ class Submissions:
                 f"{self.name}: the upload of a batch file took too long, or the endpoint's answer"
                 " has no file id"
             )
+
         return name
 
     async def _create(self, batch: KeptBatch) -> RemoteBatch:
@@ -297,12 +305,14 @@ class Submissions:
             return await self._job("POST", "/batches", encode(body), headers)
         except (UnavailableError, RejectedError) as error:
             failed = error
+
         if _FULL.search(str(failed)):
             raise QueueFullError(str(failed))
         if isinstance(failed, UnavailableError) and failed.status != 429:
             remote = await self._look_for(batch)
             if remote is not None:
                 return remote
+
         raise failed
 
     async def find_again(self, job: Job) -> bool:
@@ -313,6 +323,7 @@ class Submissions:
             if remote is None:
                 return False
             await self.note(job, id=remote.id, state="submitted")
+
         return True
 
     async def _look_for(self, batch: KeptBatch) -> RemoteBatch | None:
@@ -324,6 +335,7 @@ class Submissions:
         for job in filter(None, listed.data or ()):
             if job.id and (job.mark == batch.mark or job.input_file_id == batch.file):
                 return job
+
         return None
 
     async def poll(self, job: Job) -> RemoteBatch:
@@ -346,6 +358,7 @@ class Submissions:
             return await self._job("GET", f"/batches/{job.batch.id}")
         except (AccessError, RejectedError) as error:
             reason = str(error)
+
         raise AccessError(
             f"{reason}. Batch job {job.batch.id} cannot be read: use a key of the account that"
             " submitted it, or give the job up with: textevolve runs cancel-batch"
@@ -361,6 +374,7 @@ class Submissions:
             return f"is over ({remote.status}); its answers are collected when the run is resumed"
         await self.persist(TRIES, self._exchange, "POST", f"/batches/{job.batch.id}/cancel", b"{}")
         await self.note(job, state="cancelled")
+
         return "is cancelled; its answers so far are collected when the run is resumed"
 
     async def close(self, job: Job, state: JobState) -> None:
@@ -377,6 +391,7 @@ class Submissions:
         if answer.status != 200:
             raise self._http.failure(answer.status, read_refusal(await answer.read_all()))
         buffer = bytearray()
+
         async with aclosing(answer.parts()) as parts:
             async for part in parts:
                 buffer += part
@@ -384,6 +399,7 @@ class Submissions:
                     *complete_lines, buffer = buffer.split(b"\n")
                     for line in complete_lines:
                         yield self._http.without_key(bytes(line))
+
         yield self._http.without_key(bytes(buffer))
 
     async def _job(
@@ -412,6 +428,7 @@ class Submissions:
                 f"{self.name}: the endpoint does not offer batch jobs ({status} for {url.path});"
                 " leave out --batch"
             )
+
         raise self._http.failure(status, read_refusal(raw), answered)
 
     async def persist(
@@ -421,12 +438,14 @@ class Submissions:
         attempts; None: no limit."""
         wait, most = self.options.poll
         attempt = 0
+
         while True:
             attempt += 1
             try:
                 return await action(*arguments)
             except UnavailableError as error:
                 failed = error
+
             if attempt == tries:
                 raise failed
             wait = max(wait, failed.retry_after or 0.0)
@@ -445,15 +464,19 @@ class Gatherer:
     """
 
     def __init__(self, client: OpenAIClient, means: BatchMeans) -> None:
-        self._client, self.name = client, client.name
-        self._submissions, self._options = Submissions(client, means), means.settings.batches
-        self._gathers, self._deadline = means.settings.batch, means.deadline
+        self._client = client
+        self.name = client.name
+        self._submissions = Submissions(client, means)
+        self._options = means.settings.batches
+        self._gathers = means.settings.batch
+        self._deadline = means.deadline
         self._journal = means.journal
         self._calls: dict[str, WaitingCall] = {}
         self._pending: dict[str, WaitingCall] = {}
         self._jobs: dict[str, Job] = {}
         self._collected: list[Job] = []
-        self._most, self._arrived = self._options.requests, 0
+        self._most = self._options.requests
+        self._arrived = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: asyncio.Task[None] | None = None
         self._loading: asyncio.Future[None] | None = None
@@ -470,11 +493,13 @@ class Gatherer:
             raise job.failure
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         call = self._calls[key] = WaitingCall(key, request, answer)
+
         try:
             if job is None:
                 self._enqueue(call)
             elif key in job.lines:
                 self._give(call, job)
+
             async with asyncio.timeout_at(self._deadline):
                 return await answer
         except TimeoutError:
@@ -533,7 +558,8 @@ class Gatherer:
     async def _wait_for_all(self) -> None:
         """Wait until no new call has come for a while, a job is full, or a time limit has
         passed."""
-        loop, seen = asyncio.get_running_loop(), -1
+        loop = asyncio.get_running_loop()
+        seen = -1
         due = loop.time() + GATHER
         while len(self._pending) < self._most and seen != self._arrived and loop.time() < due:
             seen = self._arrived
@@ -541,7 +567,8 @@ class Gatherer:
 
     def _take(self) -> tuple[bytearray, list[str]]:
         """Take the next job's calls from the waiting ones; return their input file and keys."""
-        lines, keys = bytearray(), list[str]()
+        lines = bytearray()
+        keys = list[str]()
         for key, call in list(self._pending.items()):
             line = write_asked(key, self._client.body(call.request))
             is_full = len(lines) + len(line) > self._options.megabytes * 1e6
@@ -550,6 +577,7 @@ class Gatherer:
             lines += line
             keys.append(key)
             del self._pending[key]
+
         return lines, keys
 
     async def _work(self, job: Job, lines: bytearray | None) -> None:
@@ -563,6 +591,7 @@ class Gatherer:
                 self._release(job, job.batch.keys)
                 await submissions.close(job, "void")
                 return
+
             await self._collect(job, await submissions.poll(job))
         except QueueFullError as error:
             self._most = max(1, min(self._most, len(job.batch.keys)) // 2)
@@ -584,7 +613,9 @@ class Gatherer:
             QueueFullError: the job was never started, and is to be submitted later.
             CapabilityError: the endpoint rejects the job.
         """
-        batch, job.outputs = job.batch, remote.outputs
+        batch = job.batch
+        job.outputs = remote.outputs
+
         if remote.status == "failed" and not remote.outputs:
             errors = remote.errors or ()
             reasons = "; ".join(f"{error.get('code')} {error.get('message')}" for error in errors)
@@ -596,6 +627,7 @@ class Gatherer:
                 f"{batch.model}: the endpoint refuses the batch job ({reason}); correct"
                 " that, or leave out --batch"
             )
+
         for file in remote.outputs:
             try:
                 await self._submissions.persist(None, self._read_file, job, file)
@@ -606,8 +638,10 @@ class Gatherer:
                     file,
                     error,
                 )
+
         self._collected.append(job)
         missing = [key for key in batch.keys if key not in job.lines]
+
         if remote.status == "cancelled" and not job.resumed:
             reason = (
                 f"batch job {batch.id} was cancelled at the provider; resume the run to make its"
@@ -615,6 +649,7 @@ class Gatherer:
             )
             for call in filter(None, map(self._calls.get, missing)):
                 call.fail(BudgetError(reason))
+
         self._release(
             job,
             missing,
@@ -634,8 +669,10 @@ class Gatherer:
 
     def _give(self, call: WaitingCall, job: Job) -> None:
         """Answer a waiting call from its line of the results, or put the call into the next job."""
-        line, seconds = job.lines[call.key], time.time() - job.batch.created
+        line = job.lines[call.key]
+        seconds = time.time() - job.batch.created
         reason = "the endpoint refuses a field of the request, which is left out from now on"
+
         try:
             response = self._client.read_batched(line.status, line.body, call.request, seconds)
             if response is not None:
@@ -646,6 +683,7 @@ class Gatherer:
             reason = str(error)
         except ModelError as error:
             call.fail(error)
+
         self._release(job, [call.key], reason)
 
     def _release(self, job: Job, keys: Iterable[str], reason: str = "") -> None:
@@ -661,6 +699,7 @@ class Gatherer:
             if call is None or call.answer.done():
                 continue
             call.jobs += bool(reason)
+
             if call.jobs < ATTEMPTS:
                 self._enqueue(call)
             else:
@@ -696,6 +735,7 @@ async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:
     """
     gatherer = Gatherer(await _connect(spec, means), means)
     means.stack.push_async_callback(gatherer.aclose)
+
     return gatherer
 
 
@@ -708,6 +748,7 @@ async def cancel_job(batch: KeptBatch, means: BatchMeans) -> str:
 async def _connect(spec: str, means: BatchMeans) -> OpenAIClient:
     settings = means.settings
     endpoint = replace(resolve(spec, settings), spec=spec)
-    timeouts, largest = settings.timeouts, settings.largest_answer
+    timeouts = settings.timeouts
+    largest = settings.largest_answer
     client = connect(endpoint, timeouts, largest, price_of=batch_price)
     return await means.stack.enter_async_context(client)

@@ -17,8 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from textevolve.errors import SettingsError
 from textevolve.events import Listener, silence
-from textevolve.llm.journal import Journal
-from textevolve.llm.model import Model, Request, Response
+from textevolve.llm.model import Journal, Model, Request, Response
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.settings import Price, Settings
@@ -93,13 +92,15 @@ def check_takes_batches(models: Sequence[str], settings: Settings) -> None:
 def batch_price(endpoint: Endpoint) -> Price | None:
     """Return the price of calls in batch jobs; None if the plain price or the discount is not
     known. Free calls stay free."""
-    price, discount = find_price(endpoint), endpoint.batch_discount
+    price = find_price(endpoint)
+    discount = endpoint.batch_discount
     if price is None or not (price.input or price.output or price.cached_input):
         return price
     if discount is None:
         return None
     parts = {name: (1.0 - discount) * part for name, part in price if part is not None}
     parts.pop("cache_write", None)
+
     return Price(**parts)
 
 
@@ -126,6 +127,7 @@ class BatchedModel:
                 return await self.batched(request)
             except NotBatchedError:
                 pass
+
         return await self.plain(request)
 
 

@@ -94,6 +94,7 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
     if root not in values:
         raise InputError(f"there is no value '{root}'; there are: {', '.join(values)}")
     value: object = values[root]
+
     for field in fields:
         if isinstance(value, Mapping) and field in value:
             value = cast("Mapping[str, Any]", value)[field]
@@ -101,6 +102,7 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
             value = getattr(cast(object, value), field)
         else:
             raise InputError(f"'{name}': the value has no field '{field}'")
+
     return value
 
 
@@ -129,6 +131,7 @@ def merge(parts: Iterable[TemplatePart]) -> tuple[TemplatePart, ...]:
             merged[-1] += part
         elif part != "":
             merged.append(part)
+
     return tuple(merged)
 
 
@@ -138,11 +141,13 @@ def read_text_template(text: str, names: Collection[str] | None = None) -> tuple
     one."""
     parts: list[TemplatePart] = []
     end = 0
+
     for match in _SLOT.finditer(text):
         name = match[1] or match[2]
         if names is None or name in names:
             parts += [text[end : match.start()], Slot(name)]
             end = match.end()
+
     return merge([*parts, text[end:]])
 
 
@@ -158,6 +163,7 @@ def write_text_template(parts: Sequence[TemplatePart]) -> str:
         raise InputError(
             "the template has braces as plain text that would be read as one of its placeholders"
         )
+
     return text
 
 
@@ -173,10 +179,12 @@ def take_template(
     if isinstance(template, ChatTemplate):
         return template
     messages: list[TemplateMessage] = []
+
     for message in [("user", template)] if isinstance(template, str) else template:
         match message:
             case Mapping():
-                role, text = message.get("role"), message.get("content")
+                role = message.get("role")
+                text = message.get("content")
             case (role, text):
                 pass
             case _:
@@ -184,11 +192,14 @@ def take_template(
                     "each message of a template must be a pair (role, text), or an object with role"
                     " and content"
                 )
+
         if not isinstance(text, str):
             raise InputError(f"the text of a message is not a text but {type(text).__name__}")
         messages.append(TemplateMessage(check_role(role), read_text_template(text)))
+
     if not any(message.parts for message in messages):
         raise InputError("the template is blank")
+
     return ChatTemplate(tuple(messages))
 
 

@@ -19,7 +19,8 @@ from textevolve.llm.chains.chat_template import check_role
 from textevolve.llm.model import Message, Request, Response
 
 # DSPy says little of its types, so they are Any here.
-_dspy, _lm15 = cast(Any, dspy), cast(Any, lm15)
+_dspy = cast(Any, dspy)
+_lm15 = cast(Any, lm15)
 
 
 class ChainModule(_dspy.Module):
@@ -103,6 +104,7 @@ def _take(request: Any) -> Request:
     if request.system:
         system_text = request.system if isinstance(request.system, str) else _text(request.system)
         messages.insert(0, Message("system", (system_text,)))
+
     return Request(
         messages=tuple(messages),
         schema=_schema(config.response_format),
@@ -118,6 +120,7 @@ def _text(parts: Any) -> str:
             raise InputError(
                 f"models of textevolve.as_dspy_lm take texts, not {type(part).__name__}"
             )
+
     return "".join(part.text for part in parts)
 
 

@@ -87,7 +87,9 @@ class JournaledChatModel(BaseChatModel):
             raise InputError(
                 f"{self.door.name}: this LangChain model does not support the option '{refused[0]}'"
             )
+
         defaults = {name: getattr(self, name) for name in names}
+
         return Request(messages=tuple(map(_take_message, messages)), **{**defaults, **options})
 
     def _generate(

@@ -143,6 +143,7 @@ class StepScope:
         recorder = TraceRecorder(name, kind, self.recorder)
         inner = replace(self, recorder=recorder, **changes)
         token = current_scope.set(inner)
+
         try:
             with recording(recorder, self.context.case, self.context.listener):
                 yield inner
@@ -158,6 +159,7 @@ class StepScope:
                 f"step '{self.recorder.trace.name}': neither the step nor its chain names"
                 " a model; name one"
             )
+
         return _Counted(self.context.model_of(name), self.recorder, self.loop)
 
 
@@ -183,10 +185,12 @@ def wait_within(work: Coroutine[Any, Any, T]) -> T:
         here = asyncio.get_running_loop()
     except RuntimeError:
         here = None
+
     if here is scope.loop:
         work.close()
         raise InputError(MUST_AWAIT)
     begun = asyncio.run_coroutine_threadsafe(work, scope.loop)
+
     try:
         return begun.result()
     except BaseException:
@@ -215,7 +219,9 @@ class _Counted:
         else:
             call = asyncio.run_coroutine_threadsafe(self.model(request), self.loop)
             response = await asyncio.wrap_future(call)
+
         self.recorder.add(response.usage)
+
         return response
 
 

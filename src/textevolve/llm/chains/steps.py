@@ -1,7 +1,7 @@
 """The steps that chains are made of, and the verbs that create them.
 
-    ask("facts", "List the facts in this text:\\n{text}")
-    ask("verdict", "Do they answer {question}?\\n{facts}", parse=Verdict)
+    ask("facts", "List the facts in this text:\n{text}")
+    ask("verdict", "Do they answer {question}?\n{facts}", parse=Verdict)
     call("short", shorten)
 
 A step is an async function (`run`) of the values so far and of a scope, which has the models. It
@@ -13,26 +13,227 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
 
 from pydantic import BaseModel
 
-from textevolve.errors import AnswerError, CapabilityError, InputError
+from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvolveError
 from textevolve.evaluation import empty_default, mend_texts
-from textevolve.llm.chains.callables import Callee, hash_source, return_type, take_callee
-from textevolve.llm.chains.chat_template import (
-    ChatTemplate,
-    find_value,
-    take_template,
-    value_text,
-)
+from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
 from textevolve.llm.chains.scope import StepScope, note_use
 from textevolve.llm.model import Model, Request, text_hash
 from textevolve.llm.structured import ask_structured
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
+
+# Wrap functions, chains, LangChain's Runnables and DSPy's modules as a `Callee`, which a step can
+# call.
+#
+# Objects of LangChain and DSPy are recognised by their methods, so neither package is imported
+# here. Arguments, results, errors and cancellation are passed through unchanged.
+
+CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A function, chain, Runnable or module that a step can call.
+
+    Attributes:
+        target: The function, chain, Runnable or module itself.
+        kind: Which of these it is.
+        name: Its name in traces.
+        call: Calls it with a mapping of arguments, or with any value for a Runnable.
+        describe: Returns a text that changes with its code, for the identity of a run.
+        takes: The names of its required arguments; None if unknown.
+        may_take: The names of its optional arguments.
+        gives: The type of its result; None if unknown.
+    """
+
+    target: Any
+    kind: CalleeKind
+    name: str
+    call: Callable[[Any], Awaitable[Any]]
+    describe: Callable[[], str]
+    takes: tuple[str, ...] | None
+    may_take: tuple[str, ...] = ()
+    gives: Any = None
+
+
+def take_callee(target: Any) -> Callee:
+    """Wrap something callable as a `Callee`.
+
+    Raises:
+        InputError: the object cannot be called.
+    """
+    if hasattr(target, "as_callee"):  # a chain
+        return cast("Callee", target.as_callee())
+    if is_runnable(target):
+        return _take_runnable(target)
+    if is_module(target):
+        return _take_module(target)
+    if not callable(target):
+        raise InputError(
+            f"a step cannot call {target!r:.60}: it is no function, Runnable or module"
+        )
+
+    name = callable_name(target)
+    function = cast("Callable[..., Any]", target)
+
+    async def call(arguments: Any) -> Any:
+        return await call_function(function, **arguments)
+
+    takes, may_take = _signature_of(function)
+
+    return Callee(
+        function,
+        "code",
+        name,
+        call,
+        lambda: f"{name} {hash_source(function)}",
+        takes,
+        may_take,
+        gives=return_type(
+            function if hasattr(function, "__annotations__") else type(function).__call__
+        ),
+    )
+
+
+def is_runnable(value: object) -> bool:
+    """Check whether a value is a Runnable of LangChain."""
+    return all(hasattr(value, name) for name in ("ainvoke", "astream", "abatch", "get_name"))
+
+
+def _take_runnable(runnable: Any) -> Callee:
+    """Wrap a Runnable of LangChain, which takes a mapping or a single value of any kind."""
+    name = str(runnable.get_name())
+    try:
+        fields: Mapping[str, Any] = runnable.get_input_schema().model_fields
+    except Exception:  # noqa: BLE001  schemas are made by the runnable's own code
+        fields = {}
+
+    def describe() -> str:
+        from langchain_core.load import dumps
+
+        return f"{name} {_hash(_without_addresses(dumps(runnable)))}"
+
+    return Callee(
+        runnable,
+        "runnable",
+        name,
+        runnable.ainvoke,
+        describe,
+        takes=tuple(field for field in fields if field != "root") or None,
+    )
+
+
+def is_module(value: object) -> bool:
+    """Check whether a value is a module of DSPy."""
+    return not isinstance(value, type) and all(
+        hasattr(value, name) for name in ("named_predictors", "dump_state", "acall")
+    )
+
+
+def _take_module(module: Any) -> Callee:
+    """Wrap a module of DSPy: it is called with its fields, and its prediction becomes a mapping."""
+    name = type(module).__name__
+
+    def describe() -> str:
+        state = json.dumps(module.dump_state(), sort_keys=True, default=str)
+        return f"{name} {hash_source(type(module))} {_hash(_without_addresses(state))}"
+
+    async def call(arguments: Any) -> Any:
+        is_async = inspect.iscoroutinefunction(getattr(module, "aforward", None))
+        try:
+            prediction = await call_function(module.acall if is_async else module, **arguments)
+        except Exception as error:
+            inner = error.__cause__  # DSPy wraps our errors
+            while inner is not None and not isinstance(inner, TextEvolveError):
+                inner = inner.__cause__
+            if inner is None:
+                raise
+            raise inner from None
+
+        return (
+            dict(prediction)
+            if hasattr(prediction, "keys") and hasattr(prediction, "completions")
+            else prediction
+        )
+
+    return Callee(module, "module", name, call, describe, *_module_inputs(module))
+
+
+def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the names of the required and of the optional arguments of a module, by its signature
+    or else by its `forward`; the required ones are None if they are unknown."""
+    signature = getattr(module, "signature", None)
+    if signature is None and hasattr(module, "predict"):  # as a ChainOfThought has it
+        signature = getattr(module.predict, "signature", None)
+    if (fields := getattr(signature, "input_fields", None)) is not None:
+        return tuple(fields), ()
+    for method in ("aforward", "forward"):
+        if hasattr(module, method):
+            takes, may_take = _signature_of(getattr(module, method))
+            if takes is not None:
+                return takes, may_take
+
+    return None, ()
+
+
+def hash_source(value: Any) -> str:
+    """Return a hash of a function's or class's source; without source, of its bytecode or its
+    name."""
+    try:
+        return _hash(inspect.getsource(inspect.unwrap(getattr(value, "func", value))))
+    except (OSError, TypeError):
+        code = getattr(value, "__code__", None)
+        identity = (
+            (code.co_code.hex(), repr(code.co_names)) if code is not None else callable_name(value)
+        )
+        return _hash(_without_addresses(repr(identity)))
+
+
+def _hash(text: str) -> str:
+    return text_hash(text)[:16]
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
+def _signature_of(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the names of the required and of the optional arguments of a function. The required
+    ones are None if they are unknown, as with `**kwargs`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None, ()
+
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None, ()
+    for argument in parameters:
+        if argument.kind is argument.POSITIONAL_ONLY and argument.default is argument.empty:
+            raise InputError(
+                f"{callable_name(function)}: its argument '{argument.name}' is positional"
+                " only; wrap it in a function with named arguments"
+            )
+
+    keywords = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    needed = tuple(p.name for p in keywords if p.default is p.empty)
+
+    return needed, tuple(p.name for p in keywords if p.default is not p.empty)
+
+
+def return_type(function: Any) -> Any:
+    """Return the annotated type of a function's result; None if there is no annotation."""
+    try:
+        return get_type_hints(function).get("return")
+    except Exception:  # noqa: BLE001  annotations are the user's, and may name anything
+        return None
+
 
 Parse: TypeAlias = type[BaseModel] | Callable[[str], Any]
 """How an answer is read: the pydantic type that the model has to follow, or a function of its
@@ -86,6 +287,7 @@ class ModelStep:
             parse = describe_type(self._form)
         elif self.parse is not None:
             parse = f"{callable_name(self.parse)} {hash_source(self.parse)}"
+
         return {
             **{name: getattr(self, name) for name in ("into", "name", "model")},
             **{name: self.sampling.get(name) for name in SAMPLING},
@@ -100,6 +302,7 @@ class ModelStep:
         request = Request(messages=self.template.fill(values), **self.sampling)
         prompt = "\n\n".join(message.text for message in request.messages)
         first_sample = scope.context.sample * self.attempts
+
         for sample in range(first_sample, first_sample + self.attempts):
             try:
                 value = await self._ask(model, replace(request, sample=sample))
@@ -114,6 +317,7 @@ class ModelStep:
                     scope.recorder.add(used)
                 note_use(self.name, prompt, value_text(value))
                 return value
+
         raise AssertionError  # there is at least one attempt
 
     async def _ask(self, model: Model, request: Request) -> Any:
@@ -183,6 +387,7 @@ class CallStep:
                 f"step '{self.name}': the cost of {callee.name}, which calls models by itself,"
                 " cannot be estimated; run the chain without --dry-run"
             )
+
         return await callee.call(_collect_arguments(callee, self.arguments, values))
 
 
@@ -190,11 +395,14 @@ def _collect_arguments(
     callee: Callee, arguments: Mapping[str, str] | str | None, values: Mapping[str, Any]
 ) -> Any:
     if isinstance(arguments, str):
-        value, takes = find_value(arguments, values), callee.takes
+        value = find_value(arguments, values)
+        takes = callee.takes
         return {takes[0]: value} if callee.kind == "code" and takes and len(takes) == 1 else value
+
     if arguments is not None:
         return {argument: find_value(name, values) for argument, name in arguments.items()}
     optional = [name for name in callee.may_take if name in values]
+
     return {name: values[name] for name in (*(callee.takes or ()), *optional)}
 
 
@@ -212,6 +420,7 @@ def check_names(
             does.
     """
     produced: dict[str, Any] = {}
+
     for step in steps:
         for name in step.needs:
             root, *path = name.split(".")
@@ -223,6 +432,7 @@ def check_names(
                     f"step '{step.name}': '{root}' has no field"
                     f" '{path[0]}'{suggest(path[0], tuple(fields))}"
                 )
+
             if root in produced or root in inputs:
                 continue
             if not is_open:
@@ -230,13 +440,17 @@ def check_names(
                 raise InputError(
                     f"step '{step.name}': there is no value '{root}' at this point{near}"
                 )
+
             inputs[root] = None
+
         if step.into in produced or step.into in inputs:
             raise InputError(
                 f"step '{step.name}': the value '{step.into}' exists already, or is used"
                 " before it is produced: choose another name"
             )
+
         produced[step.into] = step.gives
+
     return produced
 
 
@@ -272,12 +486,14 @@ def ask(
         raise InputError(
             f"step '{into}': no parameter '{wrong[0]}'; there are: {', '.join(SAMPLING)}"
         )
+
     if parse is not None and not callable(parse):
         raise InputError(f"step '{into}': parse must be a pydantic model or a function")
     try:
         parsed = take_template(template)
     except InputError as error:
         raise InputError(f"the template of step '{into}': {error}") from None
+
     return ModelStep(
         into=into,
         name=name or into,
@@ -310,6 +526,7 @@ def call(
     if inputs is not None and not isinstance(inputs, str | Mapping):
         arguments = {name: name for name in inputs}
     problem = ""
+
     if callee.takes is None and arguments is None:
         problem = f"the arguments of {callee.name} are not known: name them with inputs"
     elif isinstance(arguments, str) and callee.kind in ("chain", "module"):
@@ -322,9 +539,11 @@ def call(
             problem = f"{callee.name} takes no '{unknown[0]}'{suggest(unknown[0], takes)}"
         elif missing:
             problem = f"{callee.name} also needs '{missing[0]}'"
+
     if problem:
         raise InputError(f"step '{into}': {problem}")
     argument_names = cast("Mapping[str, str] | str | None", arguments)
+
     return CallStep(into=into, name=into, callee=callee, arguments=argument_names)
 
 

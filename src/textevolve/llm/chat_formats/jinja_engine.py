@@ -34,7 +34,11 @@ try:
 except ImportError:  # Windows, where `sources` starts no such process
     resource = None
 
-DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
+DONE = b"d"
+REFUSED = b"r"
+FAILED = b"f"
+TOO_LONG = b"l"
+NO_MEMORY = b"m"
 """The first byte of the process's reply, which tells the outcome: done, refused by the template,
 failed, text too long, or out of memory. The rest is the rendered text or the error's message."""
 LONGEST_REASON = 500
@@ -125,6 +129,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         "dict": _DictGlobal(),
         "namespace": _Namespace,
     }
+
     return environment
 
 
@@ -146,11 +151,13 @@ def render_source(
     template = _compile(source)
     context = template.new_context({"strftime_now": now.strftime, **values, "messages": messages})
     parts: list[str] = []
+
     for part in template.root_render_func(context):
         longest -= len(part)
         if longest < 0:
             raise TooLong
         parts.append(part)
+
     return "".join(parts)
 
 
@@ -159,18 +166,21 @@ def serve() -> None:
     one is JSON with the time, the source, the values and the messages. Each reply is the outcome's
     byte with a text."""
     assert sys.platform != "win32"
-    requests, answers = Connection(0, writable=False), Connection(1, readable=False)
+    requests = Connection(0, writable=False)
+    answers = Connection(1, readable=False)
     limits = json.loads(requests.recv_bytes())
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # it may be ignored where this was started
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     _warm_up()
     _confine(limits["memory"])
     answers.send_bytes(DONE)
+
     while True:
         try:
             request = requests.recv_bytes()
         except EOFError:
             return
+
         signal.setitimer(signal.ITIMER_PROF, limits["seconds"])  # at its end the kernel kills
         kind, text = _answer(request, limits["text"])
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -197,6 +207,7 @@ def _describe(error: Exception) -> str:
         message = str(error)
     except Exception:  # noqa: BLE001  a number of too many digits has no text
         message = ""
+
     where = f"line {line}: " if line else ""
     return _shorten(f"{where}{type(error).__name__}: {message}")
 
@@ -228,6 +239,7 @@ def _confine(memory: int) -> None:
         with open(kernel, "rb") as statm:
             most = int(statm.read().split()[0]) * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))

@@ -30,7 +30,11 @@ from textevolve.mappings import drop_none, first_of
 from textevolve.settings import today
 from textevolve.system import CAN_LIMIT_PROCESSES, KILLED, PROCESSOR_TIME_IS_OVER
 
-DONE, REFUSED, FAILED, TOO_LONG, NO_MEMORY = b"d", b"r", b"f", b"l", b"m"
+DONE = b"d"
+REFUSED = b"r"
+FAILED = b"f"
+TOO_LONG = b"l"
+NO_MEMORY = b"m"
 MIB = 1 << 20
 START_SECONDS = 120.0
 _ENGINE = Path(__file__).with_name("jinja_engine.py")
@@ -99,8 +103,11 @@ def render_apart(request: bytes, limits: TemplateLimits) -> str:
         except BaseException:
             _end(running)  # what was left unread would answer the next template
             raise
-        kind, text = answer[:1], answer[1:].decode("utf-8", "surrogatepass")
+
+        kind = answer[:1]
+        text = answer[1:].decode("utf-8", "surrogatepass")
         code = 0 if kind in (DONE, REFUSED, FAILED) else _end(running)
+
     if kind == DONE:
         return text
     reasons = {
@@ -122,10 +129,12 @@ def _get_running(limits: TemplateLimits) -> _Running:
         _running.process.returncode = 0  # in a fork: it serves the parent
         _running.close_pipes()
         _running = None
+
     if _running is not None and (_running.limits != limits or _running.process.poll() is not None):
         _end(_running)
     if _running is None:
         _running = _start(limits)
+
     return _running
 
 
@@ -135,9 +144,11 @@ def _start(limits: TemplateLimits) -> _Running:
             "Jinja chat templates are foreign code, which runs only in a process with limits of"
             " time and memory, and this system has no such limits: name a known format instead"
         )
+
     path = [os.path.abspath(folder) for folder in sys.path]
     theirs, requests = Pipe(duplex=False)
     answers, sink = Pipe(duplex=False)
+
     with theirs, sink:
         try:
             process = subprocess.Popen(
@@ -154,6 +165,7 @@ def _start(limits: TemplateLimits) -> _Running:
                 f"the process for chat templates does not start ({error}); name a known format"
                 " instead"
             ) from error
+
     running = _Running(process, limits, requests, answers)
     if running.exchange(json.dumps(asdict(limits)).encode(), START_SECONDS) == DONE:
         return running
@@ -174,7 +186,9 @@ def _end(running: _Running) -> int:
     except subprocess.TimeoutExpired:
         running.process.kill()
         code = running.process.wait()
+
     running.close_pipes()
+
     return code
 
 
@@ -235,15 +249,18 @@ class JinjaTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         talk = [_prepare(message) for message in messages]
+
         if len(self.source) > self.limits.source:
             raise InputError(
                 f"the chat template has {len(self.source):,} characters, and at most"
                 f" {self.limits.source:,} are allowed: it may not be a chat template"
             )
+
         try:
             request = json.dumps([_now().isoformat(), self.source, variables, talk])
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"a conversation must be made of JSON values: {error}") from error
+
         return render_apart(request.encode(), self.limits)
 
 
@@ -258,11 +275,13 @@ def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _now() -> datetime:
     """Return the current time, or the start of the day that `TEXTEVOLVE_TODAY` sets."""
-    now, day = datetime.now(), date.fromisoformat(today())
+    now = datetime.now()
+    day = date.fromisoformat(today())
     return now if now.date() == day else datetime.combine(day, time())
 
 
-JINJA, CONFIG = "chat_template.jinja", "tokenizer_config.json"
+JINJA = "chat_template.jinja"
+CONFIG = "tokenizer_config.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
 
 
@@ -285,6 +304,7 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
         # A file of its own comes before the configuration, as in transformers.
         files = [place / JINJA, place / CONFIG, *sorted(place.glob("*.gguf"))]
         place = next((file for file in files if file.is_file()), place / JINJA)
+
     if not place.is_file():
         raise InputError(f"{place}: there is no such file or folder")
     if place.suffix == ".gguf":
@@ -292,15 +312,19 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
             return JinjaTemplate(*read_tokenizer(place), origin=str(place))
         except SettingsError as error:
             raise InputError(str(error)) from error
+
     if place.suffix not in (".json", *_JINJA):
         raise InputError(
             f"{place}: a chat template cannot be read from this file: give a folder, a GGUF file,"
             f" {CONFIG} or a file that ends in .jinja"
         )
+
     config = place if place.suffix == ".json" else place.with_name(CONFIG)
     config_fields = _load(config) if config.is_file() else {}
     source = _read(place) if place.suffix in _JINJA else _default(config_fields, place)
-    bos, eos = _token(config_fields, "bos_token"), _token(config_fields, "eos_token")
+    bos = _token(config_fields, "bos_token")
+    eos = _token(config_fields, "eos_token")
+
     return JinjaTemplate(source, bos, eos, origin=str(place))
 
 
@@ -321,8 +345,10 @@ def _default(fields: Mapping[str, Any], place: Path) -> str:
                 return source
             case _:
                 pass
+
     if not isinstance(written, str):
         raise InputError(f"{place}: has no field chat_template")
+
     return written
 
 
@@ -331,6 +357,7 @@ def _load(place: Path) -> dict[str, Any]:
         data = json.loads(_read(place))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{place}: not JSON: {error}") from error
+
     if not isinstance(data, dict):
         raise InputError(f"{place}: not a JSON object")
     return cast(dict[str, Any], data)

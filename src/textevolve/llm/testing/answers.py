@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, cast
 
 from textevolve.images import IMAGE_TOKENS
 from textevolve.json_texts import as_array
+from textevolve.llm.decisions import Wire
 
 _CHOICE = re.compile(r"(\w+) or (\w+)\.?\s*$")
 _LABELS = re.compile(r"one \w+, ((?:\w+, )*\w+) or (\w+)\.?\s*$")
@@ -92,13 +93,16 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         message["content"] = text = answer.text or ""
         finish_reason = answer.finish_reason or "tool_calls"
         add_calls(message, calls, rng)
+
     if answer.reasoning and answer.reasoning_field == "text":
         message["content"] = text = f"<think>\n{answer.reasoning}\n</think>\n\n{text}"
     elif answer.reasoning:
         message[answer.reasoning_field] = answer.reasoning
+
     if answer.refusal is not None:
         message |= {"content": None, "refusal": answer.refusal}
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
+
     if body.get("logprobs"):
         top_count = int(body.get("top_logprobs") or 0)
         content = (
@@ -109,6 +113,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
             else _tokens(text, top_count, rng)
         )
         choice["logprobs"] = {"content": content}
+
     completion_body = {
         "id": f"chatcmpl-{seed:016x}",
         "object": "chat.completion",
@@ -117,6 +122,7 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
         "choices": [choice],
         "usage": answer.usage if answer.usage is not None else _usage(body, text, answer),
     }
+
     return json.dumps(completion_body).encode()
 
 
@@ -163,19 +169,24 @@ def _text(
     yes: float | None = None
     finish_reason = "stop"
     schema = _schema(body)
+
     if answer.text is not None:
         text = answer.text
     elif body.get("grammar"):
         text = forced_text(body["grammar"])
     elif one_token or answer.yes is not None:
         yes = answer.yes if answer.yes is not None else round(rng.uniform(0.02, 0.98), 3)
-        text, finish_reason = words[yes < 0.5], "length"
+        text = words[yes < 0.5]
+        finish_reason = "length"
     elif schema is not None:
         text = json.dumps(instance(schema, rng))
     else:
         text = prose(rng, 16)
+
     if answer.alter is not None:
-        text, yes = answer.alter(text), None
+        text = answer.alter(text)
+        yes = None
+
     return text, answer.finish_reason or finish_reason, yes
 
 
@@ -195,6 +206,7 @@ def _usage(body: Mapping[str, Any], text: str, answer: Answer) -> dict[str, Any]
     thought = len(answer.reasoning or "") // 4
     answered += thought
     details = {"completion_tokens_details": {"reasoning_tokens": thought}} if thought else {}
+
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answered,
@@ -226,6 +238,7 @@ def _choice(text: str, yes: float, top_count: int, words: tuple[str, ...]) -> di
         for probability, word in zip([yes, *other_probabilities], words, strict=True)
         for variant, share in ((word, 0.9), (word.swapcase(), 0.06), (f" {word}", 0.04))
     ]
+
     return _with_alternatives(text, [*shares, ("Maybe", 0.02)], top_count)
 
 
@@ -255,7 +268,9 @@ def _tokens(text: str, top_count: int, rng: Random) -> list[dict[str, Any]]:
             shares = [(token, share), *((other, remaining / len(near)) for other in near)]
         else:
             shares = [(token, 0.95), ("…", 0.03)] if token != "…" else [(token, 0.95)]
+
         tokens.append(_with_alternatives(token, shares, top_count))
+
     return tokens
 
 
@@ -296,12 +311,14 @@ def instance(schema: Mapping[str, Any], rng: Random) -> Any:
                 for name, value in properties.items()
                 if name in required or depth < 4  # an optional property could nest without end
             }
+
         if kind == "array":
             return [draw(item, depth + 1) for item in _items(part, rng, depth)]
         if kind in ("number", "integer"):
             return _number(part, rng, kind == "integer")
         if kind == "boolean":
             return rng.random() < 0.5
+
         return None if kind == "null" else _string(part, rng)
 
     return draw(schema, 0)
@@ -324,7 +341,8 @@ def _items(schema: Mapping[str, Any], rng: Random, depth: int) -> list[Any]:
 
 
 def _number(schema: Mapping[str, Any], rng: Random, integer: bool) -> int | float:
-    low, high = float(schema.get("minimum", 0)), float(schema.get("maximum", math.inf))
+    low = float(schema.get("minimum", 0))
+    high = float(schema.get("maximum", math.inf))
     step = float(schema.get("multipleOf", 1 if integer else 0.5))
     if "exclusiveMinimum" in schema:
         low = float(schema["exclusiveMinimum"]) + step
@@ -332,16 +350,19 @@ def _number(schema: Mapping[str, Any], rng: Random, integer: bool) -> int | floa
         high = float(schema["exclusiveMaximum"]) - step
     if math.isinf(high):
         high = low + 10
-    lowest, last = math.ceil(low / step), math.floor(high / step)
+    lowest = math.ceil(low / step)
+    last = math.floor(high / step)
     if lowest > last:  # bounds closer than the step
         return (low + high) / 2
     value = rng.randint(lowest, last) * step
+
     return int(value) if integer or value.is_integer() else value
 
 
 def _string(schema: Mapping[str, Any], rng: Random) -> str:
     text = prose(rng, 12)
-    least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+    least = int(schema.get("minLength", 0))
+    most = schema.get("maxLength")
     while len(text) < least:
         text += " " + prose(rng, 12)
     return text if most is None else text[: int(most)]
@@ -360,6 +381,7 @@ def split_tokens(text: str) -> list[tuple[int, bytes]]:
             tokens.append((ord(character), data))
         else:
             tokens += [(_BYTES + byte, bytes([byte])) for byte in data]
+
     return tokens
 
 
@@ -396,6 +418,7 @@ def drawn_calls(body: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], 
         candidate for candidate in functions if function_name in (None, candidate["name"])
     )
     arguments = instance(function.get("parameters") or {"type": "object"}, rng)
+
     return ((function["name"], json.dumps(arguments)),)
 
 
@@ -434,3 +457,134 @@ def call_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _split(text: str) -> list[str]:
     return [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
+
+
+# Streams and decisions of the scripted server.
+#
+# The probabilities of a decision are a function of the state, its words and its options, so they
+# are the same in every protocol and do not depend on other questions or their order.
+
+
+def _split_words(text: str | None) -> list[str]:
+    return re.findall(r"\s*\S+|\s+", text or "")
+
+
+def as_stream(answer: Answer, request: Mapping[str, Any]) -> Answer:
+    """Convert an answer into a stream of events; return errors and answers without a body
+    unchanged."""
+    if answer.status != 200 or answer.body is None:
+        return answer
+    return replace(answer, events=tuple(_events(json.loads(answer.body), request)))
+
+
+def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]:
+    """Yield the events of a streamed chat completion: the role, reasoning, a refusal, the text,
+    tool calls, the finish reason, the usage if the request asks for it, and the end mark."""
+    (choice,) = body["choices"]
+    message = choice["message"]
+    logprobs = choice.get("logprobs")
+    head = {k: body[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+
+    def chunk(delta: Mapping[str, Any], **more: Any) -> bytes:
+        piece = {"index": 0, "delta": delta, "finish_reason": None} | more
+        return _event(head | {"choices": [piece]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    for delta in thought_deltas(message):
+        yield chunk(delta)
+    if message.get("refusal"):
+        yield chunk({"refusal": message["refusal"]})
+    if logprobs:
+        for token in logprobs["content"]:
+            yield chunk({"content": token["token"]}, logprobs={"content": [token]})
+    else:
+        for word in _split_words(message.get("content")):
+            yield chunk({"content": word})
+
+    for delta in call_deltas(message):
+        yield chunk(delta)
+    yield chunk({}, finish_reason=choice["finish_reason"])
+    stream_options: Mapping[str, Any] = request.get("stream_options") or {}
+    if stream_options.get("include_usage"):
+        yield _event(head | {"choices": [], "usage": body["usage"]})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(data: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+
+
+def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
+    """Return the body of a response to decision questions. Its last field, `answers`, is an object
+    by the names of the questions in the protocol `systemone`, and a list in `decisions`.
+
+    Raises AttributeError, KeyError or TypeError if the request has no questions of the protocol.
+    """
+    questions: Any = request.get("questions") or {}
+
+    if dialect == "systemone":
+        state = request.get("state")
+        answers: Any = {
+            name: _answer(dialect, state, question) for name, question in questions.items()
+        }
+    else:
+        state = request.get("input")
+        answers = [
+            _answer(dialect, state, question) | {"name": question.get("name")}
+            for question in questions
+        ]
+
+    usage = _decision_usage(dialect, len(json.dumps(state)) // 4 + 20 * len(questions))
+    body = {"model": request.get("model", ""), "usage": usage, "answers": answers}
+
+    return json.dumps(body).encode()
+
+
+def _answer(dialect: Wire, state: object, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to one question. A predicate has the options no and yes, and a score the
+    numbers of its levels."""
+    kind = str(question.get("type"))
+    is_native = dialect == "systemone"
+    options = ["no", "yes"]
+    levels = list[Any]()
+
+    if kind == "choice":
+        choices = question["criteria" if is_native else "choices"]
+        options = [option if isinstance(option, str) else option["value"] for option in choices]
+    elif kind == "score":
+        levels = question["criteria" if is_native else "levels"]
+        options = [str(number) for number in range(len(levels))]
+    # OpenAI's predicates say in their instructions what yes and no mean.
+    instructions = str(question.get("instructions")).split("\n")[0]
+    row = _probabilities(json.dumps([state, instructions, options]), len(options))
+    if kind in ("noul", "predicate"):
+        return {"type": kind, "noul" if is_native else "probability": row[1]}
+    shares: Any = dict(zip(options, row, strict=True))
+    fields: dict[str, Any] = {"choice": max(shares, key=shares.__getitem__)}
+    if kind == "score":
+        fields = {"score": sum(number * p for number, p in enumerate(row))}
+        if is_native:
+            fields["legend"] = dict(zip(options, levels, strict=True))
+
+    if not is_native:
+        shares = [{"value": option, "probability": p} for option, p in shares.items()]
+        for number, level in enumerate(levels):
+            shares[number] |= {"value": number, "label": level["label"]}
+
+    return {"type": kind, **fields, "confidence": max(row), "probabilities": shares}
+
+
+def _probabilities(described: str, count: int) -> list[float]:
+    rng = Random(blake2b(described.encode(), digest_size=8).digest())
+    shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in range(count)]
+    return [share / sum(shares) for share in shares]
+
+
+def _decision_usage(dialect: Wire, tokens: int) -> dict[str, Any]:
+    usage: dict[str, Any] = {"input_tokens": tokens, "output_tokens": 0}
+    if dialect == "decisions":
+        cached = {"cached_tokens": tokens // 32 * 16, "cache_write_tokens": 0}
+        usage |= {"input_tokens_details": cached, "output_tokens_details": {"reasoning_tokens": 0}}
+        usage["total_tokens"] = tokens
+
+    return usage

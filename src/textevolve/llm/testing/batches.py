@@ -119,6 +119,7 @@ class ScriptedBatches:
         if method == "POST":
             return self._create(json.loads(body), ask)
         jobs = list(self.jobs.values())[::-1]
+
         return _said({"data": [job.report() for job in jobs[:100]], "has_more": len(jobs) > 100})
 
     def _upload(self, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -148,11 +149,13 @@ class ScriptedBatches:
         for job in self.jobs.values():
             if job.fault is BatchFault.RESULTS_GONE and name in job.outcome.values():
                 return _error(f"no such file: {name}", 404)
+
         return Answer(body=self.files[name])
 
     def _create(self, body: dict[str, Any], ask: AnswerLine) -> Answer:
         self.submissions += 1
-        fault, name = self.faults(self.submissions), body.get("input_file_id") or ""
+        fault = self.faults(self.submissions)
+        name = body.get("input_file_id") or ""
         if name not in self.files:
             return _error(f"no such file: {name}", 400)
         lines = list(map(json.loads, self.files[name].splitlines()))
@@ -176,6 +179,7 @@ class ScriptedBatches:
         self.jobs[outcome["id"]] = job
         if fault is BatchFault.CREATED_UNSAID:
             return _error("something broke", 500)
+
         return _said(job.report())
 
     def _job(self, id: str, action: str) -> Answer:
@@ -186,9 +190,11 @@ class ScriptedBatches:
             if time.time() < job.ends:
                 job.outcome["status"], job.ends = "cancelled", time.time()
             return _said(job.report())
+
         job.polls += 1
         if job.fault is BatchFault.POLLS_FAIL and job.polls <= 3:
             return _error("try again", 500)
+
         return _said(job.report())
 
 
@@ -197,9 +203,12 @@ def _answer_lines(
 ) -> tuple[list[bytes], list[bytes]]:
     """Return the results of the lines that are answered, and the errors of the others. Lines that
     `LOST_LINES` drops are in neither list."""
-    good, bad = list[bytes](), list[bytes]()
+    good = list[bytes]()
+    bad = list[bytes]()
+
     for number, line in enumerate(lines):
-        key, third = line["custom_id"], number % 3 == 0
+        key = line["custom_id"]
+        third = number % 3 == 0
         if fault in HALVES and number >= len(lines) / 2:
             code = {"code": f"batch_{fault}", "message": "not asked"}
             bad.append(to_json({"custom_id": key, "response": None, "error": code}))
@@ -209,6 +218,7 @@ def _answer_lines(
             answer = ask(line["body"], to_json(line["body"]))
             result = _result(key, answer.status, _body(answer))
             (good if answer.status == 200 else bad).append(result)
+
     return good, bad
 
 

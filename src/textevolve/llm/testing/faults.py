@@ -38,7 +38,8 @@ class Fault(StrEnum):
 
     def __new__(cls, text: str, answer: Answer) -> Fault:
         fault = str.__new__(cls, text)
-        fault._value_, fault.answer = text, answer
+        fault._value_ = text
+        fault.answer = answer
         return fault
 
     RATE_LIMIT = ("429", _refusal(429, "Rate limit reached", "rate_limit_error", "rate_limit"))
@@ -244,21 +245,27 @@ class WindowLimit:
     """
 
     def __init__(self, limit: int, seconds: float, *, tells: bool = True) -> None:
-        self.limit, self.seconds, self.tells = limit, seconds, tells
+        self.limit = limit
+        self.seconds = seconds
+        self.tells = tells
         self.answered = self.refused = 0
-        self._left, self._ends = 0, 0.0
+        self._left = 0
+        self._ends = 0.0
 
     def __call__(self, _body: Mapping[str, Any], _number: int) -> Answer:
         now = time.monotonic()
         if now >= self._ends:
-            self._left, self._ends = self.limit, now + self.seconds
+            self._left = self.limit
+            self._ends = now + self.seconds
         refused = self._left == 0
         self._left -= not refused
-        self.refused, self.answered = self.refused + refused, self.answered + (not refused)
+        self.refused = self.refused + refused
+        self.answered = self.answered + (not refused)
         headers = {
             "x-ratelimit-limit-requests": str(self.limit),
             "x-ratelimit-remaining-requests": str(self._left),
             "x-ratelimit-reset-requests": f"{1000 * (self._ends - now):.0f}ms",
         }
         answer = misbehave(Fault.RATE_LIMIT) if refused else Answer()
+
         return replace(answer, headers=headers if self.tells else {})

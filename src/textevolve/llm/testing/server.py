@@ -28,7 +28,9 @@ from textevolve.llm.testing.answers import (
     OBLIGING,
     Answer,
     answer_tokenize,
+    as_stream,
     completion,
+    decision,
     drawn_embedding,
 )
 from textevolve.llm.testing.batches import ScriptedBatches
@@ -38,10 +40,6 @@ from textevolve.llm.testing.faults import (
     Fault,
     faults,
     misbehave,
-)
-from textevolve.llm.testing.wires import (
-    as_stream,
-    decision,
 )
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
@@ -140,6 +138,7 @@ class ScriptedServer:
         self._thread.start()
         if not started.wait(10):
             raise RuntimeError("the scripted server did not start within 10 seconds")
+
         return self
 
     def __exit__(self, *_raised: object) -> None:
@@ -157,11 +156,13 @@ class ScriptedServer:
 
             if (batch := self.batches.answer(method, path, headers, body, ask)) is not None:
                 return batch
+
         path = path.split("?")[0].removeprefix("/v1")
         if method == "GET" and path in ("/models", "/stats"):
             models = [{"id": name, "object": "model"} for name in self.models]
             listed = {"object": "list", "data": models}
             return Answer(body=json.dumps(self.stats() if path == "/stats" else listed).encode())
+
         wire: Wire | None = next((wire for wire in self.wires if path == f"/{wire}"), None)
         tokenizes = self.tokenizes and path == "/tokenize"
         answers = wire or tokenizes or path in ("/chat/completions", "/embeddings")
@@ -174,10 +175,12 @@ class ScriptedServer:
             return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
         except (AttributeError, KeyError, TypeError):
             return Answer(status=422, body=b'{"detail":"the questions are none"}')
+
         if path == "/embeddings":
             return _embeddings(parsed, self.dimension)
         if tokenizes:
             return Answer(body=answer_tokenize(parsed))
+
         return self._answer(parsed, headers, body, decided)
 
     def _answer(
@@ -204,6 +207,7 @@ class ScriptedServer:
         if answer.body is not None:
             return answer
         complete = replace(answer, body=decided or completion(parsed, seed, answer))
+
         return as_stream(complete, parsed) if parsed.get("stream") and answer.streams else complete
 
 
@@ -218,6 +222,7 @@ def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
     ]
     tokens = sum(len(text) // 4 + 1 for text in texts)
     response = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
     return Answer(body=json.dumps(response).encode())
 
 
@@ -270,6 +275,7 @@ class ScriptedConnection(asyncio.Protocol):
         server.most_in_flight = max(server.most_in_flight, server.in_flight)
         answer = server.answer(method, path, headers, body)
         wait = server.latency + answer.delay
+
         if wait or answer.transport != "whole" or answer.events:
             self._task = asyncio.create_task(self._answer_slowly(answer, wait))
         else:
@@ -295,6 +301,7 @@ class ScriptedConnection(asyncio.Protocol):
             if self.transport.get_write_buffer_size() < len(FILLING):
                 self.transport.write(packets[-1])
             await asyncio.sleep(0.001)
+
         if answer.transport == "reset":
             raw = self.transport.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -309,19 +316,25 @@ class ScriptedConnection(asyncio.Protocol):
 def _packets(answer: Answer) -> list[bytes]:
     """Return the bytes that are sent for an answer, the head first; an answer whose connection
     fails has only its first half."""
-    body, kind = answer.body or b"", "application/json"
+    body = answer.body or b""
+    kind = "application/json"
+
     if answer.events:
-        kind, length = "text/event-stream", "Transfer-Encoding: chunked"
+        kind = "text/event-stream"
+        length = "Transfer-Encoding: chunked"
         packets = [b"%x\r\n%s\r\n" % (len(packet), packet) for packet in answer.sent()]
         packets += [b"0\r\n\r\n"] if answer.transport == "whole" else []
     elif answer.transport == "endless":
-        length, packets = "Connection: close", [body, FILLING]
+        length = "Connection: close"
+        packets = [body, FILLING]
     else:
         length = f"Content-Length: {len(body)}"
         packets = [body if answer.transport == "whole" else body[: len(body) // 2]]
+
     more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
     status = f"{answer.status} {responses.get(answer.status, '')}"
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}\r\n{more}\r\n"
+
     return [head.encode(), *packets]
 
 

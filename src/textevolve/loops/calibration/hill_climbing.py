@@ -69,6 +69,7 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
     work: list[Callable[[], Awaitable[Rewritten]]] = []
     names = search.nodes[parent].templates.names
     drawn: list[tuple[str, tuple[int, ...]]] = []
+
     for k in range(width):
         rows = search.faults(parent)
         shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
@@ -78,9 +79,11 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
         drawn.append((part, tuple(rows[: len(outcomes)])))
         sample = search.rounds * 1000 + k
         work.append(partial(_reflect_once, search, parent, outcomes, part, sample))
+
     rewrites = await search.rewrite_all("reflections", work)
     stop_if_skipped(rewrites)
     demos = search.nodes[parent].demos
+
     return [
         Proposal(new, part, rows, demos) for new, (part, rows) in zip(rewrites, drawn, strict=True)
     ]
@@ -93,13 +96,15 @@ async def _reflect_once(
     part: str,
     sample: int,
 ) -> Rewritten:
-    templates, editor = search.nodes[parent].templates, search.editor
+    templates = search.nodes[parent].templates
+    editor = search.editor
     if len(templates.names) > 1 or not editor.rules[part].names:
         instructions = await write_instructions(editor, templates, outcomes, part)
         return await rewrite(editor, templates, instructions, part, sample)
     ahead = front(demos_of(search, parent))
     body = templates[part].removeprefix(ahead)
     new = await write_reflection(editor, body, outcomes, part, sample)
+
     return replace(new, text=ahead + new.text) if new.text else new
 
 
@@ -108,12 +113,14 @@ async def demonstrate(search: TemplateSearch, parent: int, width: int) -> list[P
     parent's with one row changed."""
     body = search.nodes[parent].text.removeprefix(front(demos_of(search, parent)))
     proposals: list[Proposal] = []
+
     for k in range(width):
         demos = draw_demos(search, parent, k)
         new = Rewritten(front(demos) + body, (f"{len(demos)} rows as demonstrations",))
         faults = search.faults(parent)
         shuffle(faults, search.plan.seed, "demos", search.rounds, k, "faults")
         proposals.append(Proposal(new, shown=tuple(faults), demos=tuple(demo.id for demo in demos)))
+
     return proposals
 
 
@@ -124,25 +131,31 @@ def draw_demos(search: TemplateSearch, parent: int, k: int) -> list[Example]:
     does not show. Rows that are not in play are preferred, since demonstrations cannot be used for
     comparisons."""
     rng = seeded(search.plan.seed, "demos", search.rounds, k)
-    training, rules = search.material.training, search.editor.rules[PROMPT]
-    aside, played = list(search.order[search.count :]), list(search.order[: search.count])
+    training = search.material.training
+    rules = search.editor.rules[PROMPT]
+    aside = list(search.order[search.count :])
+    played = list(search.order[: search.count])
     rng.shuffle(aside)
     rng.shuffle(played)
     usable = [training[row] for row in (*aside, *played) if can_show(training[row], rules)]
     had = demos_of(search, parent)
+
     if had and rng.random() < 0.5:
         unused = [demo for demo in usable if demo not in had]
         demos = list(had)
         if len(demos) > 1 and rng.random() < 2 / 3:
             demos.pop(rng.randrange(len(demos)))
         return _within_room([*demos, *unused[:1]])
-    labels, repeats = Counter[str](), list[int]()
+
+    labels = Counter[str]()
+    repeats = list[int]()
     for demo in usable:
         labels[str(demo.label)] += 1
         repeats.append(labels[str(demo.label)])
     classes = len(labels) if len(labels) <= min(MOST_CLASSES, len(usable) // 2) else 0
     shots = min(max(rng.choice(SHOTS), classes), max(1, len(training) // 3))
     ranked = sorted(zip(repeats, usable, strict=True), key=lambda pair: pair[0])
+
     return _within_room([demo for _, demo in ranked[:shots]])
 
 
@@ -170,7 +183,8 @@ def list_removals(search: TemplateSearch, parent: int) -> Iterator[Proposal]:
     """Yield versions of the parent's templates without some demonstrations, or without a sentence
     or line that the original does not have, the longest first. A removal is not proposed again if
     it was tried before and is not part of how the parent came about."""
-    nodes, demos = search.nodes, demos_of(search, parent)
+    nodes = search.nodes
+    demos = demos_of(search, parent)
     lineage = {parent}
     while (ahead := nodes[min(lineage)].parent) is not None:
         lineage.add(ahead)
@@ -189,7 +203,8 @@ def _without_rows(
 ) -> Iterator[Proposal]:
     """Yield the template without all its demonstrations, without each half, and without each
     one."""
-    body, ids = search.nodes[parent].text.removeprefix(front(demos)), [demo.id for demo in demos]
+    body = search.nodes[parent].text.removeprefix(front(demos))
+    ids = [demo.id for demo in demos]
     half = len(demos) // 2
     groups = [ids, ids[:half], ids[half:], *([demo] for demo in ids)]
     for group in filter(None, dict.fromkeys(map(tuple, groups))):
@@ -203,7 +218,8 @@ def _without_text(
 ) -> Iterator[Proposal]:
     ids = tuple(demo.id for demo in demos)
     for name, text in search.nodes[parent].templates.parts:
-        body, rules = text.removeprefix(front(demos)), search.editor.rules[name]
+        body = text.removeprefix(front(demos))
+        rules = search.editor.rules[name]
         pieces = sorted(_PIECE.finditer(body), key=lambda piece: len(piece[0]), reverse=True)
         for piece in pieces:
             shorter = (body[: piece.start()] + body[piece.end() :]).strip()
@@ -229,7 +245,9 @@ UNPLANNED = 300
 """The maximum number of outputs and rewrites of a search without a budget."""
 FEWEST_FAULTS = 2
 """The number of failed rows of the leader below which more rows are used."""
-FEWEST_ROWS, CERTAINTY, LEAST_RESERVE = 15, 6.0, 0.75
+FEWEST_ROWS = 15
+CERTAINTY = 6.0
+LEAST_RESERVE = 0.75
 """The reserve for the decision, in rows of validation: `CERTAINTY` / gain squared, as the test
 needs, but at least `FEWEST_ROWS`, and at least the share `LEAST_RESERVE` of the first reserve."""
 EQUAL = 1e-9
@@ -278,11 +296,13 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
         InputError: no operator can do anything here. BudgetError: a limit was reached.
     """
     usable = [name for name in operators if name != "demos" or can_demonstrate(search)]
+
     if not usable:
         raise InputError(
             "the strategy demos needs a label column, at least four labelled training rows that"
             " are short enough to show, and a metric; it improves a single prompt, not a program"
         )
+
     spending = search.spending
     spending.outputs = UNPLANNED
     if search.learns_costs:
@@ -290,7 +310,8 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
         spending.check()
     outputs = spending.outputs_left  # with more of them, differences are told more surely
     rows = min(len(search.order), max(4, round(math.sqrt(outputs))))
-    gate, width = max(2, min(6, round(rows / 3))), max(1, min(4, round(outputs / 200)))
+    gate = max(2, min(6, round(rows / 3)))
+    width = max(1, min(4, round(outputs / 200)))
     climb = Climb(search, usable, rows, gate, width)
     await search.extend(SEED, min(rows, climb.room))
     climb.held = int(ABLATION_SHARE * spending.outputs_left // rows) * rows
@@ -298,7 +319,9 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
         stopped = await go_on(climb)
     except SearchSpent:
         stopped = "max_iterations"
+
     await ablate(climb)
+
     return stopped if search.scored else "failed"
 
 
@@ -308,6 +331,7 @@ async def go_on(climb: Climb) -> StopReason:
     end."""
     search = climb.search
     patience = search.plan.patience * search.plan.successors * len(climb.operators)
+
     while climb.idle < patience:
         if not await find_faults(climb):
             return end_without_faults(climb)
@@ -318,20 +342,23 @@ async def go_on(climb: Climb) -> StopReason:
         if width == 0:
             return "max_iterations"
         await take_step(climb, operator, climb.equals.get(operator, search.leader), width)
+
     return "converged"
 
 
 async def ablate(climb: Climb) -> None:
     """Remove additions from the leader that do not help on the rows in play, as far as the budget
     allows."""
-    search, climb.held = climb.search, 0
+    search = climb.search
+    climb.held = 0
     while climb.room >= search.count and any(list_removals(search, search.leader)):
         await take_step(climb, "remove", search.leader, 1)
 
 
 async def find_faults(climb: Climb) -> bool:
     """Return whether the leader has faults on the rows in play; add more rows while it has few."""
-    search, total = climb.search, len(climb.search.order)
+    search = climb.search
+    total = len(climb.search.order)
     while len(search.faults(search.leader)) < FEWEST_FAULTS and search.count < total:
         more = min(max(4, climb.rows // 2), climb.room, total - search.count)
         if more < 1:
@@ -339,6 +366,7 @@ async def find_faults(climb: Climb) -> bool:
         await search.extend(search.leader, search.count + more)
         if is_perfect(search):
             break
+
     return bool(search.faults(search.leader))
 
 
@@ -372,16 +400,20 @@ def affordable_width(climb: Climb, operator: str) -> int:
 async def take_step(climb: Climb, operator: str, parent: int, width: int) -> None:
     """Let one operator write templates; those that pass the gate race, and the best may become the
     leader."""
-    search, old, equals = climb.search, climb.search.leader, dict(climb.equals)
+    search = climb.search
+    old = climb.search.leader
+    equals = dict(climb.equals)
     search.rounds += 1
     proposal_rows = dict[int, tuple[int, ...]]()
     proposals = await OPERATORS[operator](search, parent, width)
+
     for proposal in proposals:
         node = search.add(
             parent, proposal.new, proposal.part, operator=operator, demos=proposal.demos
         )
         if node is not None:
             proposal_rows[node] = proposal.shown
+
     await race(climb, await pass_gate(climb, parent, proposal_rows), operator)
     won = search.leader != old
     moved = won or climb.equals != equals
@@ -397,16 +429,19 @@ async def pass_gate(
     """Return the numbers of the templates that are better than the parent on a few rows, the best
     first. A template that is equal is tried on as many rows again, and passes if it is at least
     equal over all of them. `proposal_rows`: the rows to try first, by the template's number."""
-    search, size = climb.search, climb.gate
+    search = climb.search
+    size = climb.gate
     rows = {
         node: gate_rows(climb, parent, node, rows_read) for node, rows_read in proposal_rows.items()
     }
     gains = dict[int, float]()
+
     for part in (slice(size), slice(size, 2 * size)):
         undecided = [node for node in rows if abs(gains.get(node, 0.0)) <= EQUAL]
         trials = [(node, row) for node in undecided for row in rows[node][part]]
         await search.ask(search.unknown(trials)[: climb.room])
         gains |= {node: sum(search.gains(node, parent, rows[node])) for node in undecided}
+
     return sorted((n for n, gain in gains.items() if gain >= -EQUAL), key=lambda n: (-gains[n], n))
 
 
@@ -414,16 +449,21 @@ def gate_rows(climb: Climb, parent: int, node: int, rows_read: Sequence[int]) ->
     """Choose the rows for a gate, twice as many as it needs. Most in each half are rows that the
     parent failed on, first those that the template was written from (`rows_read`); the others, on
     which the parent did not fail, show losses."""
-    search, size = climb.search, climb.gate
-    usable, faults = search.in_play(parent, node), search.faults(parent)
+    search = climb.search
+    size = climb.gate
+    usable = search.in_play(parent, node)
+    faults = search.faults(parent)
     bad = list(dict.fromkeys(row for row in (*rows_read, *faults) if row in usable))
     good = [row for row in usable if row not in faults]
     shuffle(good, search.plan.seed, "gate", node)
     ordered: list[int] = []
+
     while bad or good:
         good_rows = min(len(good), max(size // 4, size - len(bad)))
         ordered += [*bad[: size - good_rows], *good[:good_rows]]
-        bad, good = bad[size - good_rows :], good[good_rows:]
+        bad = bad[size - good_rows :]
+        good = good[good_rows:]
+
     return ordered[: 2 * size]
 
 
@@ -433,7 +473,8 @@ async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
     search = climb.search
     trials = search.unknown((node, row) for node in passed for row in search.in_play(node))
     await search.ask(trials[: climb.room])
-    old, means = search.leader, {search.leader: 0.0}
+    old = search.leader
+    means = {search.leader: 0.0}
     for node in passed:
         gains = search.gains(node, old, search.in_play(node, old))
         means[node] = round(sum(gains) / len(gains), 9) if gains else -1.0
@@ -444,7 +485,8 @@ async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
     if equal:
         scores = (search.statistics(best).mean or 0.0) > EQUAL
         climb.equals |= dict.fromkeys(climb.operators if scores else (operator,), equal[0])
-    search.leader, search.beam = best, [best]
+    search.leader = best
+    search.beam = [best]
     if best != SEED:
         missing = search.unknown((best, row) for row in search.in_play(best))
         await search.ask(missing[: climb.room])
@@ -455,7 +497,8 @@ def reserve_least(climb: Climb) -> bool:
     """While the original template leads, there is nothing to decide, so release the reserve for the
     decision to the search, except for what a large gain needs. Return whether the search got more
     outputs."""
-    spending, before = climb.search.spending, climb.room
+    spending = climb.search.spending
+    before = climb.room
     if climb.search.leader == SEED and not climb.equals:
         spending.most_reserved = min(spending.most_reserved, 2 * FEWEST_ROWS)
     return climb.room > before

@@ -7,8 +7,8 @@ In each round a model writes instructions from the failures of every template in
 templates so far), successors are written by these instructions, and old and new templates compete
 for the next beam.
 
-`textevolve.statistics.sequential` has the statistical test. If there is a budget, the calls for the
-decision are reserved before the search begins, so that every search can be decided.
+`textevolve.statistics.comparisons` has the statistical test. If there is a budget, the calls for
+the decision are reserved before the search begins, so that every search can be decided.
 """
 
 from __future__ import annotations
@@ -50,8 +50,13 @@ from textevolve.loops.calibration.trial_runner import (
     TrialOutcome,
     hash_group,
 )
-from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.sequential import ALPHA, FIRST_LOOK, fewest_units, sequential_test
+from textevolve.statistics.comparisons import (
+    FIRST_LOOK,
+    difference_interval,
+    fewest_units,
+    sequential_test,
+)
+from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 
 
 async def climb(search: TemplateSearch) -> StopReason:
@@ -59,6 +64,7 @@ async def climb(search: TemplateSearch) -> StopReason:
     `depth` rounds are done. A round without any instructions, because all answers failed, does not
     count."""
     idle = 0
+
     for number in range(1, search.plan.depth + 1):
         search.rounds = number
         instructed, fresh = await expand(search, await explore(search))
@@ -67,13 +73,16 @@ async def climb(search: TemplateSearch) -> StopReason:
         idle = 0 if entered else idle + instructed
         if idle >= search.plan.patience:
             return "converged"
+
     return "max_iterations" if search.scored else "failed"
 
 
 async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
     """Try every template in the beam on a few rows; return the outcomes by the template's
     number."""
-    plan, training, round = search.plan, search.material.training, search.rounds
+    plan = search.plan
+    training = search.material.training
+    round = search.rounds
     pairs = [
         (parent, training[row])
         for parent in search.beam
@@ -82,6 +91,7 @@ async def explore(search: TemplateSearch) -> dict[int, list[TrialOutcome]]:
     seen: dict[int, list[TrialOutcome]] = {parent: [] for parent in search.beam}
     for (parent, _), outcome in zip(pairs, await search.try_nodes(pairs), strict=True):
         seen[parent].append(outcome)
+
     return seen
 
 
@@ -90,7 +100,9 @@ async def expand(
 ) -> tuple[bool, list[int]]:
     """Find the faults of every template in the beam by its outcomes, and write successors. Return
     whether there were any instructions, and the numbers of the new nodes."""
-    plan, number, editor = search.plan, search.rounds, search.editor
+    plan = search.plan
+    number = search.rounds
+    editor = search.editor
     templates = {parent: search.nodes[parent].templates for parent in seen}
     parts = {
         n: node_templates.names[(number - 1 + n) % len(node_templates.names)]
@@ -102,13 +114,17 @@ async def expand(
     )
     stop_if_skipped(written)
     orders: list[tuple[int, tuple[str, ...], int]] = []
+
     for parent, instructions in zip(seen, written, strict=True):
         if isinstance(instructions, Failure):
-            node, note = search.nodes[parent], f"round {number}: no instructions: "
+            node = search.nodes[parent]
+            note = f"round {number}: no instructions: "
             search.nodes[parent] = replace(node, notes=(*node.notes, note + instructions.reason))
             continue
+
         shares = share_out(instructions, plan.successors, plan.seed + number)
         orders += [(parent, share, number * 1000 + k) for k, share in enumerate(shares)]
+
     rewrites = await search.rewrite_all(
         "successors",
         [partial(rewrite, editor, templates[n], share, parts[n], k) for n, share, k in orders],
@@ -118,6 +134,7 @@ async def expand(
         for (parent, share, _), new in zip(orders, rewrites, strict=True)
     ]
     stop_if_skipped(rewrites)
+
     return bool(orders), [node for node in added if node is not None]
 
 
@@ -130,23 +147,28 @@ def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[
         order = list(range(len(instructions)))
         shuffle(order, seed, "instructions", n, *instructions)
         shares.append(tuple(instructions[k] for k in sorted(order[:size])))
+
     return shares[:count]
 
 
 async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
     """Choose the best of old and new templates as the beam; return whether a new one is in it."""
-    plan, count = search.plan, len(search.material.training)
+    plan = search.plan
+    count = len(search.material.training)
     arms = sorted([*search.beam, *fresh])
     rows = draw_rows(count, count, plan.seed, "select", search.rounds)
     size = min(plan.selection_minibatch, count)
+
     if plan.selection == "ucb":
         pulls = max(len(arms), math.ceil(len(arms) * size / 2))  # half of every arm on every row
         tried = await try_ucb(arms, rows, search.try_rows, width=plan.beam, pulls=pulls)
     else:
         tried = await try_fast(arms, rows[:size], search.try_rows)
+
     search.beam = choose_beam(tried, plan.beam, search.length_of) or search.beam
     search.leader = search.beam[0]
     search.place(ROUND, tried, search.beam)
+
     return any(node in fresh for node in search.beam)
 
 
@@ -185,15 +207,19 @@ async def search_template(
     """
     search = TemplateSearch(material, plan, context)
     set_aside(search)
-    spending, limit = search.spending, context.time_limit
+    spending = search.spending
+    limit = context.time_limit
     stopped, reason = await run_strategy(search)
     spending.deciding = True
+
     try:
         passed = time.monotonic() - search.began
         async with within_time(None if limit is None else max(0.0, limit - passed)):
             await decide_search(search)
     except BudgetError as error:
-        stopped, reason = "budget", reason or str(error)
+        stopped = "budget"
+        reason = reason or str(error)
+
     return search.result(stopped, reason)
 
 
@@ -203,7 +229,9 @@ def set_aside(search: TemplateSearch) -> None:
     Raises:
         InputError: the budget is too small for the shortest search and a decision.
     """
-    plan, material, spending = search.plan, search.material, search.spending
+    plan = search.plan
+    material = search.material
+    spending = search.spending
     limit = spending.limit
     if limit is None:
         return
@@ -245,6 +273,7 @@ def needed_for_decision(
     if outputs_paid == math.inf:
         return outputs
     most = min(DECISION_SHARE * outputs_paid, max(2 * FIRST_ROWS, outputs_paid - FIRST_SEARCH))
+
     return max(2 * fewest_units(), min(outputs, int(most)))
 
 
@@ -261,7 +290,9 @@ async def decide_search(search: TemplateSearch) -> None:
     rivals = [node for node in search.beam if node != SEED]
     if not rivals:
         return
-    validation, spending, outputs = search.material.validation, search.spending, math.inf
+    validation = search.material.validation
+    spending = search.spending
+    outputs = math.inf
     if spending.limit is not None:
         calls = max(0.0, spending.limit - spending.spent)
         outputs = calls / (search.judges * spending.cost("output"))
@@ -274,6 +305,7 @@ async def decide_search(search: TemplateSearch) -> None:
         await hold_finals(search, size)
     elif search.leader == SEED:
         search.leader = rivals[0]
+
     if search.leader != SEED and len(rows) >= fewest_units():
         await validate(search, rows)
 
@@ -292,8 +324,11 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
     stop as soon as the gain is significant, or if half of the rows show no gain. The second judge,
     if there is one, then judges the same outputs. The gains by the two judges are stored in
     `search`."""
-    blocks, seed = cut_looks(rows), search.plan.seed
-    ours, theirs = list[TrialOutcome](), list[TrialOutcome]()
+    blocks = cut_looks(rows)
+    seed = search.plan.seed
+    ours = list[TrialOutcome]()
+    theirs = list[TrialOutcome]()
+
     for number, block in enumerate(blocks, 1):
         pairs = [(node, example) for node in (search.leader, SEED) for example in block]
         tried = await search.try_nodes(pairs)
@@ -303,6 +338,7 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
         search.gain = _weigh(*scores, blocks, number, seed)
         if search.gain.significant or not search.gain.difference > 0:
             break
+
     if search.context.second_judge is not None:
         judged = await search.runner.judge_outputs(search.context.second_judge, [*ours, *theirs])
         scores = judged[: len(ours)], judged[len(ours) :]
@@ -331,15 +367,18 @@ def _weigh(
     gain = compare_scores(ours, theirs, seed)
     gaps = (None if a is None or b is None else a - b for a, b in zip(ours, theirs, strict=True))
     sums: list[list[float]] = []
+
     for block in blocks[:number]:
         pairs = zip(block, islice(gaps, len(block)), strict=True)
         groups = groupby(pairs, lambda pair: hash_group(pair[0]))
         present = ([gap for _, gap in members if gap is not None] for _, members in groups)
         sums.append([sum(group_gaps) for group_gaps in present if group_gaps])
+
     levels = [FIRST_LOOK, ALPHA][-len(blocks) :]
     looks = sequential_test(sums, levels[:number])
     p = looks[-1].p if gain.items else math.nan
     planned = sum(map(len, blocks))
+
     return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned)
 
 
@@ -350,7 +389,8 @@ def compare_scores(
     with its paired interval. No significance test is made: `p` is NaN."""
     sides = scores, other_scores
     pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None]
-    none, rows = math.nan, len(scores)
+    none = math.nan
+    rows = len(scores)
     scored = [sum(score is not None for score in side) for side in sides]
     if not pairs:
         return Gain(none, none, none, none, none, none, 0, rows, *scored)
@@ -358,4 +398,5 @@ def compare_scores(
     ends = difference_interval(ours, theirs, seed=seed)
     means = sum(ours) / len(ours), sum(theirs) / len(theirs)
     gap = means[0] - means[1]
+
     return Gain(*means, gap, ends.low, ends.high, none, len(pairs), rows, *scored)

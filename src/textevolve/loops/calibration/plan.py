@@ -21,9 +21,9 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
-from textevolve.metrics.shapes import LabelMetric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.spec import Frozen, option
-from textevolve.statistics.sequential import fewest_units
+from textevolve.statistics.comparisons import fewest_units
 
 CallKind = Literal["output", "rewrite"]
 """The purpose of a call: an output of a template, or the rewriting of a template."""
@@ -350,6 +350,7 @@ def describe_outcome(result: CalibrationResult) -> str:
             f"The original scores 1 on all {result.perfect} training rows that were tried: nothing"
             " is left to be gained there, and it is kept."
         )
+
     if result.leader == 0:
         faults = [node.fault for node in result.nodes if node.parent is not None]
         notes = [note for node in result.nodes for note in node.notes]
@@ -358,12 +359,14 @@ def describe_outcome(result: CalibrationResult) -> str:
             return f"No rewritten template did better on the training rows: {fallback}.{ending}"
         reason = next(iter([*faults, *notes]), "none was made")
         return f"No new template could be written ({reason}): the original is kept.{ending}"
+
     if gain is None:
         few = f" {describe_power(result.rows[1])}".rstrip()
         return (
             f"Template {result.leader} leads on the training rows, but was not validated, so the"
             f" original is kept.{few}{ending}"
         )
+
     if result.accepted:
         verdict = f"The gain is significant: template {result.leader} is taken."
     elif gain.items < fewest_units():
@@ -380,6 +383,7 @@ def describe_outcome(result: CalibrationResult) -> str:
     else:
         verdict = "The gain is not significant: the original is kept."
         verdict = f"{verdict} {describe_power(result.rows[1])}".rstrip()
+
     return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ending}"
 
 
@@ -391,8 +395,10 @@ def describe_power(rows: int) -> str:
             f"With {rows} row{'s' * (rows > 1)} held out no gain, however large, can be"
             f" significant: that takes {fewest_units()} at least."
         )
+
     if rows < FEW_ROWS:
         return f"With {rows} rows held out a gain of less than 0.3 will mostly be missed."
+
     return ""
 
 
@@ -404,6 +410,7 @@ def _second(gain: Gain | None) -> str:
     verdict = "agrees that it is better" if gain.significant else "sees no significant gain"
     if gain.high < 0 or (math.isnan(gain.high) and gain.difference < 0):
         verdict = "finds it worse, so the first judge may have been played"
+
     return (
         f" The second judge, which the search never saw, {verdict}"
         f" ({gain.difference:+.3f}, {gain.ends})."

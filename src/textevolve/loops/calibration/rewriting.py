@@ -26,14 +26,21 @@ from pydantic import (
 )
 
 from textevolve.errors import AnswerError
-from textevolve.llm.fence import EXAMPLE_NONCE, draw_nonce, fenced, number_lines, sanitize
 from textevolve.llm.model import Message, Model, Request, Response, text_request
+from textevolve.llm.prompts import (
+    EXAMPLE_NONCE,
+    Template,
+    draw_nonce,
+    fenced,
+    load_template,
+    number_lines,
+    sanitize,
+)
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
-from textevolve.llm.template import Template, load_template
 from textevolve.loops.attempt import REASON_CHARACTERS
 from textevolve.loops.calibration.trial_runner import Example, Templates, TrialOutcome
 from textevolve.loops.placeholders import find_fault, find_placeholders
-from textevolve.texts.splitting import excerpt
+from textevolve.texts.prose import excerpt
 
 ANSWER_SHOWN = 1500
 """The maximum number of characters of an unusable answer that are shown to its writer again."""
@@ -45,7 +52,8 @@ every rewrite more expensive."""
 TEXT_SHARES = (8, 16, 32)
 """The maximum size of one text of an outcome is an eighth of the characters of all outcomes, or a
 smaller share if otherwise fewer than `FEWEST_SHOWN` outcomes fit."""
-TRACE_TEXTS, REASON_TEXTS = 4, 3
+TRACE_TEXTS = 4
+REASON_TEXTS = 3
 """The maximum size of all steps of a program together (half of it for their prompts), and that of a
 judge's reasons, as multiples of the size of one text."""
 REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
@@ -53,7 +61,8 @@ REASONS_SHOWN = sum(REASON_CHARACTERS.values()) + 100
 with headings."""
 STEPS_SHOWN = 8
 """The maximum number of a program's steps that a prompt shows."""
-FEWEST_SHOWN, MOST_SHOWN = 3, 10
+FEWEST_SHOWN = 3
+MOST_SHOWN = 10
 """The least and the greatest number of outcomes in one prompt, if there are as many."""
 INSTRUCTIONS_TOKENS = 1000
 """The maximum number of tokens of a list of instructions."""
@@ -182,6 +191,7 @@ def _answer_type(most: int) -> type[_Instructions]:
     listed = Annotated[
         list[_Instruction], Field(min_length=1, max_length=most), BeforeValidator(usable)
     ]
+
     return create_model("_Instructions", __base__=_Instructions, instructions=(listed, ...))
 
 
@@ -197,6 +207,7 @@ async def write_instructions(
     """
     scored = fit_outcomes(worst_first(outcomes), editor.shown)
     nonce, examples = _fence_outcomes(scored, editor, [text for _, text in templates.parts])
+
     if len(templates.names) == 1 and editor.rules[part].names:
         request_text = prompt("calibrate_instructions").render(
             placeholders=editor.rules[part].placeholders,
@@ -219,8 +230,10 @@ async def write_instructions(
             examples=examples,
             most=editor.most,
         )
+
     request = text_request(request_text, INSTRUCTIONS_TOKENS, editor.seed)
     answer = await ask_structured(editor.model, request, _answer_type(editor.most))
+
     return tuple(dict.fromkeys(answer.value.instructions))
 
 
@@ -234,6 +247,7 @@ def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
     if not scored:
         reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
         raise AnswerError(f"no output could be scored ({reason})")
+
     return sorted(scored, key=lambda outcome: outcome.score or 0.0)
 
 
@@ -252,6 +266,7 @@ def _fence_outcomes(
         }
         for outcome, parts in zip(outcomes, listings, strict=True)
     ]
+
     return nonce, examples
 
 
@@ -286,7 +301,8 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
     answer; the other parts are shortened in proportion. The excerpts of answer and label include
     the place where they begin to differ."""
     label = outcome.example.label
-    answer, expected = outcome.output or "", "" if label is None else str(label)
+    answer = outcome.output or ""
+    expected = "" if label is None else str(label)
     pairs = enumerate(zip_longest(answer, expected))
     differs = next((n for n, pair in pairs if pair[0] != pair[1]), None) if expected else None
     values = outcome.example.values
@@ -305,6 +321,7 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
         ("problem", excerpt(problem, most)),
         ("judgement", excerpt(outcome.reasons, min(REASONS_SHOWN, REASON_TEXTS * most))),
     ]
+
     return [part for part in parts if part[1]]
 
 
@@ -317,7 +334,9 @@ def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
         texts.append((f"prompt of {step.name}", step.prompt))
         if step.output != outcome.output:
             texts.append((f"output of {step.name}", step.output))
+
     most = limit // max(1, 2 * len(steps))
+
     return [(name, excerpt(text, most)) for name, text in texts if text]
 
 
@@ -338,6 +357,7 @@ async def rewrite(
     nonce = draw_nonce((template, *instructions), editor.seed)
     question = _ask_successor(template, instructions, editor.rules[part].placeholders, nonce)
     messages = (*_example(), Message("user", (question,)))
+
     return await _ask_rewrite(editor, part, template, messages, nonce, sample, instructions)
 
 
@@ -358,6 +378,7 @@ async def write_reflection(
         most=editor.most,
     )
     messages = (Message("user", (question,)),)
+
     return await _ask_rewrite(editor, part, template, messages, nonce, sample)
 
 
@@ -389,12 +410,14 @@ async def _ask_rewrite(
             answer, _ = read_answer(response, answer_type)
         except AnswerError as error:
             return Rewritten(None, instructions, str(error))
+
         changes = instructions
         if isinstance(answer, _Reflection):
             texts = [text for text in map(shorten_instruction, answer.changes) if text]
             changes = tuple(dict.fromkeys(texts[: editor.most]))
         text = read_template(answer.template, nonce, template)
         fault = template_fault(text, template, rules)
+
         return Rewritten(None if fault else text, changes, fault)
 
     answer = await editor.model(request)
@@ -408,6 +431,7 @@ async def _ask_rewrite(
     changes = repaired.instructions or rewritten.instructions
     if not repaired.fault or not changes:
         return replace(repaired, instructions=changes)
+
     return append_instructions(template, replace(repaired, instructions=changes), rules)
 
 
@@ -438,6 +462,7 @@ def append_instructions(template: str, failed: Rewritten, rules: RewritingRules)
     text = "\n".join([template.rstrip(), "", APPENDED, *(f"- {line}" for line in plain)])
     if template_fault(text, "", rules):
         return failed
+
     return Rewritten(
         text,
         failed.instructions,
@@ -454,6 +479,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
         lines += (
             [part for part in mark.split(line) if part.strip()] if mark.search(line) else [line]
         )
+
     echoes = (nonce,) if OWN_WORDS in parent else (nonce, OWN_WORDS)
     lines = [line for line in lines if not any(echo in line for echo in echoes)]
     text = "\n".join(lines).strip()
@@ -461,6 +487,7 @@ def read_template(answer: str, nonce: str, parent: str) -> str:
     wrapped = len(lines) > 2 and text.startswith("```") and lines[-1].strip() == "```"
     if wrapped and not parent.lstrip().startswith("```"):
         text = "\n".join(lines[1:-1]).strip()
+
     return text
 
 
@@ -473,6 +500,7 @@ def template_fault(text: str, template: str, rules: RewritingRules) -> str:
         return f"it has {len(text)} characters, and {rules.longest} are the most there may be"
     if fault := find_fault(text, rules.seed_template, rules.names, rules.columns):
         return fault
+
     return "it is the same as before" if text == template.strip() else ""
 
 
@@ -487,7 +515,8 @@ def _unusable(text: str, seed: str) -> str:
     return ""
 
 
-HEADING, ENDING = "Examples of inputs and their right answers:", "Now the same for this:"
+HEADING = "Examples of inputs and their right answers:"
+ENDING = "Now the same for this:"
 """The text before the demonstrations, and the text between them and the template."""
 MOST_CHARACTERS = 6000
 """The maximum number of characters of all demonstrations of a template."""

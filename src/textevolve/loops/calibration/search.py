@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.events import StepFinished
-from textevolve.llm.usage_meter import UsageMeter
+from textevolve.llm.model import UsageMeter
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
@@ -125,13 +125,16 @@ async def try_ucb(
     its beam by such bandits, one arm at a time.
     """
     seen: dict[int, dict[int, float | None]] = {arm: {} for arm in arms}
-    chosen, remaining = list(arms), max(pulls, len(arms))
+    chosen = list(arms)
+    remaining = max(pulls, len(arms))
+
     while chosen and remaining > 0:
         trials = [(arm, rows[len(seen[arm])]) for arm in chosen[:remaining]]
         for (arm, row), score in zip(trials, await try_all(trials), strict=True):
             seen[arm][row] = score
         remaining -= len(trials)
         chosen = _most_promising(seen, len(rows), width)
+
     return [ArmStatistics(arm, scores) for arm, scores in seen.items()]
 
 
@@ -158,6 +161,7 @@ def _most_promising(
         return -ucb1(mean, len(arm.scores), total), arm.arm
 
     waiting = [s for s in tried if len(s.scores) < rows]
+
     return [arm.arm for arm in sorted(waiting, key=index)[:width]]
 
 
@@ -199,7 +203,8 @@ class TemplateSearch:
     outcomes: dict[Trial, TrialOutcome] = empty_default(dict)
 
     def __post_init__(self) -> None:
-        plan, context = self.plan, self.context
+        plan = self.plan
+        context = self.context
         program = context.program or PromptProgram(
             plain_prompt(self.material.template),
             context.generator,
@@ -256,7 +261,8 @@ class TemplateSearch:
         not name them."""
         if isinstance(new, Failure):
             new = Rewritten(None, instructions, new.reason)
-        templates, fault = self.nodes[parent].templates, new.fault
+        templates = self.nodes[parent].templates
+        fault = new.fault
         templates = templates.with_text(part, new.text or "")
         for node in self.nodes:
             if not fault and not node.fault and node.templates.alike(templates):
@@ -273,6 +279,7 @@ class TemplateSearch:
             demos=demos,
         )
         self.nodes.append(child)
+
         return None if fault else child.number
 
     def length_of(self, node: int) -> int:
@@ -302,6 +309,7 @@ class TemplateSearch:
                 self.scored += 1
             elif not self.reason:
                 self.reason = outcome.failure.reason
+
         return outcomes
 
     async def rewrite_all(

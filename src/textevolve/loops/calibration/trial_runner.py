@@ -42,13 +42,13 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import write_text
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
-from textevolve.llm.reasoning import describe_missing_text
+from textevolve.llm.structured import describe_missing_text
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
-from textevolve.metrics.shapes import LabelMetric
+from textevolve.metrics.plain import LabelMetric
 from textevolve.spans import step_span
-from textevolve.statistics.sequential import fewest_units
+from textevolve.statistics.comparisons import fewest_units
 
 TRAINING_ROWS = 25
 """The number of training rows that is enough for a search, unless there are many more rows."""
@@ -134,18 +134,23 @@ def take_examples(
         check_spelling(template, columns, "the template")
     names = require_names(template, columns, program)
     inputs = names if program is None else program.inputs
+
     if inputs is not None and label in inputs:
         raise InputError(
             f"the template shows the label {{{label}}} to the model, which gives the answer away;"
             " remove it"
         )
+
     examples = dict[str, Example]()
+
     for where, row in placed:
         present = [n for n in columns if n != label and row.get(n) is not None]
         needed = present if inputs is None else inputs
         example = _example(row, where, needed, label, keep_rows)
         examples.setdefault(example.id, example)
+
     visible = tuple(name for name in columns if name != label or name in names)
+
     return list(examples.values()), visible
 
 
@@ -166,6 +171,7 @@ def part_examples(
     names = require_names(template, (*columns, *([] if label is None else [label])), program)
     training, held_out = split_examples(examples, validation)
     slots = program.slots if program is not None and program.whole else ()
+
     return Material(template, names, columns, tuple(training), tuple(held_out), slots)
 
 
@@ -180,6 +186,7 @@ def require_names(
     if program is None:
         return require_placeholders(template, columns)
     slots = tuple(dict.fromkeys(slot for _, names in program.slots for slot in names))
+
     return slots if program.whole else require_placeholders(template, slots)
 
 
@@ -196,6 +203,7 @@ def _example(
     stored_row = json.loads(json.dumps(dict(row), default=str)) if keep_row else None
     counted = [values, str(answer)] if stored_row is None else [values, str(answer), stored_row]
     key = text_hash(json.dumps(counted, sort_keys=True, ensure_ascii=False))
+
     return Example(key[:12], values, answer, row=stored_row)
 
 
@@ -210,21 +218,26 @@ def split_examples(
     """
     share = share_held_out(len(examples)) if share is None else share
     groups = Counter(map(hash_group, examples))
+
     if len(groups) < 2:
         raise InputError(
             "the data must have at least two different rows, of which one is held out for"
             " validation"
         )
+
     size = min(max(round(share * len(examples)), 1), len(examples) - 1)
     held_out: set[str] = set()
+
     for key in sorted(groups)[:-1]:
         if size <= 0:
             break
         held_out.add(key)
         size -= groups[key]
+
     parts: tuple[list[Example], list[Example]] = ([], [])
     for example in sorted(examples, key=lambda e: (hash_group(e), e.id)):
         parts[hash_group(example) in held_out].append(example)
+
     return parts
 
 
@@ -237,6 +250,7 @@ def share_held_out(rows: int) -> float:
     """
     training = max(min(rows / 3, TRAINING_ROWS), rows / 4)
     least = fewest_units()
+
     return 1 - (min(training, rows - least) if rows >= least + 2 else training) / rows
 
 
@@ -443,6 +457,7 @@ class TrialRunner:
             for (_, example), output in zip(pairs, tried, strict=True)
         ]
         stop_if_skipped([outcome.result for outcome in outcomes])
+
         return outcomes
 
     async def judge_outputs(
@@ -461,6 +476,7 @@ class TrialRunner:
         stop_if_skipped(judged)
         remaining = iter(judged)
         results = [None if outcome.output is None else next(remaining) for outcome in outcomes]
+
         return [r.score if isinstance(r, EvaluationResult) else None for r in results]
 
     async def _try(self, templates: Templates, example: Example) -> TrialOutcome:
@@ -472,10 +488,12 @@ class TrialRunner:
             except (AnswerError, RejectedError) as error:
                 trace = error.trace if isinstance(error, ProgramError) else ()
                 return TrialOutcome(example, None, OutputFailure("failed", str(error)), trace)
+
             if not output.response.text.strip():
                 reason = describe_missing_text(output.response, "the output")
                 return TrialOutcome(example, None, OutputFailure("failed", reason))
             self.outputs[templates, example.id] = output
+
         text = output.response.text
         if self.evaluator is not None:
             result = await self._judge(self.evaluator, example, text)
@@ -484,6 +502,7 @@ class TrialRunner:
         result = await grade_output(self.metric, text, example.label, row=example.known)
         if isinstance(result, Failure):
             result = OutputFailure(result.kind, result.reason)
+
         return TrialOutcome(example, text, result, output.trace)
 
     def count(self, usage: Usage) -> None:
@@ -500,6 +519,7 @@ class TrialRunner:
             check_case(case)
         except InputError as error:  # the text cannot be judged
             return OutputFailure("failed", str(error))
+
         evaluation = await ask_judge(judge, case)
         if isinstance(evaluation, Failure):
             return evaluation
@@ -507,4 +527,5 @@ class TrialRunner:
         outcome = outcome_of(evaluation)
         if isinstance(outcome, Failure):
             return outcome
+
         return replace(outcome, feedback=reasons_of(evaluation))

@@ -17,9 +17,8 @@ from textevolve.errors import InputError
 from textevolve.node_eval import history as ours
 from textevolve.node_eval.arbiteros.history import History
 from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, check_evaluator
-from textevolve.node_eval.instructions import Instruction, read_instruction
-from textevolve.node_eval.instrumentation import watch
-from textevolve.node_eval.monitor import Monitor
+from textevolve.node_eval.history import Instruction, read_instruction
+from textevolve.node_eval.monitor import Monitor, watch
 from textevolve.node_eval.run_records import NodeRun, OpenNode
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +39,8 @@ class _PublishedEvaluator(NodeEvaluator):
 
     def __init__(self, evaluator: NodeEvaluator) -> None:
         self.evaluator = evaluator
-        self.background, self.timeout = evaluator.background, evaluator.timeout
+        self.background = evaluator.background
+        self.timeout = evaluator.timeout
         super().__init__(evaluator.name, evaluator.target_instructions)
 
     def evaluate(self, history: ours.History) -> NodeOutcome | Awaitable[NodeOutcome]:
@@ -99,7 +99,8 @@ class ArbiterOSAlpha:
 
             def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
                 state = self._read_input(signature, args, kwargs)
-                outer, rollout = self.monitor.find_outer(), self._rollout or self._last
+                outer = self.monitor.find_outer()
+                rollout = self._rollout or self._last
                 run = NodeRun(rollout) if rollout else outer.run if outer else None
                 step, path = (outer.step, outer.draft.path) if outer else (None, ())
                 return self.monitor.begin(name, kind, state, step=step, path=path, run=run)
@@ -119,7 +120,9 @@ class ArbiterOSAlpha:
             bound = signature.bind(*args, **kwargs)
         except TypeError:  # the call itself says so
             return None
+
         bound.apply_defaults()
+
         return dict(bound.arguments)
 
     def register_compiled_graph(self, compiled_graph: Any) -> None:

@@ -41,6 +41,7 @@ def publish_item(item: ours.HistoryItem) -> HistoryItem:
     }
     output: Any = {} if item.output_state is None else item.output_state
     at = datetime.fromtimestamp(item.timestamp)
+
     return HistoryItem(
         at, item.instruction, item.input_state, output, evaluation_results=results, item=item
     )

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from textevolve.node_eval.instructions import *  # noqa: F403
-from textevolve.node_eval.instructions import Instruction
+from textevolve.node_eval.history import *  # noqa: F403
+from textevolve.node_eval.history import Instruction
 
 InstructionType = Instruction
 """ArbiterOS's name of the type of a node."""

@@ -28,13 +28,14 @@ from textevolve.evaluation import (
 )
 from textevolve.events import CallFinished, Event
 from textevolve.json_texts import CONTAINERS, parse_text
-from textevolve.judges.shipped_rubrics import is_rubric_name
-from textevolve.llm.choice_logprobs import log_odds, softmax
+from textevolve.judges.rubric import is_rubric_name
 from textevolve.llm.decisions import (
     Answer,
     Decision,
     Question,
     decide,
+    log_odds,
+    softmax,
 )
 from textevolve.llm.model import Model
 from textevolve.rows.chats import ASSISTANT, Chat, read_chat, write_chat
@@ -64,6 +65,7 @@ def read_state(state: object) -> Case:
         case = _read_chat(chat) or Case("", (write_chat(chat),))
     elif isinstance(value, Mapping):
         case = _read_fields(cast("Mapping[str, Any]", value))
+
     return case or Case("", (state_text(state),))
 
 
@@ -85,6 +87,7 @@ def _read_fields(fields: Mapping[str, Any]) -> Case | None:
     roles = find_roles(tuple(fields))
     filled = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
     inputs = [name for name in (*roles.inputs, *roles.chats, *TURNS) if name in filled]
+
     if len(roles.outputs) == 1 and fields.get(roles.outputs[0]) is not None:
         output = _text(fields[roles.outputs[0]])
         asking = dict.fromkeys((roles.instruction, *inputs[:1]))
@@ -96,11 +99,15 @@ def _read_fields(fields: Mapping[str, Any]) -> Case | None:
         exchange = _read_chat(chats[name]) if chats else None
         if exchange is None:
             return None
-        (output,), texts, used = exchange.candidates, [exchange.input], {name}
+        (output,) = exchange.candidates
+        texts = [exchange.input]
+        used = {name}
+
     reference = next((n for n in roles.references if n in filled and n not in used), "")
     context = next((n for n in roles.contexts if _passages(filled.get(n))), "")
     used_names = {*used, reference, context, *roles.ids}
     texts += [f"{name}: {_text(value)}" for name, value in filled.items() if name not in used_names]
+
     return Case(
         "\n\n".join(filter(None, texts)),
         (output,),
@@ -162,6 +169,7 @@ def note_event(event: Event) -> None:
         spent.replayed += 1
     else:
         spent.usage += event.usage
+
     if event.cause is not None:
         spent.causes.append(event.cause)
 
@@ -220,6 +228,7 @@ class DecidingJudge:
         answers = await gather_bounded(
             [lambda each=each: attempt(each) for each in questions], QUESTIONS_AT_ONCE
         )
+
         return Decision({q.name: answer for q, answer in zip(questions, answers, strict=True)})
 
     async def _answer(self, state: object, question: Question) -> Answer | Failure:
@@ -227,18 +236,22 @@ class DecidingJudge:
             text = f"{state_text(state)}\n\n{question.instructions}"
             options = tuple(option.text for option in question.options)
             return share_out((await self.open("")(Case(text, options))).result)
+
         rubric = describe_question(question)
         case = read_state(state)
         case = replace(case, input=case.input or question.instructions)
+
         for name in self.needs:
             if getattr(case, name) is None:
                 raise InputError(
                     f"the judge needs the field {name} in the state, and it is missing"
                 )
+
         judge = self.open(rubric if self.takes_rubric else "")
         (result,) = (await judge(case)).result
         if isinstance(result, Failure):
             return result
+
         return spread(result.score, len(question.options))
 
 
@@ -260,11 +273,13 @@ def describe_question(question: Question) -> str:
         levels = [_BRACKETS.sub("/", level) for level in descriptions.values()]
         several = all(levels) and len(set(levels)) == len(levels)
         return f"{text} [{' | '.join(levels)}]" if several else f"{text} ({'; '.join(levels)})"
+
     means = [
         f"{name.capitalize()} means: {descriptions[name]}"
         for name in ("yes", "no")
         if descriptions[name]
     ]
+
     return " ".join([*means, text])
 
 
@@ -288,4 +303,5 @@ def share_out(results: Sequence[EvaluationResult | Failure]) -> Answer | Failure
             return result
         value = result.metadata.get("log_odds")
         odds.append(value if isinstance(value, float) else log_odds(result.score))
+
     return Answer(tuple(round(share, 12) for share in softmax(odds)))

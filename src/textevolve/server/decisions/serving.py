@@ -23,8 +23,8 @@ from textevolve.evaluators import (
     keep_whole,
     parse_evaluator,
 )
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Model, Response
+from textevolve.llm.model import JournalEntry, Model, Response
+from textevolve.runs.stored import open_standing_run
 from textevolve.server.decisions.deciders import (
     Decider,
     DecidingJudge,
@@ -35,7 +35,6 @@ from textevolve.server.decisions.deciders import (
 from textevolve.server.errors import ApiError, as_api_error
 from textevolve.server.options import ServerOptions, check_aliases
 from textevolve.settings import Settings, today
-from textevolve.studies.standing import open_standing_run
 from textevolve.wiring import Limits, Setting, Workbench, choose_model, open_workbench
 
 log = logging.getLogger("textevolve.server")
@@ -83,6 +82,7 @@ class Serving:
             ApiError: 504, the block took longer than the time limit of a request.
         """
         limit = asyncio.timeout(self.options.time_limit)
+
         try:
             async with limit:
                 yield
@@ -114,6 +114,7 @@ class Serving:
                 f"{MOST_IN_FLIGHT} requests are being answered already",
                 retry_after=1,
             )
+
         self.in_flight += 1
         try:
             yield
@@ -145,6 +146,7 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
         async with open_workbench(nothing, settings, _NoJournal(), models=_reject_model) as bench:
             yield _lay_out(options, bench, {})
         return
+
     setting, models = await _choose_models(options, settings)
     opened = open_standing_run(
         "server",
@@ -193,6 +195,7 @@ async def _choose_models(
     judged = [name for judge in options.judge for name in judge_models(judge, None)]
     default = next(iter(models.values()), "")
     needed = None in judged
+
     if not default and (needed or not options.judge):
         try:
             default, _ = await choose_model(settings, None)
@@ -201,7 +204,9 @@ async def _choose_models(
             if needed:
                 raise
             log.warning("no model is served: %s", error)  # pages and agents can do without
+
     names = tuple(dict.fromkeys([*models.values(), *(name or default for name in judged)]))
+
     return Setting(default, names, today()), models
 
 
@@ -222,6 +227,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
     check_aliases(options.alias, deciders)
     default = next(iter(deciders), None)
     aliases = {**({DEFAULT_ALIAS: default} if default else {}), **options.alias}
+
     return Serving(options, bench, deciders, aliases)
 
 
@@ -238,4 +244,5 @@ def open_judge(text: str, judges: Judges) -> DecidingJudge:
 
     open("")
     spec = parse_evaluator(text)
+
     return DecidingJudge(open, spec.takes_rubric, spec.needs)

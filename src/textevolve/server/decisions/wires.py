@@ -28,7 +28,9 @@ from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_mode
 from textevolve.server.identity import MayRun
 from textevolve.server.state import Server
 
-MOST_QUESTIONS, MOST_OPTIONS, MOST_LEVELS = 400, 255, 10
+MOST_QUESTIONS = 400
+MOST_OPTIONS = 255
+MOST_LEVELS = 10
 NO_IMAGES = "this server reads no images; send text"
 
 
@@ -81,8 +83,10 @@ class NoulQuestion(BaseModel):
         return self
 
     def read(self, name: str) -> Question:
-        text, criteria = _text(self.instructions), self.criteria or NoulCriteria()
-        yes, no = _text(criteria.true), _text(criteria.false)
+        text = _text(self.instructions)
+        criteria = self.criteria or NoulCriteria()
+        yes = _text(criteria.true)
+        no = _text(criteria.false)
         return predicate(name, text or "Is it so?", yes=yes, no=no)
 
     def write(self, answer: Answer) -> dict[str, Any]:
@@ -172,12 +176,14 @@ class SystemOneRequest(BaseModel):
         """
         answers: dict[str, Any] = {}
         failures: dict[str, Failure] = {}
+
         for n, (id, question) in enumerate(self.questions.items(), 1):
             answer = decision.answers[f"q{n}"]
             if isinstance(answer, Failure):
                 failures[id] = answer
             else:
                 answers[id] = question.write(answer)
+
         if not answers:
             raise failure_error(next(iter(failures.values())), spent)
         facts: dict[str, Any] = {
@@ -186,6 +192,7 @@ class SystemOneRequest(BaseModel):
             "x_state_cut": decision.cut,
             "x_replayed_calls": spent.replayed,
         }
+
         return {
             "model": model,
             "answers": answers,
@@ -220,6 +227,8 @@ async def answer_system_one(body: Body, server: Server, caller: MayRun) -> Respo
                 decision = await decider(body.state, body.read())
         except asyncio.CancelledError:
             raise ApiError(503, "server_unavailable", "the server is shutting down") from None
+
     server.limits.note_tokens(caller, spent.usage.tokens)
     model = serving.aliases.get(body.model, body.model)
+
     return respond(body.write(model, decision, spent))

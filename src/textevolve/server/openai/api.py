@@ -14,12 +14,17 @@ from textevolve.server.decisions.deciders import DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
 from textevolve.server.identity import Caller, MayRun, caller_of
-from textevolve.server.openai.agents import answer_as_agent, is_agent
-from textevolve.server.openai.embeddings import embed_for
-from textevolve.server.openai.judges import answer_as_judge
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
+    DONE,
     JUDGES_CANNOT,
+    EventResponse,
+    JsonObject,
+    NoteTokens,
+    ServedAnswer,
+    WhileConnected,
+    begun,
+    event_of,
     read_json_body,
     read_own_request,
 )
@@ -29,16 +34,7 @@ from textevolve.server.openai.responses import (
     write_events,
     write_response,
 )
-from textevolve.server.openai.streams import (
-    DONE,
-    EventResponse,
-    JsonObject,
-    NoteTokens,
-    ServedAnswer,
-    WhileConnected,
-    begun,
-    event_of,
-)
+from textevolve.server.openai.served import answer_as_agent, answer_as_judge, embed_for, is_agent
 from textevolve.server.state import Server, ServerState
 from textevolve.store import kinds
 
@@ -59,11 +55,15 @@ async def find_answer(
     name: str = body["model"]
     decider = server.serving.find(name)
     if isinstance(decider, DecidingModel):
-        spec, note = decider.model.name, await _charge(server, caller)
+        spec = decider.model.name
+        note = await _charge(server, caller)
         return RelayedAnswer(server.relays, spec, body, note)
+
     agent = name if "/" in name else name.replace(ALIAS, "/", 1)
+
     if decider is not None:
-        own_request, note = read_own_request(body, JUDGES_CANNOT), await _charge(server, caller)
+        own_request = read_own_request(body, JUDGES_CANNOT)
+        note = await _charge(server, caller)
         pieces = answer_as_judge(server.serving, decider, own_request, note)
     elif await is_agent(server, caller, agent):
         own_request = read_own_request(body)
@@ -71,6 +71,7 @@ async def find_answer(
         pieces = await answer_as_agent(server, agent, own_request, note)
     else:
         raise no_model(name)
+
     return ServedAnswer(name, pieces, own_request)
 
 
@@ -94,6 +95,7 @@ async def list_names(server: ServerState, caller: Caller) -> list[str]:
         ]
 
     agents = await asyncio.to_thread(look_up)
+
     return list(dict.fromkeys((*server.serving.names, *agents)))
 
 
@@ -194,6 +196,7 @@ async def list_models(request: Request, server: Server) -> Response:
         for name in serving.names
     ]
     data = [_write_model(server, name) for name in names]
+
     return respond({"object": "list", "data": data, "models": models})
 
 

@@ -21,15 +21,14 @@ from pydantic_core import from_json
 from textevolve.errors import ModelError, StoreError
 from textevolve.evaluation import Usage, empty_default
 from textevolve.llm.connections import BegunAnswer, Refused, Relay, UsageReader
-from textevolve.llm.journal import JournalEntry
-from textevolve.llm.model import Message, Request
+from textevolve.llm.model import JournalEntry, Message, Request
 from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
 from textevolve.llm.refusals import is_too_long
 from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
-from textevolve.server.openai.streams import EventResponse, JsonObject, NoteTokens
+from textevolve.server.openai.requests import EventResponse, JsonObject, NoteTokens
 from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")
@@ -68,6 +67,7 @@ class Relays:
                     allowance = allow_calls(spec, bench.settings, bench.budget)
                     relay = await open_relay(spec, bench.settings, self.stack)
                     self._relays[spec] = relay, allowance
+
         return self._relays[spec]
 
     @asynccontextmanager
@@ -83,14 +83,18 @@ class Relays:
             BudgetError: a limit is reached.
         """
         relay, allowance = await self.find(spec)
-        started, began = time.time(), time.perf_counter()
-        reader, claim = UsageReader(body, relay.price), nullcontext(ClaimedCall())
+        started = time.time()
+        began = time.perf_counter()
+        reader = UsageReader(body, relay.price)
+        claim = nullcontext(ClaimedCall())
         if self.serving.bench.budget.limits:
             most: object = body.get("max_completion_tokens") or body.get("max_tokens")
             characters = len(str(body.get("messages") or ""))
             claim = allowance.claimed(characters, most if isinstance(most, int) else None)
+
         async with claim as spent:
-            answer, failed = None, None
+            answer = None
+            failed = None
             spent.usage = Usage(calls=1)
             try:
                 answer = await relay.post(CHATS, body)
@@ -132,7 +136,9 @@ class Relays:
 def as_refusal(refused: Refused) -> ApiError:
     """Convert a refusal of the endpoint into the client's error. Errors that the request caused are
     passed on; errors of the operator's key or address become errors of the server."""
-    status, refusal, wait = refused.status, refused.refusal, refused.retry_after
+    status = refused.status
+    refusal = refused.refusal
+    wait = refused.retry_after
     if is_too_long(status, refusal):
         return ApiError(400, TOO_LONG, refusal.message)
     if status == 429 and "insufficient_quota" in refusal.code:
@@ -143,6 +149,7 @@ def as_refusal(refused: Refused) -> ApiError:
         return ApiError(status, INVALID, refusal.message, param=refusal.param or None)
     if status in (408, 425) or status >= 500:
         return ApiError(503, "upstream_unavailable", refusal.message, retry_after=wait)
+
     return ApiError(502, "upstream_error", f"the model's endpoint refuses: {refusal.message}")
 
 
@@ -167,6 +174,7 @@ class RelayedAnswer:
             parts = self._parts()
             kind = (await anext(parts)).decode("latin-1")  # the endpoint has taken the request
             return EventResponse(parts, self.relays.serving, kind)
+
         return Response(await self._raw(), media_type="application/json")
 
     async def _raw(self) -> bytes:
@@ -176,6 +184,7 @@ class RelayedAnswer:
         ):
             raw = await answer.read_all()
             reader.read(raw)
+
         return raw
 
     async def _parts(self) -> AsyncGenerator[bytes]:
@@ -206,6 +215,7 @@ async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject
         ApiError: an event is an error, or no JSON object.
     """
     buffer = b""
+
     async for part in parts:
         *lines, buffer = (buffer + part).split(b"\n")
         for line in lines:
@@ -227,4 +237,5 @@ def _read_object(raw: bytes) -> JsonObject:
             return value  # pyright: ignore[reportUnknownVariableType]
     except ValueError:
         pass
+
     raise ApiError(502, "upstream_error", "the model's endpoint sent an invalid answer")

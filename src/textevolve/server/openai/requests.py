@@ -5,16 +5,27 @@ Of a request to another model only the model's name is read; its body is forward
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar, cast
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
-from fastapi import Request
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
+from starlette.types import Receive, Scope, Send
 
-from textevolve.llm.wire import SentToolCall
-from textevolve.server.errors import ApiError, bad_request
+from textevolve.errors import TextEvolveError
+from textevolve.evaluation import Usage, empty_default
+from textevolve.llm.model import ToolCall
+from textevolve.llm.wire import SentToolCall, as_sent
+from textevolve.server.decisions.serving import Serving
+from textevolve.server.errors import ApiError, as_api_error, bad_request, openai_error
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -111,6 +122,7 @@ async def read_json_body(request: Request) -> dict[str, Any]:
         body: object = from_json(await request.body(), allow_inf_nan=False)
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
+
     if not isinstance(body, dict):
         raise bad_request("the body must be a JSON object")
     content = cast("dict[str, Any]", body)
@@ -118,6 +130,7 @@ async def read_json_body(request: Request) -> dict[str, Any]:
         raise bad_request("the field model is missing or empty: name a model", param="model")
     if not isinstance(content.get("stream") or False, bool):
         raise bad_request("stream must be true or false", param="stream")
+
     return content
 
 
@@ -146,9 +159,11 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             message = f"'{body['model']}' is an agent or a judge, which take no '{field}'; "
             message += JUDGE_TOOLS if field == "tools" else "leave it out"
             raise ApiError(400, "unsupported_parameter", message, param=field)
+
     request = read_shape(ServedRequest, body)
     if request.n not in (None, 1):
         raise bad_request("n: must be 1, since agents and judges give one answer each", param="n")
+
     return request
 
 
@@ -172,11 +187,13 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
             "agents read no result of a function, and judges none of a tool either: leave it out",
             param=f"{where}.role",
         )
+
     if message.role == "tool" and not message.tool_call_id:
         raise bad_request(
             "the result of a tool must have the id of its call",
             param=f"{where}.tool_call_id",
         )
+
     if not isinstance(message.content, list):
         return message.content or ""
     for part in message.content:
@@ -185,4 +202,230 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
                 f"agents and judges read text, not '{part.type}'",
                 param=f"{where}.content",
             )
+
     return "\n".join(part.text or "" for part in message.content)
+
+
+# Send answers as server-sent events in OpenAI's format, and stop answering once a client has
+# disconnected.
+
+log = logging.getLogger("textevolve.server")
+
+DONE = b"data: [DONE]\n\n"
+
+
+class WhileConnected(Response):
+    """A response that is created and sent only while its client is connected; when the client has
+    gone, the work for it is cancelled."""
+
+    def __init__(
+        self, make: Callable[[], Awaitable[Response]], place: AbstractContextManager[None]
+    ) -> None:
+        """Prepare a response. `make` creates it; the context `place` is held until it is sent."""
+        super().__init__()
+        self._make = make
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def work() -> None:
+            with self._place:
+                response = await self._make()
+                await response(scope, receive, send)
+
+        working = asyncio.ensure_future(work())
+        gone = asyncio.ensure_future(_await_disconnect(receive))
+
+        try:
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+        if not working.cancelled():
+            working.result()
+
+
+async def _await_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventResponse(Response):
+    """A streamed response that sends its parts as they come. If the stream fails, an error event
+    ends it, since the status has already been sent."""
+
+    def __init__(self, parts: AsyncGenerator[bytes], serving: Serving, kind: str = "") -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers=headers, media_type=kind or "text/event-stream")
+        del self.headers["content-length"]
+        self._parts = parts
+        self._serving = serving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            async with aclosing(self._parts) as parts, self._serving.in_time():
+                await send(start)
+                async for part in parts:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        except Exception as error:
+            if not isinstance(error, TextEvolveError | ApiError):
+                log.error("%s failed in the middle of a stream", scope["path"], exc_info=error)
+            # A part of an event may have been sent before.
+            body = b"\n\n" + event_of(openai_error(as_api_error(error)))
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Encode JSON data as a server-sent event; JSON escapes the characters outside ASCII. `name`:
+    the type of the event; empty for none."""
+    kind = f"event: {name}\n" if name else ""
+    return f"{kind}data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+
+
+async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerator[bytes]:
+    """Wait for the first event, then return the whole stream, so an earlier error is still answered
+    with its own status."""
+    async with serving.in_time():
+        first_event = await anext(events, b"")
+
+    async def parts() -> AsyncGenerator[bytes]:
+        async with aclosing(events):
+            yield first_event
+            async for event in events:
+                yield event
+
+    return parts()
+
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnd:
+    """The end of an agent's or judge's answer, which follows its pieces of text.
+
+    Attributes:
+        finish_reason: Why the answer ended, in OpenAI's words.
+        usage: The used tokens; None if unknown.
+        metadata: Facts for the client, such as the session's id.
+        tool_calls: The tools that the client should call.
+    """
+
+    finish_reason: str = "stop"
+    usage: Usage | None = None
+    metadata: Mapping[str, str] = empty_default(dict)
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+NoteTokens: TypeAlias = Callable[[int], None]
+"""A function that is called with the number of tokens that were used for a caller."""
+AnswerPieces: TypeAlias = AsyncGenerator[str | AnswerEnd]
+"""The pieces of an answer's text as they are written, and at last an `AnswerEnd`."""
+
+
+async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) -> AnswerPieces:
+    """End the text before the first stop sequence. Text that may be the beginning of one is held
+    back until that is decided. The answer is still read to its end, since its session stores it
+    whole."""
+    stops = [stop] if isinstance(stop, str) else list(stop or ())
+    longest = max(map(len, stops), default=1)
+    waiting = ""
+    cut = False
+
+    async with aclosing(pieces) as all_pieces:
+        async for piece in all_pieces:
+            if isinstance(piece, AnswerEnd):
+                if waiting:
+                    yield waiting
+                yield piece
+                continue
+
+            waiting = "" if cut else waiting + piece
+            places = [place for one in stops if one and (place := waiting.find(one)) >= 0]
+            cut = cut or bool(places)
+            ready = min(places) if places else max(0, len(waiting) - longest + 1)
+            if ready:
+                yield waiting[:ready]
+            waiting = "" if cut else waiting[ready:]
+
+
+class ServedAnswer:
+    """An answer that this server writes itself, for an agent or a judge: as a whole chat completion
+    (`complete`) or as a stream of chunks (`chunks`)."""
+
+    def __init__(self, model: str, pieces: AnswerPieces, request: ServedRequest) -> None:
+        self._pieces = cut_at_stop(pieces, request.stop)
+        self._reports_usage = (request.stream_options or StreamOptions()).include_usage
+        self._head: JsonObject = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    async def complete(self) -> JsonObject:
+        text = ""
+        end = AnswerEnd()
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, AnswerEnd):
+                    end = piece
+                else:
+                    text += piece
+
+        message: JsonObject = {
+            "role": "assistant",
+            "content": text,
+            "refusal": None,
+            "annotations": [],
+        }
+        if end.tool_calls:
+            message |= {"content": text or None, "tool_calls": as_sent(end.tool_calls)}
+
+        return {
+            "object": "chat.completion",
+            **self._head,
+            "choices": [_choice("message", message, end.finish_reason)],
+            **({} if end.usage is None else {"usage": _write_usage(end.usage)}),
+            **({"metadata": dict(end.metadata)} if end.metadata else {}),
+        }
+
+    async def chunks(self) -> AsyncGenerator[JsonObject]:
+        head = {"object": "chat.completion.chunk", **self._head}
+        opening = {"role": "assistant", "content": ""}
+        end = AnswerEnd()
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, AnswerEnd):
+                    end = piece
+                    continue
+                delta = {**opening, "content": piece}
+                opening = {}
+                yield {**head, "choices": [_choice("delta", delta, None)]}
+
+        for index, call in enumerate(as_sent(end.tool_calls)):
+            delta = {**opening, "tool_calls": [{"index": index, **call}]}
+            opening = {}
+            yield {**head, "choices": [_choice("delta", delta, None)]}
+
+        metadata = {"metadata": dict(end.metadata)} if end.metadata else {}
+        yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **metadata}
+        if end.usage is not None and self._reports_usage:
+            yield {**head, "choices": [], "usage": _write_usage(end.usage)}
+
+
+def _choice(kind: str, content: JsonObject, finish_reason: str | None) -> JsonObject:
+    return {"index": 0, kind: content, "logprobs": None, "finish_reason": finish_reason}
+
+
+def _write_usage(usage: Usage) -> JsonObject:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }

@@ -23,8 +23,7 @@ from textevolve.llm.wire import CompletionChunk, SentToolCall
 from textevolve.mappings import drop_none
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
-from textevolve.server.openai.requests import read_shape
-from textevolve.server.openai.streams import JsonObject, ServedAnswer, event_of
+from textevolve.server.openai.requests import JsonObject, ServedAnswer, event_of, read_shape
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
 SHARED_FIELDS = ("user", "metadata", "temperature", "top_p")
@@ -65,6 +64,7 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesRequest:
             )
             message += " no conversation_id), or an agent's session in the metadata"
             raise ApiError(400, "unsupported_parameter", message, param=field)
+
     return read_shape(ResponsesRequest, drop_none(body))
 
 
@@ -74,7 +74,8 @@ def as_chat(request: ResponsesRequest) -> JsonObject:
     Raises:
         ApiError: an item, a part or a tool has no counterpart in chat completions.
     """
-    extra, choice = request.model_extra or {}, request.tool_choice
+    extra = request.model_extra or {}
+    choice = request.tool_choice
     body: JsonObject = {name: extra.get(name) for name in SHARED_FIELDS}
     body |= {
         "model": request.model,
@@ -85,12 +86,14 @@ def as_chat(request: ResponsesRequest) -> JsonObject:
     body["response_format"] = _read_format(request.text.get("format"))
     body["reasoning_effort"] = (request.reasoning or {}).get("effort")
     body["stream_options"] = {"include_usage": True} if request.stream else None
+
     if request.tools:
         body["tools"] = [_read_tool(tool, n) for n, tool in enumerate(request.tools)]
         body["parallel_tool_calls"] = request.parallel_tool_calls
         if isinstance(choice, dict):
             choice = {"type": "function", "function": {"name": choice.get("name")}}
         body["tool_choice"] = choice
+
     return drop_none(body)
 
 
@@ -99,12 +102,15 @@ def _read_input(request: ResponsesRequest) -> Iterator[JsonObject]:
         yield {"role": "system", "content": request.instructions}
     items = [{"content": request.input}] if isinstance(request.input, str) else request.input
     calls: list[JsonObject] = []
+
     for n, item in enumerate([*items, {"type": "end"}]):
-        kind, where = item.get("type", "message"), f"input.{n}"
+        kind = item.get("type", "message")
+        where = f"input.{n}"
         if kind == "function_call":
             called = {"name": item.get("name"), "arguments": item.get("arguments")}
             calls.append({"id": item.get("call_id"), "type": "function", "function": called})
             continue
+
         if calls:
             yield {"role": "assistant", "content": None, "tool_calls": calls}
             calls = []
@@ -206,11 +212,13 @@ class ResponseWriter:
             raise ApiError(
                 502, "upstream_error", "the model's endpoint sent an invalid answer"
             ) from None
+
         if not self._number:
             yield self._event("created", response=self.response)
             yield self._event("in_progress", response=self.response)
         self._usage = chunk.usage or self._usage
         self.response["metadata"] |= completion.get("metadata") or {}
+
         for choice in chunk.choices[:1]:
             self._reason = choice.finish_reason or self._reason
             if choice.delta is None:
@@ -239,7 +247,8 @@ class ResponseWriter:
         yield from self._close()
         id = f"{prefix}_{secrets.token_hex(16)}"
         self._output.append({"id": id, "status": "in_progress", **fields})
-        self._open, place = True, len(self._output) - 1
+        self._open = True
+        place = len(self._output) - 1
         yield self._event("output_item.added", item=self._output[-1], output_index=place)
 
     def _at(self, item: JsonObject) -> JsonObject:
@@ -257,6 +266,7 @@ class ResponseWriter:
             }
             self._output[-1]["content"].append(part)
             yield self._event("content_part.added", part=part, **self._at(self._output[-1]))
+
         item = self._output[-1]
         item["content"][0]["text"] += delta
         yield self._event("output_text.delta", delta=delta, logprobs=[], **self._at(item))
@@ -267,6 +277,7 @@ class ResponseWriter:
             fields = {"type": "function_call", "call_id": id, "arguments": ""}
             yield from self._begin("fc", name=call.function.name, **fields)
             self._calls[place] = self._output[-1]
+
         if arguments := call.function.arguments:
             item = self._calls[place]
             item["arguments"] += arguments
@@ -276,8 +287,10 @@ class ResponseWriter:
         """End the open item, if there is one, and yield its final events."""
         if not self._open:
             return
-        item, self._open = self._output[-1], False
+        item = self._output[-1]
+        self._open = False
         item["status"], where = "completed", self._at(item)
+
         if item["type"] == "message":
             part = item["content"][0]
             yield self._event("output_text.done", text=part["text"], logprobs=[], **where)
@@ -285,6 +298,7 @@ class ResponseWriter:
         else:
             done = {"arguments": item["arguments"], "name": item["name"]}
             yield self._event("function_call_arguments.done", **done, **where)
+
         yield self._event("output_item.done", item=item, output_index=where["output_index"])
 
 
@@ -323,5 +337,6 @@ async def write_events(
         async for chunk in chunks:
             for event in writer.take(chunk):
                 yield event
+
     for event in writer.end():
         yield event

@@ -9,20 +9,21 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
+from textevolve.agents.chat import SessionMessage
 from textevolve.agents.resources import agent_collections, split_name
-from textevolve.agents.session import SessionMessage
+from textevolve.desk.exchange import describe, draw_difference, draw_one
 from textevolve.server.identity import MayRead, MayRun, check_namespace
 from textevolve.server.pages.drawing import Page, draw
 from textevolve.server.state import Server
 from textevolve.store import kinds
-from textevolve.studies.resource_report import describe, draw_difference, draw_one
 
 T = TypeVar("T")
 SPACES = 20
 """The number of namespaces on one page."""
 SESSIONS = 20
 """The number of an agent's latest sessions that its page lists."""
-MESSAGES, CHATS = 200, 30
+MESSAGES = 200
+CHATS = 30
 """The numbers of a session's latest messages, and of the agent's latest sessions, on the page of a
 chat."""
 
@@ -40,12 +41,14 @@ async def show_agents(request: Request, server: Server, caller: MayRead, page: i
     visible = [each for each in every if caller.sees(each.spec.name)]
     paging = Page(request, max(1, page), SPACES, len(visible))
     spaces: list[dict[str, Any]] = []
+
     for namespace in visible[paging.start :][:SPACES]:
         space: dict[str, Any] = {"stored": namespace}
         for kind in (kinds.AGENTS, kinds.COLLECTIONS, kinds.USERS):
             rows = await read_rows(server, kinds.list_all, kind, namespace.spec.name)
             space[kind.command] = rows
         spaces.append(space)
+
     return draw(request, "agents.html", spaces=spaces, page=paging)
 
 
@@ -81,6 +84,7 @@ async def show_agent(
     memories = await resources.memories(namespace).find(list(ids))
     names = (split_name(each, namespace)[1] for each in agent_collections(agent.spec))
     sessions = resources.sessions(namespace)
+
     return draw(
         request,
         "agent.html",
@@ -111,13 +115,16 @@ async def show_chat(
     resources = server.resources
     agent = await read_rows(server, kinds.get, kinds.AGENTS, namespace, name)
     stored = resources.sessions(namespace)
-    chat_session, messages = None, list[SessionMessage]()
+    chat_session = None
+    messages = list[SessionMessage]()
     if session:
         chat_session = await asyncio.to_thread(stored.get, session, agent_id=agent.id)
         messages = await asyncio.to_thread(stored.messages, chat_session.id)
-    left_out, messages = len(messages[:-MESSAGES]), messages[-MESSAGES:]
+    left_out = len(messages[:-MESSAGES])
+    messages = messages[-MESSAGES:]
     ids = dict.fromkeys(id for message in messages for id in message.details.memories)
     memories = await resources.memories(namespace).find(list(ids))
+
     return draw(
         request,
         "chat.html",

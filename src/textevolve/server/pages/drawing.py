@@ -18,10 +18,8 @@ import textevolve
 from textevolve.images import image_facts
 from textevolve.report import wording
 from textevolve.report.blocks import Block
-from textevolve.report.cells import shade
-from textevolve.report.charts import draw_intervals
+from textevolve.report.cells import describe_entry, draw_intervals, first_text, main_score, shade
 from textevolve.report.html import draw_blocks, open_templates
-from textevolve.report.matrices import describe_entry, first_text, main_score
 from textevolve.server.errors import (
     ApiError,
     bad_request,
@@ -137,6 +135,7 @@ async def read_form(request: Request) -> dict[str, str]:
         )
     except ValueError:
         raise bad_request("the form cannot be read") from None
+
     return {name: values[-1] for name, values in fields.items()}
 
 
@@ -164,6 +163,7 @@ def _environment() -> Environment:
         "shade": shade,
         "main_score": main_score,
     }
+
     return environment
 
 

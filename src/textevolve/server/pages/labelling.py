@@ -79,6 +79,7 @@ def _open(request: Request, server: Server, caller: MayLabel, id: str) -> Desk:
         raise NotFoundError("there is no such labelling task")
     name = _labeller_of(request, caller)
     labels = server.resources.read(stored_labels.read_labels, task.id, name)
+
     return Desk(server.resources, task, name, {label.position: label for label in labels})
 
 
@@ -95,7 +96,8 @@ def show_tasks(request: Request, server: Server, caller: MayLabel) -> Response:
 @router.post("/name")
 def take_name(request: Request, caller: MayLabel, form: Form) -> Response:
     """Store the labeller's name in a cookie; an empty name removes it."""
-    target, name = form.get("then", ""), form.get("name", "").strip()
+    target = form.get("then", "")
+    name = form.get("name", "").strip()
     target = target if target.startswith("/labelling/") and "\\" not in target else "/labelling"
     response = RedirectResponse(target, SEE_OTHER)
     if not name:
@@ -105,6 +107,7 @@ def take_name(request: Request, caller: MayLabel, form: Form) -> Response:
         value = quote(check_labeller(name), safe="")
     except InputError as error:
         return draw(request, "labelling_name.html", 400, then=target, said=str(error), name=name)
+
     response.set_cookie(
         COOKIE,
         value,
@@ -114,6 +117,7 @@ def take_name(request: Request, caller: MayLabel, form: Form) -> Response:
         httponly=True,
         samesite="strict",
     )
+
     return response
 
 
@@ -126,6 +130,7 @@ def show_item(id: str, request: Request, desk: OpenDesk, item: int | None = None
     if position is None:
         return draw(request, "labelling_done.html", task=desk.task, desk=desk)
     label = desk.labels.get(position)
+
     return draw(
         request,
         "labelling_item.html",
@@ -144,7 +149,8 @@ def take_answer(id: str, desk: OpenDesk, form: Form) -> Response:
     order of the item; then go to the next item without an answer."""
     if not desk.labeller:
         return RedirectResponse(f"/labelling/{id}", SEE_OTHER)
-    digits, answer = form.get("item", ""), form.get("answer", "")
+    digits = form.get("item", "")
+    answer = form.get("answer", "")
     if not (digits.isascii() and digits.isdigit() and int(digits[:9]) < desk.task.positions):
         raise NotFoundError("the labelling task has no such item")
     position = int(digits)
@@ -154,6 +160,7 @@ def take_answer(id: str, desk: OpenDesk, form: Form) -> Response:
     desk.resources.write(stored_labels.keep_label, desk.task, label)
     following = desk.next_after(position)
     query = f"?item={following}" if following is not None and following != position else ""
+
     return RedirectResponse(f"/labelling/{id}{query}", SEE_OTHER)
 
 

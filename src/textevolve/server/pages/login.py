@@ -32,8 +32,10 @@ async def log_in(request: Request, server: Server) -> Response:
             next=where,
             said="This key is not valid, or no longer valid.",
         )
+
     answer = _go_to(where)
     answer.headers["set-cookie"] = make_cookie(request.scope, "session", token, SESSION_SECONDS)
+
     return answer
 
 

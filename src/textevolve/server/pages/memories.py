@@ -11,13 +11,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from textevolve.api.memories import AsyncMemories
+from textevolve.api.namespaces import AsyncMemories
 from textevolve.errors import NotFoundError, TextEvolveError
-from textevolve.memory.index import MemoryQuery
-from textevolve.memory.memory_spec import memory_data
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection
+from textevolve.memory.record import Collection, MemoryQuery, memory_data
 from textevolve.server.decisions.deciders import spending
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller, MayRead, check_namespace
@@ -67,6 +65,7 @@ async def show_memories(
     store = server.resources.memories(namespace)
     stored_collection = await store.collection(collection)
     values: dict[str, Any] = {"recalled": None, "hindrance": "", "scores": {}, "older": ""}
+
     if text := q.strip():
         recalled, hindrance = await _search(server, caller, stored_collection, text)
         scores = {memory.id: memory for memory in recalled.memories}
@@ -80,6 +79,7 @@ async def show_memories(
         if len(memories) > SHOWN:
             older = request.url.include_query_params(before=memories[SHOWN - 1].id)
             values["older"] = older.query
+
     return draw(
         request,
         "memories.html",
@@ -101,6 +101,7 @@ async def _search(
     settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
     recall = partial(recall_memories, store, settings=settings, cue=text)
     hindrance = "a search by meaning calls a model, and the key has no scope 'run'"
+
     if caller.may("run"):
         try:
             await server.limits.check_tokens(caller, store.namespace)
@@ -110,6 +111,7 @@ async def _search(
         except (ApiError, TextEvolveError, TimeoutError) as error:
             late = f"no answer within {EMBED_SECONDS:g} s"
             hindrance = f"{collection.embedder} could not be called: {str(error) or late}"
+
     return await recall(embed=None), hindrance
 
 
@@ -133,6 +135,7 @@ async def show_memory(
         sessions = server.resources.sessions(namespace)
         with suppress(NotFoundError):  # it may have been deleted
             chat = await asyncio.to_thread(sessions.get, memory.origin.source.removeprefix(CHAT))
+
     return draw(
         request,
         "memory.html",

@@ -28,8 +28,29 @@ from textevolve.errors import (
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Report, Section
+from textevolve.report.cells import draw_cell_difference
 from textevolve.report.html import draw_blocks
-from textevolve.report.matrices import draw_cell_difference
+from textevolve.runs.report import (
+    compare_stored,
+    describe_run,
+    draw_results,
+    find_history,
+    list_studies,
+    make_report,
+    read_figures,
+    read_history,
+    state_verdict,
+)
+from textevolve.runs.stored import (
+    STANDING,
+    name_entries,
+    read_records,
+    read_spec,
+    read_stored,
+    show_alone,
+    show_rows,
+)
+from textevolve.runs.study import AnyStudy, find_study
 from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import Server, ServerState
@@ -40,15 +61,6 @@ from textevolve.store.records import By, RecordFilter, RecordOrder, Standing, St
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.store.served import RunSearch
-from textevolve.studies.comparison import compare_stored
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import describe_run, make_report
-from textevolve.studies.results import draw_results, read_figures, state_verdict
-from textevolve.studies.run_list import find_history, list_studies, read_history
-from textevolve.studies.run_rows import name_entries, show_alone, show_rows
-from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_records, read_spec, read_stored
-from textevolve.studies.study import AnyStudy
 
 ROWS = 50
 """The number of rows on one page."""
@@ -105,8 +117,10 @@ def open_run(store: Store, caller: Caller, run_ref: str) -> OpenedRun:
         NotFoundError: the caller sees no such run.
     """
     seen = find_seen(store, caller, run_ref)
-    run, namespace = seen.run, seen.served and seen.served.namespace
+    run = seen.run
+    namespace = seen.served and seen.served.namespace
     standing = store.read(records.count_standing, [run.id])[run.id]
+
     try:
         stored = read_stored(run)
         study = find_study(stored.kind)
@@ -114,7 +128,9 @@ def open_run(store: Store, caller: Caller, run_ref: str) -> OpenedRun:
         names = study.variants(spec, stored.model)
     except (MismatchError, InputError, ValueError) as error:
         return OpenedRun(run, namespace, standing, reason=str(error))
+
     variants = tuple(dict.fromkeys([*names, *standing.variants]))
+
     return OpenedRun(run, namespace, standing, study, spec, variants)
 
 
@@ -122,19 +138,25 @@ def read_results(store: Store, opened: OpenedRun) -> Report:
     """Read the results of a run so far: the verdict and the figures below it. If the records of its
     kind are cells of a matrix, and there are several, the results are computed from columns of the
     store, otherwise from a report. The results are empty if there are no readable records."""
-    study, spec, run, total = opened.study, opened.spec, opened.run, opened.standing.total
+    study = opened.study
+    spec = opened.spec
+    run = opened.run
+    total = opened.standing.total
     if study is None or not total:
         return Report("", "", ())
     if study.rows is not None and total > 1:
         figures = read_figures(store, run.id)
         blocks = draw_results(study, spec, store, run.id, figures, f"/runs/{run.id}/cases/")
         return Report("", state_verdict(spec, figures), blocks)
+
     load_records = read_records(store, run)
+
     try:
         report = study.report(spec, study.summarise(spec, load_records()))
         blocks = [block for block in report.blocks if not isinstance(block, Matrix)]
     except (TextEvolveError, ValueError) as error:
         return Report("", "", [Note(f"No results yet: {public_message(error)}", "dim")])
+
     return Report("", wording.shorten_models(report.sentence), blocks)
 
 
@@ -181,6 +203,7 @@ def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
     sections = [Section(name, entry.details) for name, entry in entries if entry and entry.details]
     pairs = ((0, n) for n in range(1, min(len(row.entries), MOST_DIFFERENCES + 1)))
     differences = (draw_cell_difference(row, heads, pair) for pair in pairs)
+
     return [
         *row.details,
         *(difference for difference in differences if difference is not None),
@@ -222,6 +245,7 @@ def read_calls(store: Store, run_id: str, after: int, inputs: Sequence[str] = ()
     inputs_of = {case.id: _telling_text(case.input) for case in cases}
     shown_calls = [_show_call(call, store.read_request(call), inputs_of) for call in calls[:CALLS]]
     last_call = calls[CALLS - 1].id if len(calls) > CALLS else None
+
     return {"calls": shown_calls, "of_case": bool(of_case), "last_call": last_call}
 
 
@@ -231,9 +255,11 @@ def _telling_text(text: str) -> str:
         values = json.loads(text)
     except ValueError:
         return text.strip()
+
     texts = (
         map(str, cast("dict[str, Any]", values).values()) if isinstance(values, dict) else [text]
     )
+
     return max(texts, key=len, default="").strip()
 
 
@@ -322,15 +348,18 @@ def show_comparison(
     if not a or not b:
         raise InputError("name two runs in the address: /compare?a=RUN&b=RUN")
     opened = [open_run(server.store, caller, run_ref) for run_ref in (a, b)]
-    reason, report = next((side.reason for side in opened if side.study is None), ""), None
+    reason = next((side.reason for side in opened if side.study is None), "")
+    report = None
     try:
         report = None if reason else compare_stored(server.store, *(o.run for o in opened)).report
     except InputError as error:
         reason = str(error)
+
     specs = [
         json.dumps(side.run.spec.get("spec", {}), indent=1, ensure_ascii=False) for side in opened
     ]
     differing = [Diff("What differs in the specification", *specs)] if specs[0] != specs[1] else []
+
     return draw(request, "compare.html", runs=opened, made=report, why=reason, differing=differing)
 
 
@@ -353,7 +382,9 @@ def show_matrix(request: Request, server: Server, opened: Opened, query: PageRow
 def _draw_rows(
     request: Request, server: ServerState, template: str, opened: OpenedRun, query: RowsQuery
 ) -> Response:
-    store, run_id, selection = server.store, opened.run.id, query.wanted
+    store = server.store
+    run_id = opened.run.id
+    selection = query.wanted
     total = store.read(records.count_rows, run_id, selection, opened.by)
     page = Page(request, query.page, ROWS, total)
     keys = store.read(records.find_rows, run_id, selection, opened.by, query.sort, page.start, ROWS)
@@ -364,6 +395,7 @@ def _draw_rows(
     results = None
     if template == "run.html" and 0 < opened.standing.total <= AT_ONCE:
         results = read_results(store, opened)
+
     return draw(
         request,
         template,
@@ -420,7 +452,8 @@ def show_case(
     Raises:
         NotFoundError: the case has no record. StoreError: a record cannot be read.
     """
-    store, run = server.store, opened.run
+    store = server.store
+    run = opened.run
     stored_records = store.read(records.read_place, run.id, number - 1, opened.by)
     if not stored_records or opened.study is None:
         reason = opened.reason or f"run {run.id} has no record of case {number}, or none yet"
@@ -431,6 +464,7 @@ def show_case(
     rows = [row for group in groups for row in _show(opened, group)]
     heads = name_entries(rows, opened.variants)
     blocks = show_alone(opened.study, opened.spec, run.id, stored_records)
+
     return draw(
         request,
         "case.html",

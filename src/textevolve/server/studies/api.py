@@ -24,6 +24,9 @@ from textevolve.remote.wire import (
     RunPage,
     RunPart,
 )
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
+from textevolve.runs.study import find_study, kinds, read_study, schema_of
 from textevolve.server.errors import ApiError, bad_request, example_body, respond
 from textevolve.server.identity import (
     THIS_MACHINE,
@@ -35,7 +38,6 @@ from textevolve.server.identity import (
 )
 from textevolve.server.options import is_here
 from textevolve.server.state import Server, ServerState
-from textevolve.server.studies.feed import stream_events
 from textevolve.server.studies.reading import (
     MEDIA,
     ReportFormat,
@@ -46,14 +48,11 @@ from textevolve.server.studies.reading import (
     read_chunks,
     records_page,
     run_detail,
+    stream_events,
     write_report,
 )
 from textevolve.store import RunRecord
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
-from textevolve.studies.kinds import find_study, kinds
-from textevolve.studies.study_file import read_study, schema_of
 
 RUN = "run"
 """The field of a request with the options of running the study."""
@@ -77,7 +76,9 @@ async def begin(
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
     served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
-    settings, store = server.runner.settings_of(served), server.store
+    settings = server.runner.settings_of(served)
+    store = server.store
+
     with server.runner.confine(served):
         fields = {name: value for name, value in body.items() if name != RUN}
         study, spec = await asyncio.to_thread(read_study, fields)
@@ -92,14 +93,17 @@ async def begin(
         )
         start = Launch(name=part.name, source="HTTP")
         run = await asyncio.to_thread(driver.register_run, store, study, stored, cases, start)
+
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too
         if await asyncio.to_thread(store.get_served, run.id) is None:
             await asyncio.to_thread(store.serve_run, run_row)
         return run, 200
+
     if not await server.runner.is_busy(run.id):
         await asyncio.to_thread(store.serve_run, run_row)
         server.runner.submit(run.id)
+
     return run, 201 if run.created >= served.created else 202
 
 
@@ -140,6 +144,7 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
     seen = sorted(caller.namespaces or ())
     if len(seen) != 1:
         raise bad_request(f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}")
+
     return seen[0]
 
 
@@ -152,6 +157,7 @@ def _read_case(sent: CasePart) -> Case:
     case = Case(**dict(sent))
     if case.images or case.candidate_images:
         check_images(case)
+
     return case
 
 
@@ -273,9 +279,12 @@ async def cancel_study(server: Server, caller: MayRun, seen: SeenRun) -> Respons
                 "in_work",
                 f"run {run_id} was started by a command, not by this server; stop that command",
             )
+
         if seen.run.status == "finished":
             raise ApiError(409, "finished", f"run {run_id} is finished")
+
     await server.runner.cancel(run_id)
+
     return await asyncio.to_thread(_describe, server, caller, run_id, 202)
 
 
@@ -291,13 +300,16 @@ async def resume_study(
             "not_served",
             f"run {run_id} was started without the server; use: textevolve runs resume",
         )
+
     status = 200 if seen.run.status == "finished" else 202
+
     if status == 202 and not await server.runner.is_busy(run_id):
         changed = changes.model_dump(mode="json", exclude_none=True) | _standing(server, caller)
         launch = {**seen.served.launch, **changed}
         again = replace(seen.served, key_id=caller.key, wanted="running", launch=launch, reason="")
         await asyncio.to_thread(server.store.serve_run, again)
         server.runner.submit(run_id)
+
     return await asyncio.to_thread(_describe, server, caller, run_id, status)
 
 

@@ -2,29 +2,145 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import TypeAdapter
 
-from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError
-from textevolve.remote.wire import RunDetail, StudyStatus, WireLimits
+from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError, TextEvolveError
+from textevolve.evaluation import Usage
+from textevolve.remote.wire import (
+    ENDED,
+    RunDetail,
+    RunProgress,
+    StudyStatus,
+    WireLimits,
+    WireRecord,
+    WireStatus,
+    WireUsage,
+)
+from textevolve.runs.report import check_format, write_output
+from textevolve.runs.stored import STANDING, read_records, read_stored
+from textevolve.runs.study import find_study
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller
 from textevolve.server.state import ServerState
-from textevolve.server.studies.feed import record_json, wire_usage
 from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
-from textevolve.store.records import Place, RecordFilter
+from textevolve.store.records import Place, RecordFilter, StoredRecord
 from textevolve.store.served import ServedRun
-from textevolve.studies.kinds import find_study
-from textevolve.studies.reporting import check_format, write_output
-from textevolve.studies.standing import STANDING
-from textevolve.studies.stored import read_records, read_stored
+
+# Stream the events of a run to its watchers (clients that wait for results).
+#
+# A watcher has a position in the run's records, a revision. Later records are read from the store
+# in pages, so slow and reconnecting watchers miss nothing.
+
+LOOK_SECONDS = 0.5
+"""The seconds between two looks at a watched run for new records."""
+SUM_INTERVAL_FACTOR = 20
+"""The factor that limits how often the sums of `progress` are computed: after each computation they
+are left alone for this many times its duration."""
+PAGE_RECORDS = 100
+QUIET_SECONDS = 15.0
+"""The seconds without an event after which a watcher is sent an empty line, so its connection stays
+open."""
+
+log = logging.getLogger("textevolve.server")
+
+
+async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGenerator[bytes]:
+    """Yield the events of a run after a revision, until the run or the server ends or the store
+    cannot be read: new records, and the status and the progress when they have changed. The final
+    status comes after all records."""
+    last: dict[str, bytes] = {}
+    sum_at = 0.0
+    heard = time.monotonic()
+
+    while not runner.ending.is_set():
+        try:
+            status, records = await asyncio.to_thread(_look, runner, run_id, after)
+            is_over = status.status in ENDED
+            status_event = encode_event("status", status.model_dump())
+            news = {} if is_over else {"status": status_event}
+            now = time.monotonic()
+            if is_over or now >= sum_at:
+                news["progress"] = await asyncio.to_thread(_sum_up, runner.store, run_id)
+                sum_at = now + SUM_INTERVAL_FACTOR * (time.monotonic() - now)
+        except TextEvolveError as error:
+            log.warning("the progress of run %s cannot be read: %s", run_id, error)
+            return
+
+        parts = [event for name, event in news.items() if last.get(name) != event]
+        parts += map(encode_record, records)
+        parts += [status_event] if is_over and not records else []
+        last |= news
+
+        if parts:
+            heard = now
+            yield b"".join(parts)
+        elif now - heard > QUIET_SECONDS:
+            heard = now
+            yield b": nothing new\n\n"
+
+        if records:
+            after = records[-1].revision
+        elif is_over:
+            return
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(runner.ending.wait(), LOOK_SECONDS)
+
+
+def _look(runner: Runner, run_id: str, after: int) -> tuple[WireStatus, Sequence[StoredRecord]]:
+    """Return a run's status and its next records after a revision, at most `PAGE_RECORDS`. The
+    status is read first, so an ended run's records are complete."""
+    store = runner.store
+    status, reason = runner.status_of(store.get_run(run_id), store.get_served(run_id))
+    records = store.read_changes(run_id, after, PAGE_RECORDS)
+    return WireStatus(status=status, reason=reason), records
+
+
+def _sum_up(store: Store, run_id: str) -> bytes:
+    totals = store.run_totals(run_id)
+    progress = RunProgress(
+        cases=store.get_run(run_id).n_cases,
+        records=store.count_records(run_id),
+        spent=wire_usage(totals.spent),
+        reused=wire_usage(totals.reused),
+    )
+    return encode_event("progress", progress.model_dump())
+
+
+def wire_usage(usage: Usage) -> WireUsage:
+    return WireUsage(**{name: getattr(usage, name) for name in WireUsage.model_fields})
+
+
+def encode_event(name: str, data: Any) -> bytes:
+    """Return an event in the format of server-sent events."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def encode_record(record: StoredRecord) -> bytes:
+    return b"id: %d\nevent: record\ndata: %b\n\n" % (record.revision, record_json(record))
+
+
+def record_json(record: StoredRecord) -> bytes:
+    """Return a record as JSON in one line: the fields that all kinds of studies have, and the
+    record's own data in `record`. NaN and infinity are texts, since JSON has no such numbers."""
+    body = record.body
+    if b"NaN" in body or b"Infinity" in body or b"\n" in body or b"\r" in body:
+        body = json.dumps(json.loads(body, parse_constant=str)).encode()
+    fields = {name: getattr(record, name) for name in WireRecord.model_fields if name != "record"}
+    return json.dumps(fields).encode()[:-1] + b', "record": ' + body + b"}"
+
 
 ReportFormat: TypeAlias = Literal["html", "md", "json", "jsonl", "csv", "parquet"]
 MEDIA: Mapping[ReportFormat, str] = {
@@ -61,15 +177,18 @@ def find_seen(store: Store, caller: Caller, run_ref: str) -> VisibleRun:
         NotFoundError: the caller sees no such run. StoreAwayError: the store cannot be read.
     """
     missing = NotFoundError(f"no run '{run_ref[:60]}'")
+
     try:
         run = store.get_run(run_ref)
     except StoreAwayError:
         raise
     except StoreError:
         raise missing from None
+
     served = store.get_served(run.id)
     if caller.namespaces is not None and (served is None or not caller.sees(served.namespace)):
         raise missing
+
     return VisibleRun(run, served)
 
 
@@ -83,6 +202,7 @@ def find_study_run(store: Store, caller: Caller, run_id: str) -> VisibleRun:
     seen = find_seen(store, caller, run_id)
     if seen.run.id != run_id or seen.run.spec.get("kind") in STANDING:
         raise NotFoundError(f"no run '{run_id[:60]}'")
+
     return seen
 
 
@@ -105,9 +225,12 @@ def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[s
 
 def run_detail(server: ServerState, seen: VisibleRun) -> RunDetail:
     """Return one run with its usage so far."""
-    store, run, served = server.store, seen.run, seen.served
+    store = server.store
+    run = seen.run
+    served = seen.served
     totals = store.run_totals(run.id)
     launch: Mapping[str, Any] = {} if served is None else served.launch
+
     return RunDetail(
         **_summary(server.runner, run, served),
         spec=run.spec.get("spec", {}),
@@ -153,6 +276,7 @@ def list_page(
     runs = server.store.list_chosen(seen, place, choose, limit + 1)
     page = runs[:limit]
     more = write_cursor(page[-1][0].created, page[-1][0].id) if len(runs) > limit else None
+
     return {"data": [_summary(server.runner, run, served) for run, served in page], "next": more}
 
 
@@ -166,6 +290,7 @@ def records_page(
     last = page[-1] if len(rows) > limit else None
     more = None if last is None else write_cursor(last.score, last.position, last.key)
     data = b", ".join(map(record_json, page))
+
     return b'{"data": [' + data + b'], "next": ' + json.dumps(more).encode() + b"}"
 
 
@@ -196,12 +321,15 @@ def write_report(server: ServerState, seen: VisibleRun, format: ReportFormat) ->
         SettingsError: the package that writes the format is not installed.
         ApiError: the run has no results yet.
     """
-    store, run, ending = server.store, seen.run, f".{format}"
+    store = server.store
+    run = seen.run
+    ending = f".{format}"
     study = find_study(read_stored(run).kind)
     check_format(ending)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
     target = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED))  # noqa: SIM115  is sent
+
     try:
         with server.runner.confine(seen.served):
             write_output(study, store, run, read_records(store, run), ending, target)
@@ -209,6 +337,7 @@ def write_report(server: ServerState, seen: VisibleRun, format: ReportFormat) ->
     except BaseException:
         target.close()
         raise
+
     return target
 
 

@@ -9,36 +9,178 @@ that works on a run. Thanks to the journal only calls that were in flight are re
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+import os
+import secrets
+import shutil
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
-from textevolve.errors import BusyError, StoreAwayError, StoreError, TextEvolveError, public_message
+from textevolve.errors import (
+    BusyError,
+    InputError,
+    StoreAwayError,
+    StoreError,
+    TextEvolveError,
+    public_message,
+)
 from textevolve.evaluation import empty_default
 from textevolve.events import CallFinished, Event
 from textevolve.llm.catalogue import PROVIDER, SUFFIX
+from textevolve.llm.model import text_hash
 from textevolve.llm.providers import known_providers
-from textevolve.reach import Reach, confine
-from textevolve.remote.wire import StudyStatus, WireLimits
+from textevolve.reach import Reach, confine, stored_name
+from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
+from textevolve.runs import driver
+from textevolve.runs.driver import Launch
 from textevolve.server.errors import ApiError
-from textevolve.server.identity import THIS_MACHINE, Identities
-from textevolve.server.limits import UsageLimits
+from textevolve.server.identity import THIS_MACHINE, Identities, UsageLimits
 from textevolve.server.options import ServerOptions
-from textevolve.server.studies.uploads import Uploads, files_folder
-from textevolve.settings import Settings
+from textevolve.settings import Settings, StoreLocation, folder_beside
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import RecordFilter
 from textevolve.store.served import ServedRun
-from textevolve.studies import driver
-from textevolve.studies.driver import Launch
 from textevolve.wiring import Limits
+
+# Store the files of clients' requests by their contents, in a folder next to the store.
+#
+# The files of one request are in one folder, whose name is the hash of all file names and
+# contents, so equal files are stored once. They are never executed.
+
+LONGEST_NAME = 200
+SWEPT_SECONDS = 3600.0
+"""The seconds after which files that no run needs are deleted, such as the files of an estimate."""
+MOST_BYTES = 8 * 2**30
+"""The most bytes of all files that clients sent."""
+
+
+def files_folder(store: StoreLocation) -> Path:
+    """Return the folder of clients' files for a store, on the machine of the server."""
+    if isinstance(store, Path):
+        return store.with_name(f"{store.name}.files")
+    return folder_beside(store) / f"{text_hash(str(store))[:16]}.files"
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """The folders of clients' files. `folder`: the folder that contains them; `used`: returns the
+    names of the folders that runs need."""
+
+    folder: Path
+    used: Callable[[], set[str]]
+
+    def keep(self, files: Mapping[str, str | Base64File]) -> str:
+        """Store files under their names; return the name of the folder that holds them, empty if
+        there are no files.
+
+        Raises:
+            InputError: a name is not a valid file name, a content is not Base64, or the limit of
+                all files is reached.
+        """
+        contents = _place({name: _read(name, sent) for name, sent in files.items()})
+        if not contents:
+            return ""
+        self.sweep()
+        digest = hashlib.sha256()
+        for path in sorted(contents):
+            name = str(path).encode()
+            head = f"{len(name)}:{len(contents[path])}:".encode()
+            digest.update(head + name + contents[path])
+
+        target = self.folder / digest.hexdigest()
+        if target.is_dir():
+            os.utime(target)  # so that they are not swept before their run is known
+            return target.name
+        size = sum(map(len, contents.values()))
+        stored = self.folder.rglob("*") if self.folder.is_dir() else ()
+
+        if size + sum(path.stat().st_size for path in stored) > MOST_BYTES:
+            raise InputError(
+                f"run.files: the server keeps at most {MOST_BYTES / 2**30:g} GiB of clients' files,"
+                " and these are too many; delete runs that are not needed any more"
+            )
+
+        _write(target, contents)
+
+        return target.name
+
+    def holds(self, name: str) -> bool:
+        return not name or (self.folder / name).is_dir()
+
+    def drop(self, name: str) -> None:
+        """Remove the files of a run that was removed, unless another run needs them."""
+        if name and name not in self.used():
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Delete the folders that no run needs and that are older than `SWEPT_SECONDS`."""
+        used = self.used()
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name not in used and time.time() - path.stat().st_mtime > SWEPT_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _read(name: str, content: str | Base64File) -> bytes:
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace")
+    try:
+        return base64.b64decode(content.base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"run.files: {name}: is not valid Base64") from None
+
+
+def _place(contents: Mapping[str, bytes]) -> dict[Path, bytes]:
+    """Return the path of each file within the folder."""
+    placed: dict[Path, bytes] = {}
+    for name, content in contents.items():
+        path = stored_name(name)
+        if not path.parts or len(name.encode()) > LONGEST_NAME or path in placed:
+            raise InputError(
+                f"run.files: '{name:.60}': the name is too long or is given twice; give each file"
+                f" a name of at most {LONGEST_NAME} bytes"
+            )
+
+        placed[path] = content
+
+    if nested := [path for path in placed if not placed.keys().isdisjoint(path.parents)]:
+        raise InputError(f"run.files: '{nested[0]}' uses the name of another file as its folder")
+
+    return placed
+
+
+def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
+    """Write the files atomically: the folder gets its name once all files are in it."""
+    beside = folder.with_name(f".{secrets.token_hex(8)}.part")
+    folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+    folder.parent.chmod(0o700)
+
+    try:
+        for place, content in contents.items():
+            for parent in reversed(place.parents):
+                (beside / parent).mkdir(0o700, exist_ok=True)
+            (beside / place).touch(0o600)
+            (beside / place).write_bytes(content)
+
+        try:
+            os.replace(beside, folder)
+        except OSError:
+            if not folder.is_dir():  # else somebody else has sent the same meanwhile
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def reach_of(served: ServedRun, options: ServerOptions, settings: Settings, store: Store) -> Reach:
     """Return the files, models, code, addresses and namespaces that a run may use."""
-    sent, seen = served.launch.get("files"), served.launch.get("namespaces")
+    sent = served.launch.get("files")
+    seen = served.launch.get("namespaces")
     return Reach(
         folder=files_folder(store.location) / sent if sent else None,
         own=lambda name: name == settings.profile,
@@ -135,6 +277,7 @@ class Runner:
             run = await asyncio.to_thread(self.store.get_run, run_id)
             if served is None or served.wanted != "running" or run.status == "finished":
                 await asyncio.wait([task])
+
         return self.works_on(run_id)
 
     def status_of(self, run: RunRecord, served: ServedRun | None) -> tuple[StudyStatus, str]:
@@ -152,6 +295,7 @@ class Runner:
         if served.wanted == "running":
             return ("queued" if self.works_on(run.id) else "interrupted"), ""
         states: dict[str, StudyStatus] = {"cancelled": "cancelled", "failed": "failed"}
+
         return states.get(served.wanted, "interrupted"), served.reason
 
     async def cancel(self, run_id: str) -> None:
@@ -173,6 +317,7 @@ class Runner:
             if run_id not in self._begun:
                 task.cancel()
         tasks = list(self._tasks.values())
+
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
             for task in late:
@@ -190,10 +335,12 @@ class Runner:
                     served = await asyncio.to_thread(self.store.get_served, run_id)
                     if served is None or served.wanted == "cancelled":
                         await self._end(run_id)
+
                 abandoned = set(await asyncio.to_thread(self._find_left))
             except StoreError as error:
                 log.warning("the server cannot read its runs from the store now: %s", error)
                 continue
+
             for run_id in abandoned & free:
                 self.submit(run_id)
             free = abandoned
@@ -233,6 +380,7 @@ class Runner:
                 await self._perform(run_id)
             except BusyError:  # another server was faster, or has taken it over
                 return False
+
         return True
 
     async def _note_failure(self, run_id: str, reason: str) -> None:
@@ -253,6 +401,7 @@ class Runner:
             async with aclosing(driver.perform(self.store, run, settings, launch)) as records:
                 async for _ in records:
                     pass
+
         run = await asyncio.to_thread(self.store.get_run, run_id)
         if run.status != "finished" and not self.ending.is_set():
             await asyncio.to_thread(self._note_limit, run_id)
@@ -273,6 +422,7 @@ class Runner:
             concurrency = min(concurrency, most)
         changed = {"namespace": served.namespace, "concurrency": concurrency or most}
         changed["batch"] = self.settings.batch or bool(served.launch.get("batch"))
+
         return self.settings.model_copy(update=changed)
 
     def _launch(self, served: ServedRun) -> Launch:
@@ -305,9 +455,11 @@ class Runner:
                     await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
                 else:
                     return ""
+
             return ENDING
 
         spent = replace(totals.spent, calls=totals.spent.calls + totals.failed)
+
         return Launch(
             name=served.launch.get("name", ""),
             source="HTTP",
@@ -334,6 +486,7 @@ async def keep_running(runner: Runner) -> AsyncGenerator[None]:
     for served in await asyncio.to_thread(runner.store.unfinished_served):
         runner.submit(served.run_id)
     looking = asyncio.create_task(runner.look())
+
     try:
         yield
     finally:

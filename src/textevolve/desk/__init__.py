@@ -1,0 +1,1 @@
+"""The desk: what a person does with agents, memories and labels outside a run."""

@@ -1,0 +1,161 @@
+"""The rubrics that come with the package. Each is a file in `rubrics/`, which users can copy and
+change.
+
+A rubric has one criterion per line. A comment between `<!--` and `-->` at its beginning describes
+the rubric, its requirements and its origin; judges do not see it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from textevolve.errors import InputError
+from textevolve.llm.decisions import Question, predicate, score
+from textevolve.spec import suggest
+
+_COMMENT = re.compile(r"\s*<!--(.*?)-->", re.DOTALL)
+_ONE_WORD = re.compile(r"[\w-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """A shipped rubric. `about`: the lines of its comment. `text`: the criteria that a judge sees.
+    `source`: the whole file."""
+
+    name: str
+    about: tuple[str, ...]
+    text: str
+    source: str
+
+
+@cache
+def shipped_rubrics() -> tuple[str, ...]:
+    """Return the names of the shipped rubrics in alphabetical order."""
+    folder = resources.files("textevolve.judges") / "rubrics"
+    return tuple(sorted(file.name.removesuffix(".md") for file in folder.iterdir()))
+
+
+@cache
+def load_rubric(name: str) -> Rubric:
+    """Read the shipped rubric of this name.
+
+    Raises:
+        InputError: there is no such rubric; lists the names.
+    """
+    if name not in shipped_rubrics():
+        raise InputError(
+            f"no shipped rubric '{name}' (write your own rubric as a sentence or"
+            f" @FILE){suggest(name, shipped_rubrics())}"
+        )
+
+    file = resources.files("textevolve.judges") / "rubrics" / f"{name}.md"
+    source = file.read_text(encoding="utf-8")
+    comment = _COMMENT.match(source)
+    about = comment[1].strip().splitlines() if comment else ()
+
+    return Rubric(name, tuple(about), without_comment(source), source)
+
+
+def is_rubric_name(text: str) -> bool:
+    """Tell whether a text is a single word, as the names of shipped rubrics are."""
+    return _ONE_WORD.fullmatch(text.strip()) is not None
+
+
+def expand_rubric(rubric: str) -> str:
+    """Return the criteria of the shipped rubric that a text names, otherwise the text itself;
+    comments are left out.
+
+    Raises:
+        InputError: the text is empty, or a single word that names no shipped rubric.
+    """
+    text = rubric.strip()
+    content = load_rubric(text).text if is_rubric_name(text) else without_comment(text)
+    if not content:
+        raise InputError("the rubric is empty")
+
+    return content
+
+
+def without_comment(text: str) -> str:
+    comment = _COMMENT.match(text)
+    return text[comment.end() if comment else 0 :].strip()
+
+
+# Parse the lines of a rubric into criteria, and make a typed question of each.
+#
+#     The response is polite.                                           is it so?
+#     How clear is the response? [confused | clear in parts | clear]    on which level is it?
+#
+# A line without brackets is a yes / no question. Levels are in brackets at the end of a line, the
+# lowest first. `shipped_rubrics` has the rubrics of the package.
+
+_LEVELS = re.compile(r"(.*\S)\s*\[([^\[\]]*\|[^\[\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One line of a rubric: a statement or a question about a response. `levels`: the possible
+    answers, the lowest first; empty if the answer is yes or no."""
+
+    text: str
+    levels: tuple[str, ...] = ()
+
+
+def read_criteria(rubric: str) -> tuple[str, ...]:
+    """Read the criteria of a rubric, one per line, without list markers, empty lines and repeated
+    lines."""
+    sign = r"^\s*(?:[-*\u2022]|\d+[.)])\s+"
+    lines = (re.sub(sign, "", line).strip() for line in rubric.splitlines())
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+def read_levels(line: str) -> Criterion:
+    """Parse one line of a rubric: the criterion, and the levels in brackets if there are any.
+
+    Raises:
+        InputError: a level is empty or repeated.
+    """
+    match = _LEVELS.fullmatch(line)
+    if match is None:
+        return Criterion(line)
+    levels = tuple(level.strip() for level in match[2].split("|"))
+
+    if not all(levels) or len(set(levels)) < len(levels):
+        raise InputError(
+            f"the rubric's line '{line:.80}': write the levels as different, non-empty texts,"
+            " the lowest first, as in [confused | clear in parts | clear]"
+        )
+
+    return Criterion(match[1], levels)
+
+
+def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
+    """Make a typed question of each criterion, and return the questions by the text of the
+    criterion.
+
+    Raises:
+        InputError: levels cannot be used, or a criterion is repeated.
+    """
+    criteria = [read_levels(line) for line in lines]
+    questions = {
+        criterion.text: _ask(f"q{n}", criterion) for n, criterion in enumerate(criteria, 1)
+    }
+    if len(questions) < len(criteria):
+        raise InputError(
+            "the rubric has a criterion twice with different levels; keep one of the two"
+        )
+
+    return questions
+
+
+def _ask(name: str, criterion: Criterion) -> Question:
+    text = criterion.text
+    is_question = criterion.text.endswith("?")
+    if not criterion.levels:
+        return predicate(name, text if is_question else f"Is this true of the response: {text}")
+    wording = text if is_question else f"How far is this true of the response: {text}"
+    return score(name, wording, criterion.levels)

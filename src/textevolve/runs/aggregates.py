@@ -1,0 +1,326 @@
+"""Conversion of statistics to cells of a report; a missing figure is None."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from textevolve.bench.variants import describe_differences
+from textevolve.evaluation import Figure, empty_default
+from textevolve.json_texts import as_array
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
+from textevolve.runs.study import RecordStatus, Row
+from textevolve.statistics.comparisons import PairedDifference
+from textevolve.statistics.intervals import (
+    Interval,
+    Statistic,
+    clip_interval,
+    cluster_mean,
+    cluster_share,
+)
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def estimate(figure: Statistic) -> Estimate:
+    """Return a statistic as a report cell with its interval."""
+    return with_ends(figure.value, figure.interval)
+
+
+def with_ends(value: float, interval: Interval) -> Estimate:
+    return Estimate(finite(value), finite(interval.low), finite(interval.high))
+
+
+# Aggregates of the rows of a run: mean, pass rate and intervals; and all figures in its data.
+#
+# The computation is the same for every kind of study; the study defines the meaning of a score.
+# Rows are added one by one, and only their numbers are held in memory.
+
+NAME_SHOWN = 60
+MISSING: tuple[RecordStatus, ...] = ("failed", "skipped")
+"""The statuses of records without a score."""
+
+
+@dataclass
+class Aggregates:
+    """The figures of all rows of a run, or of one variant's rows.
+
+    A row counts as scored, failed or skipped; a scored row without a finite score is ignored.
+    `threshold`: the score in [0, 1] from which a row passes; if it is None, the row's own verdict
+    counts. `counts`: the number of rows by status. A figure that cannot be computed is NaN or None.
+    """
+
+    threshold: float | None = None
+    counts: dict[RecordStatus, int] = field(
+        default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0}
+    )
+    _scores: array[float] = field(default_factory=lambda: array("d"))
+    _passed: array[float] = field(default_factory=lambda: array("d"))
+    _groups: array[int] = field(default_factory=lambda: array("q"))
+    _cases: dict[str, int] = empty_default(dict)
+    _unscored: set[str] = empty_default(set)
+
+    def add(self, row: Row) -> None:
+        if row.status != "scored":
+            self.counts[row.status] += 1
+            self._unscored.add(row.case)
+        elif row.score is not None and math.isfinite(row.score):
+            self.counts["scored"] += 1
+            passed = row.passed if self.threshold is None else row.score >= self.threshold
+            self._scores.append(row.score)
+            self._passed.append(math.nan if passed is None else float(passed))
+            # A row without a case is a case of its own.
+            case = row.case or f"\0{len(self._scores)}"
+            self._groups.append(self._cases.setdefault(case, len(self._cases)))
+
+    @property
+    def records(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def scored(self) -> int:
+        return self.counts["scored"]
+
+    @property
+    def unscored(self) -> int:
+        return self.records - self.scored
+
+    @property
+    def verdicts(self) -> int:
+        """The number of scored records that passed or did not pass; records without a verdict are
+        not counted."""
+        return int((~np.isnan(self._array(self._passed))).sum())
+
+    @property
+    def clustered(self) -> bool:
+        """True if a case has several scored records, so that intervals must treat them as one
+        cluster."""
+        return len(self._cases) < self.scored
+
+    @property
+    def mean(self) -> Estimate:
+        """The mean score of the scored records, with its 95 % interval over cases."""
+        scores = self._array(self._scores)
+        if not scores.size:
+            return Estimate(None)
+        statistic = cluster_mean(scores, self._groups)
+        unit = scores.min() >= 0 and scores.max() <= 1
+        return estimate(clip_interval(statistic) if unit else statistic)
+
+    @property
+    def pass_rate(self) -> Estimate:
+        """The share that passed of the scored records with a verdict, with its 95 % interval."""
+        passed = self._array(self._passed)
+        if not self.verdicts:
+            return Estimate(None)
+        judged = ~np.isnan(passed)
+        cases = np.asarray(self._groups)[judged]
+        return estimate(cluster_share(passed[judged], list(cases)))
+
+    def case_means(self) -> dict[str, float]:
+        """Return the mean score of each case that has an id."""
+        return self._average(self._scores)
+
+    def case_passes(self) -> dict[str, float]:
+        """Return the share of passed records for each case with an id; NaN if one of its scored
+        records has no verdict."""
+        return self._average(self._passed)
+
+    def count_missing(self, rows: Aggregates) -> int:
+        """Count the cases that have a score in `rows` and no record in these figures."""
+        cases = {case for case in rows._cases if not case.startswith("\0")}
+        return len(cases - self._cases.keys() - self._unscored)
+
+    def _average(self, values: array[float]) -> dict[str, float]:
+        sums = [0.0] * len(self._cases)
+        counts = [0] * len(self._cases)
+        for number, value in zip(self._groups, values, strict=True):
+            sums[number] += value
+            counts[number] += 1
+        cases = self._cases.items()
+        return {case: sums[n] / counts[n] for case, n in cases if not case.startswith("\0")}
+
+    @staticmethod
+    def _array(values: array[float]) -> NDArray[np.float64]:
+        return np.frombuffer(values) if values else np.empty(0)
+
+
+def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, Aggregates]:
+    """Aggregate rows by variant, in the order in which the variants first appear."""
+    by_variant: dict[str, Aggregates] = {}
+    for row in rows:
+        by_variant.setdefault(row.variant, Aggregates(threshold)).add(row)
+    return {variant: figures for variant, figures in by_variant.items() if figures.records}
+
+
+def describe_mean(mean: Estimate) -> str:
+    """Describe a mean score with its interval, if it has one; empty without a mean."""
+    if mean.value is None:
+        return ""
+    ends = "" if mean.low is None else f" (95 % {mean.low:.3f} to {mean.high or 0:.3f})"
+    return f"mean score {mean.value:.3f}{ends}"
+
+
+def describe_scores(figures: Aggregates, noun: str) -> str:
+    """Describe the result of records without variants in a sentence: pass rate and mean score, both
+    with their intervals, and the number of records without a score. `noun`: the word for a record,
+    such as "case"."""
+    rate = figures.pass_rate
+    mean = describe_mean(figures.mean)
+    parts = list[str]()
+
+    if rate.value is not None:
+        passed = round(rate.value * figures.verdicts)
+        of = wording.count(figures.verdicts, noun)
+        ends = "" if rate.low is None else f", 95 % {percents(rate.low, rate.high)}"
+        parts.append(f"{passed:,} of {of} passed ({wording.percent(rate.value, 1)}{ends})")
+    elif mean:
+        parts.append(wording.count(figures.scored, noun))
+
+    parts += [mean] if mean else []
+    counts = figures.counts
+    missing = [f"{counts[status]:,} {status}" for status in MISSING if counts[status]]
+    parts += [f"{' and '.join(missing)} without a score"] if missing else []
+    sentence = "; ".join(parts)
+
+    return f"{sentence}." if sentence else f"There are no {noun}s."
+
+
+def describe_variants(
+    figures: Mapping[str, Aggregates], differences: Mapping[str, PairedDifference], baseline: str
+) -> str:
+    """Describe the result in a sentence: which variant is best and by how much, or the pass rate of
+    the only one."""
+    if len(figures) < 2:
+        name, single = next(iter(figures.items()), ("", Aggregates()))
+        sentence = describe_scores(single, "output" if name else "case")
+        return f"{name}: {sentence}" if name else sentence
+
+    missing = sum(variant.unscored for variant in figures.values())
+    omission = f" {wording.count(missing, 'output')} without a score left out." if missing else ""
+
+    return describe_differences(differences, baseline) + omission
+
+
+def percents(low: float, high: float | None) -> str:
+    return f"{100 * low:.1f} to {100 * (high or 0):.1f}"
+
+
+def draw_aggregates(
+    by_variant: Mapping[str, Aggregates], threshold: float | None = None
+) -> list[Block]:
+    """Return a table with a row for each variant; no table for a single record. `threshold`: the
+    score in [0, 1] from which a record passes, if that is known."""
+    all_figures = list(by_variant.values())
+    if sum(figures.records for figures in all_figures) < 2:
+        return []
+    several = len(all_figures) > 1
+    least = all_figures[0].threshold
+    least = threshold if least is None else least
+    states: list[RecordStatus] = [
+        status for status in MISSING if any(figures.counts[status] for figures in all_figures)
+    ]
+    judged = any(figures.verdicts for figures in all_figures)
+    passes = "passed" if least is None else f"passed (score ≥ {least:g})"
+    columns = [
+        "variant" if several else "",
+        *([Column(passes, "percent", 1)] if judged else []),
+        Column("mean score", "number", 3),
+        *(Column(name, "count") for name in ("scored", *states)),
+    ]
+    means = [figures.mean for figures in all_figures]
+    rows: list[list[Cell]] = [
+        [
+            wording.shorten(
+                wording.shorten_models(variant) if several else "all records", NAME_SHOWN
+            ),
+            *([figures.pass_rate] if judged else []),
+            mean,
+            figures.scored,
+            *(figures.counts[status] for status in states),
+        ]
+        for (variant, figures), mean in zip(by_variant.items(), means, strict=True)
+    ]
+    values = [mean.value or 0.0 for mean in means]
+    highest = max(values)
+    lowest = min(values)
+    best = {n for n, value in enumerate(values) if value == highest > lowest}
+    drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
+    verdict = " The judge's own verdict decides whether a record passed." * (
+        judged and least is None
+    )
+    note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
+    title = "Variants" if several else "Result"
+    star = "Highest mean score"
+
+    return [Table(title, columns, rows, frozenset(best), note, star=star)]
+
+
+VALUES = ("value", "rate", "difference")
+SIZES = ("of", "covered", "scored", "items", "count")
+LABELS = ("variant", "name", "family")
+"""Names in the data of runs: of a value that may have an interval; of the number of records or
+items behind it; of the first field of a list's members if they have figures."""
+_NUMBERS = (int, float)
+OMITTED = ("parameters", "judge")  # parts of the data that are inputs
+PLAIN = ("low", "high", "of", "seed")  # numbers that are no figures by themselves
+
+
+def aggregates_data(by_variant: Mapping[str, Aggregates]) -> dict[str, Any]:
+    """Return the figures as data: those of records without a variant at the top level, those of
+    each variant by its name under `variants`."""
+    sums = {
+        variant: {
+            **figures.counts,
+            "mean": {**asdict(figures.mean), "of": figures.scored},
+            "pass_rate": {**asdict(figures.pass_rate), "of": figures.verdicts},
+        }
+        for variant, figures in by_variant.items()
+    }
+
+    return {**sums.pop("", {}), "variants": sums}
+
+
+def collect_figures(
+    data: Any, path: str = "", size: int | None = None
+) -> Iterator[tuple[str, Figure]]:
+    """Yield the figures in the plain data of a run by their paths, such as `usage.cost`, with their
+    intervals. The parts `parameters` and `judge` at the top are inputs, and are left out, as are
+    lists whose members do not begin with a label (`variant`, `name` or `family`), since those hold
+    rows. `size`: the number of items in the data that contains `data`."""
+    if type(data) in _NUMBERS and path.rpartition(".")[2] not in PLAIN:
+        yield path, Figure(data)
+    parts = _name_parts(data)
+    sizes = [int(parts[name]) for name in SIZES if type(parts.get(name)) in _NUMBERS]
+    ends = _name_parts(parts.get("interval") or parts)
+    values = (name for name in VALUES if type(parts.get(name, "")) not in (str, dict))
+    value = next(values, None) if "low" in ends else None  # variants may have these names
+    if value:
+        yield path, Figure(parts[value], ends["low"], ends["high"], [*sizes, size][0])
+    for name, part in parts.items():
+        if f"{name}_interval" in parts:
+            part = {"value": part, "interval": parts[f"{name}_interval"]}
+        if name != value and (path or name not in OMITTED):
+            yield from collect_figures(part, f"{path}.{name}" if path else name, [*sizes, None][0])
+
+
+def _name_parts(data: Any) -> Mapping[str, Any]:
+    """Return the parts of a mapping by their names, and those of a list by their labels, or as the
+    ends of an interval; other data has no parts."""
+    if isinstance(data, dict):
+        return cast("Mapping[str, Any]", data)
+    members = as_array(data)
+    rows = map(_name_parts, members)
+    labelled = {row[name]: row for row in rows for name in [*row][:1] if name in LABELS}
+    numbers = (member for member in members if type(member) in _NUMBERS)
+
+    return labelled or dict(zip(("low", "high"), numbers, strict=False))

@@ -1,0 +1,583 @@
+"""The driver of all studies: it registers runs in the store, performs, resumes and finishes them,
+and restores their records.
+
+The journal, which stores every answer of a model by its request, is the only checkpoint: a resumed
+run starts from the beginning and makes only the missing calls. Reports read the stored records, or
+restore them from the journal without a model. The driver does not depend on any particular kind of
+study.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+import threading
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from textevolve.agents.resources import split_name
+from textevolve.debate.context import memory_prompts
+from textevolve.engine import sync
+from textevolve.errors import InputError, MismatchError
+from textevolve.evaluation import Case, Usage, empty_default, refer_to_images
+from textevolve.evaluators import (
+    PYTHON,
+    agents_of,
+    collections_of,
+    describe_judge,
+    judge_models,
+    judges_in,
+)
+from textevolve.events import CallFinished, Event, Listener, silence
+from textevolve.labelling.tasks import item_rows
+from textevolve.llm.batches.ledger import check_takes_batches
+from textevolve.llm.catalogue import find_missing_package
+from textevolve.llm.prices import sources_of_prices
+from textevolve.llm.wrappers import Salted, replay_models
+from textevolve.mappings import drop_empty
+from textevolve.memory_snapshots import pin_agents, pin_collections
+from textevolve.reach import allow_namespace, also_reach
+from textevolve.report.data import write_rows
+from textevolve.runs.chains import (
+    asks_default,
+    describe_chains,
+    may_ask,
+    models_of_chains,
+    reject_chain,
+)
+from textevolve.runs.cluster import check_spread, is_spread, spread_cases, spread_run
+from textevolve.runs.stored import (
+    RecordKeeper,
+    StoredSpec,
+    list_differences,
+    read_spec,
+    read_stored,
+)
+from textevolve.runs.study import AnyStudy, Asks, Study, StudySpec, find_study
+from textevolve.settings import Settings, today
+from textevolve.spec import files_read, option_properties
+from textevolve.store import labelling as stored_labels
+from textevolve.store.repository import Store
+from textevolve.tracing.opening import open_tracing
+from textevolve.user_code import OWN, load_user_object
+from textevolve.wiring import (
+    Halt,
+    Limits,
+    Mode,
+    Setting,
+    Workbench,
+    choose_model,
+    never,
+    open_workbench,
+)
+
+if TYPE_CHECKING:
+    from textevolve.store.runs import RunRecord
+
+
+S = TypeVar("S", bound=StudySpec)
+R = TypeVar("R")
+LABELLING = "labelling:"
+"""The beginning of a name that stands for a labelling task instead of a file."""
+SHOWN = 3
+"""The number of changed inputs that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The options with which a run is started. They are not part of its identity, so another launch
+    resumes the same run.
+
+    Attributes:
+        source: The caller, such as the command line.
+        time_limit: The longest time in seconds; None: no limit.
+        objects: The user's Python objects, by their names in the specification.
+        ordered: Whether records come in the order of the cases; if not, they come as they are
+            finished.
+        ends: Whether all records are read without delay, so that other callers may wait for the
+            same run.
+        halt: A function that is called before each model call. If it returns a reason, the run
+            stops as it does at a limit.
+    """
+
+    name: str = ""
+    source: str = ""
+    limits: Limits = Limits()
+    time_limit: float | None = None
+    listener: Listener = silence
+    objects: Mapping[str, object] = empty_default(dict)
+    ordered: bool = True
+    ends: bool = True
+    halt: Halt = never
+
+    def heard_by(self, listener: Listener) -> Launch:
+        return replace(self, listener=listener)
+
+    def __post_init__(self) -> None:
+        if self.time_limit is not None and not 0 <= self.time_limit < float("inf"):
+            raise InputError(f"the time limit must be 0 or more seconds, not {self.time_limit}")
+
+
+async def specify(
+    study: Study[S, R, Any],
+    spec: S,
+    settings: Settings,
+    objects: dict[str, object] | None = None,
+    *,
+    asks_models: bool = True,
+) -> StoredSpec:
+    """Return the stored form of a specification, completed with everything that it leaves open: the
+    model, the content of the judges' files, the date. `objects`: the user's Python objects by name,
+    to which a study may add objects that it opens. `asks_models`: False for an estimate, which
+    needs no keys.
+
+    Raises:
+        InputError: a judge cannot be used. SettingsError: the model is not available.
+        CapabilityError: models or memories cannot be used on the cluster of the settings.
+    """
+    spec = study.complete(spec, settings)
+    asks = study.asks(spec)
+    objects = {} if objects is None else objects
+    if len(set(asks.judges)) < len(asks.judges):
+        raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
+    for judge in (part for text in asks.judges for part in judges_in(text) if part.name == PYTHON):
+        load_user_object(f"{OWN}{judge.profile}", objects)  # refused before a run is stored
+    reject_chain(study, spec, asks)
+    chains = describe_chains(asks.chains, objects)
+    of_chains = models_of_chains(chains)
+    default_model = spec.plain_model or next(iter(of_chains), None)
+    of_judges = [model for judge in asks.judges for model in judge_models(judge, default_model)]
+    further_model = next((model for model in (*of_judges, *asks.models) if model), None)
+    needs_own = asks.writes or None in of_judges or asks_default(chains)
+    has_model = further_model or (may_ask(chains) and (default_model or settings.model))
+    model = ""
+    reason = ""
+    if needs_own or has_model:
+        chosen = default_model if needs_own else default_model or further_model
+        model, reason = await choose_model(settings, chosen, asks=asks_models)
+    described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
+    names = [*asks.agents, *(name for judge in asks.judges for name in agents_of(judge))]
+    agents = await pin_agents(names, settings)
+    if agents:
+        described["agents"] = {name: each.model_dump(mode="json") for name, each in agents.items()}
+    recalled = [n for each in agents.values() if each.memory for n in each.memory.collections]
+    if collections := (*_collections(asks), *recalled):
+        pinned = await pin_collections(collections, settings)
+        described["collections"] = {**described.get("collections", {}), **pinned}
+    if chains:
+        described["chains"] = chains
+    for further in (*asks.models, *of_chains, *_models_of_agents(described)):
+        await choose_model(settings, further, asks=asks_models)
+    stored = StoredSpec(
+        kind=study.kind,
+        spec=spec.model_dump(mode="json", exclude_defaults=True),
+        model=model,
+        why=reason,
+        today=today(),
+        described=described,
+        **_read_asked(asks, described),
+    )
+    models = models_asked(asks, stored)
+    for missing in () if asks_models else filter(None, map(find_missing_package, models)):
+        logging.getLogger("textevolve").warning(missing)
+    if settings.batch:
+        check_takes_batches(models, settings)
+    check_spread(study, settings, models, described)
+
+    return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
+
+
+def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models of the stored agents whose versions a run has recorded."""
+    return tuple(each["model"] for each in described.get("agents", {}).values() if each["model"])
+
+
+def _collections(asks: Asks) -> tuple[str, ...]:
+    """Return the collections of memories that the agents of debates recall from."""
+    of_judges = (name for judge in asks.judges for name in collections_of(judge))
+    return tuple(dict.fromkeys([*asks.collections, *of_judges]))
+
+
+def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two fields of `StoredSpec`: `judges`, the content of the judges' files, and `prompts`,
+    the versions of all prompts that the run may use."""
+    of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
+    recalling = memory_prompts() if of_agents or _collections(asks) else {}
+    judges = {judge: file for judge in asks.judges if (file := describe_judge(judge))}
+    return {"judges": judges, "prompts": {**asks.prompts, **recalling}}
+
+
+def read_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> Iterable[Case]:
+    """Read the cases that a specification names, one after the other: those of its files, or the
+    labels of a labelling task.
+
+    Raises:
+        InputError: the specification names nothing that can be read.
+    """
+    labelled = _read_labelled_cases(study, spec, settings)
+    return study.cases(spec) if labelled is None else labelled
+
+
+def _read_labelled_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> list[Case] | None:
+    """Return the cases of a study that reads a labelling task instead of a file; None if its
+    specification names no task.
+
+    Raises:
+        InputError: there is no such task, or it has no labels.
+    """
+    tasks = [name for name in files_read(spec) if name.startswith(LABELLING)]
+    if not tasks:
+        return None
+    with TemporaryDirectory(prefix="textevolve-labels-") as folder:
+        files = {name: _write_labels(name, settings, Path(folder)) for name in tasks}
+        changed: dict[str, Any] = {}
+        for name, field in type(spec).model_fields.items():
+            if option_properties(field).get("reads"):
+                value = getattr(spec, name)
+                changed[name] = files.get(value, value)
+                if isinstance(value, tuple):
+                    changed[name] = tuple(
+                        files.get(each, each) for each in cast("tuple[str, ...]", value)
+                    )
+
+        with also_reach(*files.values()):
+            return list(study.cases(spec.model_copy(update=changed)))
+
+
+def _write_labels(task_name: str, settings: Settings, folder: Path) -> str:
+    """Write the labels of a task to a file, and return its path."""
+    space, name = split_name(task_name.removeprefix(LABELLING), settings.namespace)
+    allow_namespace(space)
+    with closing(Store(settings.memory_location)) as resources:
+        task = resources.read(stored_labels.find_task, space, name)
+        items, labels = resources.read(stored_labels.read_task, task.id)
+    rows = list(item_rows(task.spec, items, labels))
+    if not rows:
+        raise InputError(f"{task_name}: nobody has labelled anything yet")
+    path = folder / f"{space}-{name}.jsonl"
+    with path.open("wb") as target:
+        write_rows(lambda: rows, target, ".jsonl")
+
+    return str(path)
+
+
+def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
+    """Return every model that a run may call, without repetition; the run's own comes first."""
+    chains: Mapping[str, Any] = stored.described.get("chains", {})
+    study_models = [stored.model] if asks.writes or asks_default(chains) else []
+    of_judges = [model for judge in asks.judges for model in judge_models(judge, stored.model)]
+    of_agents = _models_of_agents(stored.described)
+    every = [
+        *study_models,
+        *filter(None, of_judges),
+        *asks.models,
+        *models_of_chains(chains),
+        *of_agents,
+    ]
+
+    return tuple(dict.fromkeys(every))
+
+
+def register_run(
+    store: Store,
+    study: AnyStudy,
+    stored: StoredSpec,
+    cases: Iterable[Case],
+    launch: Launch,
+) -> RunRecord:
+    """Return the stored run with this specification and these cases, or store a new one.
+
+    The cases are copied to the store one after the other, and are not held in memory.
+    """
+    digest = hashlib.sha256(_canonical(stored.identity(study)))
+
+    def noted() -> Iterator[Case]:
+        for case in cases:
+            row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
+            row += [] if case.context is None else [case.context]
+            row += [] if case.trajectory is None else [case.trajectory.as_row()]
+            if case.images or case.candidate_images:
+                referring_case = refer_to_images(case)
+                row += [
+                    {
+                        "images": referring_case.images,
+                        "of_candidates": referring_case.candidate_images,
+                    }
+                ]
+
+            digest.update(b"\n" + _canonical(row))
+            yield case
+
+    draft = store.create_run(
+        stored.model_dump(mode="json"),
+        f"draft-{secrets.token_hex(16)}",
+        launch.name,
+        launch.source,
+    )
+
+    try:
+        store.add_cases(draft.id, noted())
+        run = store.settle_run(draft.id, digest.hexdigest())
+        return _bring_up(store, run, stored)
+    except BaseException:
+        store.delete_run(draft.id)
+        raise
+
+
+def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
+    """Update a stored run whose files were renamed, or whose prices come from another source."""
+    stored_sources = run.spec.get("prices", [])
+    changed = {
+        "spec": stored.model_dump(mode="json")["spec"],
+        "prices": [
+            *stored_sources,
+            *(source for source in stored.prices if source not in stored_sources),
+        ],
+    }
+    same = all(run.spec.get(name, []) == value for name, value in changed.items())
+
+    return run if same else store.respecify(run.id, changed)
+
+
+def _canonical(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
+
+
+def require_unchanged(
+    run: RunRecord, objects: Mapping[str, object], action: str = "resumed"
+) -> None:
+    """Check that prompts, chains and judges' files are the same as when the run was started.
+
+    Raises:
+        MismatchError: some of them have changed; names the differences, and says by `action` what
+            cannot be done with the run.
+    """
+    stored = read_stored(run)
+    study = find_study(stored.kind)
+    asks = study.asks(read_spec(study, stored))
+    before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
+    now = _read_asked(asks, stored.described)
+    if asks.chains:
+        before["chains"] = stored.described.get("chains", {})
+        now["chains"] = describe_chains(asks.chains, objects)
+    if differences := list(list_differences(before, now)):
+        text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
+        raise MismatchError(
+            f"run {run.id} cannot be {action}: {text}; start a new run instead, or resume it with"
+            " the options, files and version of TextEvolve that it was started with"
+        )
+
+
+async def perform(
+    store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
+) -> AsyncGenerator[Any]:
+    """Perform the missing part of a run: yield its records as they come, and store each of them.
+
+    Raises:
+        InputError: a Python object that the specification names is missing.
+        FatalModelError: no call can succeed; all answers so far are stored.
+        StoreError: the store cannot be written, or another process works on this run.
+    """
+    stored = read_stored(run)
+    study = find_study(stored.kind)
+
+    async with hold(store, run.id, ends=launch.ends):
+        require_unchanged(run, launch.objects)
+        keeper = RecordKeeper(study, store, run.id)
+        answers = Usage()
+
+        def hear(event: Event) -> None:
+            nonlocal answers  # those of the journal count too: a resumed run hears of all
+            if isinstance(event, CallFinished) and (event.usage.estimated or event.usage.models):
+                answers += event.usage
+            launch.listener(event)
+
+        work = _work(study, stored, store, run, settings, launch.heard_by(hear))
+        facts = {"study": study.kind, "run_id": run.id, "run_name": run.name or None}
+        work = open_tracing(settings).follow(f"{study.kind} {run.name or run.id}", facts, work)
+
+        try:
+            async with aclosing(work) as records:
+                async for record in records:
+                    await keeper.add(record)
+                    yield record
+        finally:
+            await keeper.flush()
+            parts = {"estimated": answers.estimated, "models": dict(answers.models)}
+            noted = drop_empty(parts)
+            if noted != stored.answers:
+                store.respecify(run.id, {"answers": noted})
+
+        store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
+
+
+def _work(
+    study: AnyStudy,
+    stored: StoredSpec,
+    store: Store,
+    run: RunRecord,
+    settings: Settings,
+    launch: Launch,
+    mode: Mode = "live",
+) -> AsyncGenerator[Any]:
+    """Yield the records of a run, which is performed in this process or on a cluster, or replayed
+    from its journal."""
+    spec = read_spec(study, stored)
+    answers = store.journal(run.id)
+    cases = store.iterate_cases(run.id)
+    setting = Setting(
+        default_model=stored.model,
+        models=models_asked(study.asks(spec), stored),
+        today=stored.today,
+        objects=launch.objects,
+        time_limit=launch.time_limit,
+        run=f"{run.id}-{run.fingerprint[:8]}",
+        described=stored.world,
+        mode=mode,
+        ordered=launch.ordered,
+    )
+    salt = spec.salt(stored.described) + stored.fresh
+    journal = Salted(answers, salt)
+    models = None
+    batches = None
+
+    if mode == "replay":
+        models = replay_models(journal, answers.errors)
+    else:
+        batches = store.batches(run.id)
+        if settings.batch:
+            check_takes_batches(setting.models, settings)
+        if is_spread(study, settings):
+            check = partial(require_unchanged, run, action="worked on at a node")
+            spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
+            return spread_cases(spread, cases, answers, launch)
+
+        if not (settings.batch or batches.all_open()):
+            batches = None
+
+    opened = open_workbench(
+        setting,
+        settings,
+        journal,
+        launch.limits,
+        launch.listener,
+        models=models,
+        halt=launch.halt,
+        batches=batches,
+    )
+
+    return _run_at(opened, study, spec, cases)
+
+
+async def _run_at(
+    opened: AbstractAsyncContextManager[Workbench],
+    study: AnyStudy,
+    spec: StudySpec,
+    cases: Iterable[Case],
+) -> AsyncGenerator[Any]:
+    async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
+        async for record in records:
+            yield record
+
+
+def replay(
+    store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
+) -> AsyncGenerator[Any]:
+    """Compute the records of a run again from the answers in the journal, without a model call.
+
+    Raises:
+        MismatchError: the prompts have changed, so the journal has no answers to them.
+    """
+    stored = read_stored(run)
+    require_unchanged(run, launch.objects, "shown")
+
+    return _work(find_study(stored.kind), stored, store, run, settings, launch, "replay")
+
+
+async def restore_records(store: Store, run: RunRecord, settings: Settings) -> str:
+    """Restore a run's records from its journal, if the run was stopped before all of them were
+    stored, or if they were lost. A run that is being performed is left alone. If records cannot be
+    restored, for instance because prompts have changed, those in the store stay, and the reason is
+    returned; the result is empty otherwise.
+
+    Raises:
+        MismatchError, InputError: the records cannot be restored, and none are stored.
+    """
+    has_records = bool(store.count_records(run.id))
+    complete = run.status == "finished" and has_records
+    if complete or run.status == "running" or not store.has_journal:
+        return ""
+    if has_records and store.has_erased(run.id):
+        return f"run {run.id}: some of its answers were erased"
+    keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
+
+    try:
+        records = replay(store, run, settings)
+        first_record = await anext(records, None)
+    except (InputError, MismatchError) as error:
+        if not has_records:
+            raise
+        return str(error)
+
+    async with aclosing(records):
+        store.drop_records(run.id)
+        if first_record is not None:
+            await keeper.add(first_record)
+        async for record in records:
+            await keeper.add(record)
+
+    await keeper.flush()
+
+    return ""
+
+
+@dataclass(frozen=True)
+class _RunShare:
+    """The work of one caller on a run in this process. `done` ends the wait of other callers."""
+
+    loop: asyncio.AbstractEventLoop
+    done: Future[None] = field(default_factory=Future[None])
+
+
+_turns: dict[tuple[str, str], _RunShare] = {}
+_guard = threading.Lock()
+
+
+@asynccontextmanager
+async def hold(store: Store, run_id: str, *, ends: bool = True) -> AsyncGenerator[None]:
+    """Hold the lease of a run, which only one process may have, within the block. `ends`: whether
+    the work ends by itself, so that other callers may wait for it; False for a caller that reads
+    results one by one, and may never read them to the end.
+
+    Raises:
+        StoreError: the run is being performed by another process, or by a caller in this process
+            that cannot be waited for.
+    """
+    key = store.place, run_id
+    mine = _RunShare(asyncio.get_running_loop())
+
+    while True:
+        with _guard:
+            other = _turns.setdefault(key, mine) if ends else _turns.get(key, mine)
+        # Waiting for a loop that is blocked by this caller would never end.
+        if other is mine or sync.is_blocked(other.loop):
+            break
+        await asyncio.shield(asyncio.wrap_future(other.done))
+
+    try:
+        with store.lease(run_id):
+            yield
+    finally:
+        with _guard:
+            if _turns.get(key) is mine:
+                del _turns[key]
+        mine.done.set_result(None)

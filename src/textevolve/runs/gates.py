@@ -1,0 +1,640 @@
+"""Gates: limits on the scores of a run, which make a build fail if quality falls.
+
+The functions check the rows of any kind of study, without a store. `baseline.py` looks up the
+earlier run that scores are compared with.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import model_validator
+
+from textevolve.debate.profile import Profile
+from textevolve.engine import sync
+from textevolve.errors import InputError, StoreAwayError, StoreError
+from textevolve.evaluators import parse_evaluator, with_model
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Estimate, Table
+from textevolve.report.files import JUnitCase, JUnitSuite
+from textevolve.runs import driver
+from textevolve.runs.aggregates import Aggregates, aggregate, estimate
+from textevolve.runs.stored import StoredSpec, read_records, read_spec, read_stored
+from textevolve.runs.study import AnyStudy, Row, find_study
+from textevolve.settings import Settings
+from textevolve.spec import Frozen, option
+from textevolve.statistics.intervals import betting_interval
+
+if TYPE_CHECKING:
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+
+
+GROUP = "Gates (exit code 4 where one fails)"
+MARGIN = 0.02  # the default for how much worse the mean score may be than the baseline's
+LAST = "last"  # the name that stands for the newest other run, as the baseline
+ROUNDING = 1e-9  # the tolerance for rounding errors in comparisons with limits
+DIFFERENCES = (-1.0, 1.0)  # the range of a difference between two scores
+NAMED = 5  # the number of cases that a message names
+AGREEMENT = "min agreement"  # the name of the gate on the judges' agreement with people
+
+
+class Gates(Frozen):
+    """Limits for the scores of a run. In a comparison each variant must reach them, except the one
+    that `no_worse_than` names."""
+
+    min_pass_rate: float | None = option(
+        None, "The least share of records that must pass, from 0 to 1.", group=GROUP, ge=0, le=1
+    )
+    min_mean: float | None = option(
+        None, "The least mean score, from 0 to 1.", group=GROUP, ge=0, le=1
+    )
+    no_worse_than: str | None = option(
+        None,
+        "A run or variant whose mean score is the baseline: the mean may be lower by at most"
+        " --margin.",
+        group=GROUP,
+        metavar="RUN",
+        min_length=1,
+    )
+    margin: float | None = option(
+        None,
+        "The most by which the mean score may be below that of --no-worse-than.  [default:"
+        f" {MARGIN}]",
+        group=GROUP,
+        ge=0,
+        le=1,
+    )
+    max_regressions: int | None = option(
+        None,
+        "The most cases that passed in the run of --no-worse-than and fail now; the mean is then"
+        " checked only with --margin. Default: no limit.",
+        group="Advanced",
+        ge=0,
+    )
+    max_failed: float | None = option(
+        None,
+        "The most records without a score, as a number such as 3 or a share such as 0.02;"
+        " default: 0.",
+        group=GROUP,
+        metavar="NUMBER|SHARE",
+        ge=0,
+    )
+    min_agreement: float | None = option(
+        None,
+        "The least agreement of each judge with people in --measured-on, from 0 to 1: the lower"
+        " end of its 95 % interval. If a judge is below it, or was not measured, the run fails"
+        " before any call.",
+        group=GROUP,
+        ge=0,
+        le=1,
+    )
+    measured_on: str | None = option(
+        None,
+        "The run of `bench agreement` that measured the judges, by name or id, or its file of"
+        " labels.",
+        group=GROUP,
+        metavar="RUN|FILE",
+        min_length=1,
+    )
+    pass_threshold: float | None = option(
+        None,
+        "The score from which a record passes; default: its own verdict.",
+        group="Advanced",
+        ge=0,
+        le=1,
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> Gates:
+        if self.margin is not None and self.no_worse_than is None:
+            raise InputError("--margin: needs --no-worse-than, which is missing")
+        if self.max_regressions is not None and self.no_worse_than is None:
+            raise InputError("--max-regressions: needs --no-worse-than, which is missing")
+        if (self.min_agreement is None) != (self.measured_on is None):
+            raise InputError("--min-agreement and --measured-on belong together: one is missing")
+        return self
+
+    @property
+    def any(self) -> bool:
+        """Return whether a gate is set. `pass_threshold` alone is no gate, since it cannot fail."""
+        return any(value is not None for name, value in self if name != "pass_threshold")
+
+
+@dataclass(frozen=True, slots=True)
+class GateOutcome:
+    """The outcome of one gate, for one variant if the run compares several.
+
+    Attributes:
+        gate: The name of the gate, such as "min mean".
+        holds: Whether the gate passes.
+        found: A sentence with the figure, its 95 % interval and its limit.
+        value: The figure; None if it is missing.
+        variant: The variant; empty if there is only one.
+    """
+
+    gate: str
+    holds: bool
+    found: str
+    value: float | None = None
+    variant: str = ""
+
+    def __str__(self) -> str:
+        of = f" for {wording.shorten(self.variant, 60)}" if self.variant else ""
+        return f"gate {'holds' if self.holds else 'fails'}{of}: {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """The gates of a run with their outcomes; there are neither if the run has no gates."""
+
+    gates: Gates = field(default_factory=Gates)
+    outcomes: Sequence[GateOutcome] = ()
+
+    @property
+    def holds(self) -> bool:
+        return all(outcome.holds for outcome in self.outcomes)
+
+
+UNGATED = Gated()  # the value for a run without gates
+
+
+def check_gates(
+    rows: Iterable[Row],
+    gates: Gates,
+    earlier: Iterable[Row] | None = None,
+    *,
+    itself: bool = False,
+    judges: Sequence[GateOutcome] = (),
+) -> list[GateOutcome]:
+    """Return the outcome of each gate. A record without a score counts against the gate "max
+    failed", as does a case of the baseline that this run lacks; if `max_failed` is not set, none is
+    allowed.
+
+    `rows`: the rows of a run, with unique keys. `earlier`: the rows of the run that `no_worse_than`
+    names, unless it names a variant. `itself`: whether that run is this one. `judges`: the outcomes
+    of `baseline.check_judges`, which reads the store; without them the gate `min_agreement` fails.
+    """
+    if not gates.any:
+        return []
+    by_variant = aggregate(rows, gates.pass_threshold)
+    name = gates.no_worse_than
+    checked = [variant for variant in by_variant if variant != name] or [""]
+    baselines = dict[str, Aggregates]()
+    excuse = ""
+
+    if itself:
+        excuse = f"this is the run {name} itself"
+    elif earlier is not None:
+        baselines = aggregate(earlier, gates.pass_threshold)
+        checked = list({**by_variant, **baselines})
+    elif name in by_variant:
+        baselines = dict.fromkeys(checked, by_variant[name])
+    elif name == LAST:
+        excuse = "no earlier run of the kind to compare with"
+
+    outcomes = list(judges)
+    if gates.min_agreement is not None and not judges:
+        outcomes.append(GateOutcome(AGREEMENT, False, "not checked: it needs the run in its store"))
+    for variant in checked or [""]:
+        baseline = baselines.get(variant)
+        rows_of = by_variant.get(variant, Aggregates())
+        for gate, (holds, statement, value) in _check(
+            rows_of, gates, baseline, excuse, bool(by_variant)
+        ):
+            outcomes.append(GateOutcome(gate, holds, statement, value, variant))
+
+    return outcomes
+
+
+# The outcome of a check: whether it holds, the sentence about it, and the figure.
+_GateFinding: TypeAlias = tuple[bool, str, float | None]
+
+
+def _check(
+    figures: Aggregates, gates: Gates, baseline: Aggregates | None, excuse: str, has_rows: bool
+) -> Iterable[tuple[str, _GateFinding]]:
+    """Yield the gates of one variant with their outcomes. `excuse`: the reason why there is no
+    baseline to compare with. `has_rows`: whether the run has rows, possibly of other variants
+    only."""
+    name = gates.no_worse_than
+    missing = figures.count_missing(baseline) if baseline else 0
+    absent = missing > 0 and not figures.records
+    coverage = _check_coverage(figures, gates.max_failed or 0, missing, absent and has_rows)
+    if gates.max_failed is not None or not coverage[0]:
+        yield "max failed", coverage
+    if absent:
+        return
+    if gates.min_pass_rate is not None:
+        yield "min pass rate", _check_pass_rate(figures, gates.min_pass_rate)
+    if gates.min_mean is not None:
+        yield "min mean", _compare("mean", figures.mean, gates.min_mean)
+    if name is None:
+        return
+    if excuse:
+        yield "no worse than", (True, excuse, None)
+        return
+    if baseline is None or not (pairs := _pair(figures.case_means(), baseline.case_means())):
+        statement = f"not compared with {name}: no case is scored in both"
+        yield "no worse than", (False, statement, None)
+        return
+
+    if gates.max_regressions is not None:
+        passes = _pair(figures.case_passes(), baseline.case_passes())
+        yield "max regressions", _check_regressions(passes, name, gates.max_regressions)
+    if gates.max_regressions is None or gates.margin is not None:
+        margin = MARGIN if gates.margin is None else gates.margin
+        yield "no worse than", _check_difference(pairs.values(), name, margin)
+
+
+def _pair(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return the two values of each case that both runs have."""
+    return {case: (ours[case], theirs[case]) for case in ours if case in theirs}
+
+
+def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool) -> _GateFinding:
+    """Check that at most `most` records (below 1: that share of them) lack a score, and that there
+    is a score at all. `missing`: the number of rows of the baseline that have no record; `absent`:
+    whether the variant has no records at all."""
+    share = 0 < most < 1
+    records = figures.records + missing
+    lacking = figures.unscored + missing
+    allowed = most * records if share else most
+    limit = wording.percent(most, 1) if share else f"{most:,g}"
+    lack = f"{lacking:,} of {wording.count(records, 'record')}"
+    if not figures.scored and not absent:
+        return False, f"{lack} have no score: there is nothing to judge by", float(lacking)
+    holds = lacking <= allowed + ROUNDING
+    left_out = f" ({missing:,} of the baseline {'is' if missing == 1 else 'are'} missing)"
+    statement = f"{lack} without a score{left_out if missing else ''}"
+
+    return holds, f"{statement}, {'at most' if holds else 'more than'} {limit}", float(lacking)
+
+
+def _check_pass_rate(figures: Aggregates, least: float) -> _GateFinding:
+    if missing := figures.scored - figures.verdicts:
+        unjudged = f"{wording.count(missing, 'record')} with a score but no verdict"
+        return False, f"pass rate unknown: {unjudged}; give --pass-threshold", None
+    return _compare("pass rate", figures.pass_rate, least)
+
+
+def _compare(name: str, figure: Estimate, least: float) -> _GateFinding:
+    if figure.value is None:
+        return False, f"{name} unknown: no record has a score", None
+    holds = figure.value >= least - ROUNDING
+    statement = f"{name} {_format_figure(figure)}, {'at least' if holds else 'below'} {least:g}"
+    return holds, statement, figure.value
+
+
+def _format_figure(figure: Estimate) -> str:
+    """Format a figure with its interval."""
+    ends = "no interval"
+    if figure.low is not None and figure.high is not None:
+        ends = f"95 % {figure.low:.3f} to {figure.high:.3f}"
+    return f"{wording.number(figure.value, 3)} ({ends})"
+
+
+def _check_difference(
+    pairs: Collection[tuple[float, float]], name: str, margin: float
+) -> _GateFinding:
+    """Check non-inferiority to the baseline: the gate passes if the lower end of the 95 % interval
+    of the paired mean difference (this run's scores minus the baseline's) is above `-margin`."""
+    if not all(0 <= score <= 1 for pair in pairs for score in pair):
+        return False, f"not compared with {name}: scores lie outside 0 to 1", None
+    gaps = [ours - theirs for ours, theirs in pairs]
+    difference = sum(gaps) / len(gaps)
+    interval = betting_interval(gaps, DIFFERENCES)
+    holds = interval.low > -margin
+    cases = wording.count(len(gaps), "case")
+    ends = f"95 % {interval.low:+.3f} to {interval.high:+.3f}, {cases}"
+    statement = f"difference to {name} {difference:+.3f} ({ends})"
+    if holds or difference <= -margin:
+        return holds, f"{statement}, {'above' if holds else 'not above'} {-margin:g}", difference
+    statement = f"{statement}, not shown to be above {-margin:g}: too few rows"
+
+    return False, f"{statement}; --max-regressions judges these rows alone", difference
+
+
+def _check_regressions(
+    pairs: Mapping[str, tuple[float, float]], name: str, most: int
+) -> _GateFinding:
+    """Check the number of cases that passed in all their records of the baseline, and do not pass
+    in all of them now."""
+    if unknown := sum(math.isnan(ours + theirs) for ours, theirs in pairs.values()):
+        cases = wording.count(unknown, "case")
+        return False, f"regressions unknown: {cases} without a verdict; give --pass-threshold", None
+    lost = [case for case, (ours, theirs) in pairs.items() if theirs == 1 and ours < 1]
+    names = ", ".join(wording.shorten(case, 40) for case in lost[:NAMED])
+    names = f" ({names}{', ...' if len(lost) > NAMED else ''})" if lost else ""
+    passed = wording.count(sum(theirs == 1 for _, theirs in pairs.values()), "case")
+    statement = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
+    holds = len(lost) <= most
+
+    return holds, f"{statement}, {'at most' if holds else 'more than'} {most:,}", float(len(lost))
+
+
+def check_agreement(
+    judge: str, figure: Estimate | None, blind: tuple[str, float], gates: Gates
+) -> GateOutcome:
+    """Check whether a judge agrees with people often enough. The lower end of the interval counts,
+    so that a few labels do not suffice. `figure`: the judge's agreement; None if it was not
+    measured. `blind`: the best rule that does not read the texts, with its agreement, which the
+    judge must exceed."""
+    if figure is None or figure.value is None:
+        statement = (
+            f"{judge} was not measured on {gates.measured_on}; see textevolve bench agreement"
+        )
+        return GateOutcome(AGREEMENT, False, statement)
+
+    least = gates.min_agreement or 0
+    low = figure.low
+    holds = low is not None and low >= least - ROUNDING and figure.value > blind[1] + ROUNDING
+    statement = f"agreement of {judge} {_format_figure(figure)} on {gates.measured_on}; its lower"
+    statement += f" end must reach {least:g}, and its value must exceed {blind[0]} ({blind[1]:.3f})"
+
+    return GateOutcome(AGREEMENT, holds, statement, figure.value)
+
+
+def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:
+    """Return the table of the gates; nothing without gates."""
+    if not outcomes:
+        return []
+    several = any(outcome.variant for outcome in outcomes)
+    columns = ["gate", "variant", "outcome", "found"]
+    rows = [
+        (outcome.gate, outcome.variant, "holds" if outcome.holds else "fails", outcome.found)
+        for outcome in outcomes
+    ]
+    if not several:
+        columns = columns[:1] + columns[2:]
+        rows = [row[:1] + row[2:] for row in rows]
+
+    return [Table("Gates", columns, rows)]
+
+
+# The earlier runs that gates depend on: the run that scores are compared with, and the runs in
+# which the judges' agreement with people was measured. Both are looked up before the first model
+# call, so that a wrong name costs nothing.
+
+MEASURES = "agreement"
+"""The kind of study that measures how far judges agree with people."""
+LOOKED_AT = 1000
+"""The number of runs, the newest first, among which a name is looked up."""
+
+
+def find_baseline(
+    store: Store, run: RunRecord, gates: Gates, settings: Settings
+) -> RunRecord | None:
+    """Return the run that the gate `no_worse_than` names by name or id, with its records in the
+    store. If several runs of the same kind have the name, the newest counts; the name `last` means
+    the newest finished run of the kind other than this one. Return None without such a gate, if the
+    name is that of a variant, or if there is no `last` run yet.
+
+    Raises:
+        InputError: there is neither a variant nor a run of the same kind and inputs of that name.
+    """
+    name = gates.no_worse_than
+    stored = read_stored(run)
+    if name is None:
+        return None
+    study = find_study(stored.kind)
+    variants = study.variants(read_spec(study, stored), stored.model)
+    if name in variants:
+        return None
+    of_kind = [
+        listed_run
+        for listed_run in store.list_runs(LOOKED_AT)
+        if listed_run.spec.get("kind") == stored.kind
+    ]
+    by_age = sorted(of_kind, key=lambda listed_run: -listed_run.updated)
+
+    if name == LAST:
+        earlier_runs = (
+            listed_run
+            for listed_run in by_age
+            if listed_run.id != run.id and listed_run.status == "finished"
+        )
+        baseline = next(earlier_runs, None)
+        if baseline is None:
+            return None
+    else:
+        named_run = next((listed_run for listed_run in by_age if listed_run.name == name), None)
+        try:
+            baseline = named_run or store.get_run(name)
+        except StoreAwayError:
+            raise
+        except StoreError as error:
+            hint = f"; variants: {', '.join(variants)}" if variants else ""
+            raise InputError(f"--no-worse-than: {error}{hint}") from None
+
+    if (kind := read_stored(baseline).kind) != stored.kind:
+        raise InputError(
+            f"--no-worse-than: run {baseline.id} is of the kind {kind}, not {stored.kind}"
+        )
+
+    require_same_cases(store, baseline, run)
+    sync.run(driver.restore_records(store, baseline, settings))
+
+    return baseline
+
+
+def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome]:
+    """Check for each judge of a run that it agreed with people often enough in the newest finished
+    agreement run that `measured_on` names; return an outcome for each judge, none without the gate
+    `min_agreement`. A measured judge is the same judge if its text, model, files, threshold and
+    rubric are the same. The check precedes the first model call.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    if gates.min_agreement is None:
+        return []
+    measurement = max(
+        (
+            listed_run
+            for listed_run in store.list_runs(LOOKED_AT)
+            if _measures(listed_run, gates.measured_on)
+        ),
+        key=lambda listed_run: listed_run.updated,
+        default=None,
+    )
+    figures = dict[str, Estimate]()
+    blind = ("", 0.0)
+
+    if measurement is not None:
+        study = find_study(MEASURES)
+        measured = read_stored(measurement)
+        records = read_records(store, measurement)()
+        summary = study.summarise(read_spec(study, measured), records).summary
+        for judge, about in _identify_judges(measured):
+            figures[about] = estimate(summary.judge(judge).accuracy)
+        blind = max(summary.blind_answers, key=lambda answer: answer[1])
+
+    judges = _identify_judges(read_stored(run)) or [("no judge", "")]
+
+    return [check_agreement(judge, figures.get(about), blind, gates) for judge, about in judges]
+
+
+def _measures(run: RunRecord, name: str | None) -> bool:
+    """Tell whether a run is a finished measurement of judges that has this name or id, or that used
+    the labels in a file of this name."""
+    finished = run.spec.get("kind") == MEASURES and run.status == "finished"
+    return finished and name in (run.id, run.name, *run.spec["spec"].get("items", ()))
+
+
+def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
+    """Return the name of each judge of a run, with everything that its verdicts depend on as
+    JSON."""
+    study = find_study(stored.kind)
+    spec = read_spec(study, stored)
+    threshold = getattr(spec, "threshold", None)
+    rubric = getattr(spec, "rubric", None)
+    profile = getattr(spec, "profile", None)
+    judges = list[tuple[str, object]]()
+    if isinstance(profile, Profile):
+        judges.append((f"debate:{profile.name}", _describe(profile, stored.model)))
+    for judge in study.asks(spec).judges:
+        parsed = parse_evaluator(judge)
+        files = stored.judges.get(judge, {})
+        about: object = [with_model(judge, stored.model), files, threshold, rubric]
+        if parsed.is_debate:
+            changed = {} if threshold is None else {"threshold": threshold}
+            judge_profile = Profile.model_validate({**files["profile"], **changed})
+            about = _describe(judge_profile, parsed.model or stored.model)
+
+        judges.append((judge, about))
+
+    return [(judge, json.dumps(about, sort_keys=True)) for judge, about in judges]
+
+
+def _describe(profile: Profile, model: str) -> object:
+    return [profile.model_dump(mode="json"), profile.models(model)]
+
+
+def require_same_cases(store: Store, run: RunRecord, other: RunRecord) -> None:
+    """Raise InputError if the two runs have cases with the same id but different inputs."""
+    inputs = {case.id: case.input for case in store.iterate_cases(run.id)}
+    for case in store.iterate_cases(other.id):
+        if inputs.get(case.id, case.input) != case.input:
+            raise InputError(
+                f"runs {run.id} and {other.id}: case '{case.id}' has another input in the second"
+                " run, so their scores cannot be compared; give each case an id that stays the"
+                " same"
+            )
+
+
+def check_run(
+    store: Store,
+    run: RunRecord,
+    rows: Iterable[Row],
+    gates: Gates,
+    baseline: RunRecord | None = None,
+    judges: Sequence[GateOutcome] = (),
+) -> Gated:
+    """Check the gates of a run with these rows, by the same intervals as in the run's report.
+    `judges`: the outcomes of `check_judges`."""
+    earlier = None
+    if baseline is not None:
+        study = find_study(read_stored(baseline).kind)
+        earlier = map(study.row, read_records(store, baseline)())
+    in_order = sorted(rows, key=lambda row: (row.position, row.key))
+    itself = baseline is not None and baseline.id == run.id
+
+    return Gated(gates, check_gates(in_order, gates, earlier, itself=itself, judges=judges))
+
+
+# The records and gates of a run as test cases in the JUnit format, for build servers.
+
+TEXT_SHOWN = 10_000
+MESSAGE_SHOWN = 500
+GATES = "gates"  # the name of the suite of gates
+
+
+def junit_suites(
+    study: AnyStudy, records: Callable[[], Iterable[Any]], gated: Gated
+) -> list[JUnitSuite]:
+    """Return two JUnit suites: one of the records, in which a missing score is an error or a
+    skipped test, and one of the gates, if there are any."""
+    suites = [JUnitSuite(study.kind, lambda: _record_cases(study, records(), gated))]
+    if gated.outcomes:
+        suites.append(JUnitSuite(GATES, lambda: _gate_cases(gated)))
+    return suites
+
+
+def _record_cases(study: AnyStudy, records: Iterable[Any], gated: Gated) -> Iterator[JUnitCase]:
+    seen = Counter[tuple[str, str]]()
+    for record in records:
+        row = study.row(record)
+        if row.status == "scored" and row.score is None:
+            continue  # the record was not to be scored
+        key = (row.variant or study.kind, row.case or row.name)
+        seen[key] += 1
+        classname, name = key
+        name += f" #{seen[key]}" if seen[key] > 1 else ""
+        yield _case(row, name, classname, gated, lambda record=record: study.flat(record))
+
+
+def _case(
+    row: Row,
+    name: str,
+    classname: str,
+    gated: Gated,
+    flat: Callable[[], Iterable[Mapping[str, Any]]],
+) -> JUnitCase:
+    if row.status != "scored" or row.score is None:
+        allowed = row.status == "skipped" or _is_allowed(row, gated, has_score=False)
+        outcome = "skipped" if allowed else "error"
+        return JUnitCase(name, classname, outcome, _shorten(row.reason or row.status))
+
+    least = gated.gates.pass_threshold
+    passed = row.passed if least is None else row.score >= least
+    if passed is None or passed:
+        return JUnitCase(name, classname)
+    below = "not passed" if least is None else f"below {least:g}"
+    reason = f": {row.reason}" if row.reason else ""
+    message = _shorten(f"score {row.score:.3f}, {below}{reason}")
+    if _is_allowed(row, gated, has_score=True):
+        return JUnitCase(name, classname, "skipped", f"{message} (the gates hold)")
+
+    return JUnitCase(name, classname, "failure", message, _format_rows(flat()))
+
+
+def _is_allowed(row: Row, gated: Gated, *, has_score: bool) -> bool:
+    """Tell whether a failing record is reported as skipped, since the gates of its variant hold, so
+    that it does not fail the build; never in a run without gates. For a record without a score the
+    gate "max failed" counts alone, otherwise all other gates. A variant that is the baseline has no
+    gates, so its records are skipped."""
+    relevant = (
+        outcome.holds
+        for outcome in gated.outcomes
+        if outcome.variant == row.variant and (outcome.gate != "max failed") == has_score
+    )
+
+    return bool(gated.outcomes) and all(relevant)
+
+
+def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Format the rows of a record, with a line for each field."""
+    parts = (
+        "\n".join(f"{name}: {value}" for name, value in row.items() if value not in (None, ""))
+        for row in rows
+    )
+    return wording.clip("\n\n".join(parts), TEXT_SHOWN)
+
+
+def _gate_cases(gated: Gated) -> Iterator[JUnitCase]:
+    for outcome in gated.outcomes:
+        name = f"{outcome.gate}, {outcome.variant}" if outcome.variant else outcome.gate
+        if outcome.holds:
+            yield JUnitCase(name, GATES)
+        else:
+            yield JUnitCase(name, GATES, "failure", str(outcome))
+
+
+def _shorten(text: str) -> str:
+    return wording.shorten(text, MESSAGE_SHOWN)

@@ -1,0 +1,695 @@
+"""The results at the beginning of every report and page of a run: the verdict in a sentence, the
+variants with their intervals, the rows to look at first, and two outputs that differ most.
+
+Figures come from the columns of the records in the store. The records' bodies are read only for the
+few that are shown, so that a run of any size opens at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import PurePath
+from typing import IO, Any, cast
+
+from textevolve.bench.variants import compare_variants, describe_differences
+from textevolve.debate.profile import Profile
+from textevolve.errors import InputError
+from textevolve.evaluation import empty_default
+from textevolve.evaluators import pass_threshold
+from textevolve.json_texts import as_object
+from textevolve.mappings import drop_empty
+from textevolve.reach import is_confined
+from textevolve.report import cells, wording
+from textevolve.report.blocks import (
+    Block,
+    Column,
+    Estimate,
+    Matrix,
+    MatrixRow,
+    Report,
+    Section,
+    Table,
+)
+from textevolve.report.cells import IntervalChart, main_score
+from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
+from textevolve.report.html import write_html
+from textevolve.report.markdown import write_markdown
+from textevolve.runs.aggregates import (
+    Aggregates,
+    aggregate,
+    aggregates_data,
+    collect_figures,
+    describe_variants,
+    draw_aggregates,
+)
+from textevolve.runs.driver import models_asked
+from textevolve.runs.gates import UNGATED, Gated, draw_gates, require_same_cases
+from textevolve.runs.stored import (
+    Records,
+    StoredSpec,
+    name_entries,
+    read_spec,
+    read_stored,
+    show_rows,
+)
+from textevolve.runs.study import AnyStudy, RecordStatus, Row, StudySpec
+from textevolve.statistics.comparisons import PairedDifference, compare_pairs
+from textevolve.store import records
+from textevolve.store.records import RecordFilter, Standing, StoredRecord, VariantScore
+from textevolve.store.repository import Store
+from textevolve.store.runs import RunRecord
+
+FIRST = 5
+"""The number of shown records without a score, and of those with the lowest scores."""
+
+
+def read_columns(store: Store, run_id: str) -> Iterator[Row]:
+    """Read the rows of a run's records, in their order, without the reasons for missing scores."""
+    for record in store.read(records.read_columns, run_id):
+        yield Row(
+            record.key,
+            record.position,
+            record.case,
+            record.score,
+            cast(RecordStatus, record.status),
+            variant=record.variant,
+            passed=record.passed,
+        )
+
+
+def read_figures(store: Store, run_id: str) -> dict[str, Aggregates]:
+    """Aggregate the records of a run by variant; their own verdicts count."""
+    return aggregate(read_columns(store, run_id))
+
+
+def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
+    """Describe the result in a sentence: which variant is best and by how much, or the pass
+    rate."""
+    baseline = baseline_name(spec, figures)
+    seed = getattr(spec, "seed", 0)
+    means = {name: aggregates.case_means() for name, aggregates in figures.items()}
+    differences = compare_variants(means, baseline, seed=seed)
+    return wording.shorten_models(describe_variants(figures, differences, baseline))
+
+
+def baseline_name(spec: StudySpec, variants: Mapping[str, object]) -> str:
+    """Return the variant that the others are compared with: the one that the specification names,
+    or else the first."""
+    return getattr(spec, "baseline", None) or next(iter(variants), "")
+
+
+def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
+    """Return the score from which records pass: that of the specification, of the debate, or of the
+    judge that decides; None if a metric decides, or if the judge's file is missing."""
+    threshold = getattr(spec, "threshold", None)
+    profile = getattr(spec, "profile", None)
+    if isinstance(threshold, tuple):  # a limit of a number in a node's state each
+        return None
+    if threshold is not None:
+        return threshold
+    if isinstance(profile, Profile):
+        return profile.threshold
+    try:
+        judges = study.asks(spec).judges
+        by_metric = getattr(spec, "metric", None) or getattr(spec, "score_by", None)
+        return pass_threshold(judges[0]) if judges and not by_metric else None
+    except InputError:
+        return None
+
+
+def draw_results(
+    study: AnyStudy,
+    spec: StudySpec,
+    store: Store,
+    run_id: str,
+    figures: Mapping[str, Aggregates],
+    place: str = "",
+) -> list[Block]:
+    """Return the variants with their intervals, the records to look at first, and the outputs of
+    the case on which the baseline and the best other variant differ most. There is nothing to draw
+    for a single record. `place`: the address of the pages of cases, to which links append a case's
+    number; if it is empty, links lead to rows of the matrix in the same report."""
+    blocks = draw_aggregates(figures, find_threshold(study, spec))
+    if not blocks:
+        return []
+    variants = tuple(filter(None, figures))
+    has_cells = study.rows is not None
+    rows: list[MatrixRow] = []
+    links: list[str] = []
+    for record in _find_first(store, run_id):
+        matrix_rows = show_rows(study, run_id, variants, [record])
+        rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
+        links += [str(record.position + 1) if place else row.id * has_cells for row in matrix_rows]
+
+    if rows:
+        heads = name_entries(rows, variants)
+        blocks.append(cells.draw_first(rows, heads, links, place or "#row-"))
+    if has_cells and len(variants) > 1:
+        blocks += _draw_difference(study, spec, store, run_id, figures)
+
+    return blocks
+
+
+def _find_first(store: Store, run_id: str) -> Iterable[StoredRecord]:
+    """Return the records to look at first: at most five that failed, then at most five with the
+    lowest scores below 1."""
+    failed = RecordFilter(statuses=("failed",))
+    first_records = store.read_records(run_id, failed, limit=FIRST)
+    first_records += store.read_records(run_id, RecordFilter(below=1.0), "score", limit=FIRST)
+    return {record.key: record for record in first_records}.values()
+
+
+def _only_best(row: MatrixRow) -> MatrixRow:
+    """Return the row with its best entry alone, whose score is the record's score."""
+    entries = [entry for entry in row.entries if entry is not None]
+    return replace(row, entries=[max(entries, key=lambda entry: main_score(entry) or 0.0)])
+
+
+def _draw_difference(
+    study: AnyStudy,
+    spec: StudySpec,
+    store: Store,
+    run_id: str,
+    figures: Mapping[str, Aggregates],
+) -> Sequence[Block]:
+    base = baseline_name(spec, figures)
+    means = {name: aggregates.mean.value for name, aggregates in figures.items() if name != base}
+    best = max(means, key=lambda name: means[name] or 0.0)
+    before, after = (figures[name].case_means() if name in figures else {} for name in (base, best))
+    gaps = {case: abs(after[case] - before[case]) for case in before if case in after}
+    case = max(gaps, key=lambda name: gaps[name], default=None)
+    if case is None:
+        return []
+    variants: Sequence[str] = tuple(figures)
+    stored_records = store.read_records(run_id, RecordFilter(case=case))
+    pair = variants.index(base), variants.index(best)
+    drawn = (
+        cells.draw_cell_difference(row, variants, pair)
+        for row in show_rows(study, run_id, variants, stored_records)
+    )
+
+    return [block for block in drawn if block is not None][:1]
+
+
+# The list of runs: each with its data set, its subject (what was measured), its main figure, and
+# the change since the previous run of the same study.
+#
+# Runs belong to the same study if their kind, data set and judges are the same; prompts, models
+# and rows may have changed.
+
+ROWS_FROM = ("data", "cases", "items", "labelled", "documents", "trace", "source")
+"""The fields of specifications that name files of rows."""
+# The fields of specifications that name what a run measures.
+SUBJECTS = (
+    "prompts",
+    "outputs",
+    "targets",
+    "models",
+    "system",
+    "agent",
+    "program",
+    "template",
+    "quants",
+)
+# The fields of specifications that name metrics and judges.
+JUDGES = ("metric", "judge", "judges", "profile")
+SHOWN = 60
+HISTORY = 12
+"""The number of runs in the history of a study."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run with its main figures, for a list.
+
+    Attributes:
+        standing: The counts and mean scores of its records so far.
+        data: The names of its files of rows.
+        subject: The measured prompts, models or agents, and the judges.
+        result: The pass rate of the best variant, or its mean score if records have no verdicts.
+        results: The same figure of each variant.
+        change: The change of the best variant's figure since the earlier run.
+        earlier: The id of the previous finished run of the same study; empty if there is none.
+        tags: The labels that users gave the run.
+    """
+
+    run: RunRecord
+    standing: Standing
+    data: str
+    subject: str
+    result: str
+    results: str
+    change: str
+    earlier: str
+    tags: Sequence[str]
+
+
+def list_studies(
+    store: Store, visible_runs: Sequence[RunRecord], every: Sequence[RunRecord]
+) -> list[ListedRun]:
+    """Describe the visible runs, each compared with the previous finished run of its study.
+    `every`: all runs, newest first, among which previous ones are searched."""
+    earlier = {
+        run.id: next((r for r in find_history(run, every) if r.created < run.created), None)
+        for run in visible_runs
+    }
+    ids = {run.id for run in (*visible_runs, *filter(None, earlier.values()))}
+    standings = store.read(records.count_standing, sorted(ids))
+
+    return [_describe(run, earlier[run.id], standings) for run in visible_runs]
+
+
+def _describe(
+    run: RunRecord, earlier: RunRecord | None, standings: Mapping[str, Standing]
+) -> ListedRun:
+    standing = standings[run.id]
+    tags = cast(Sequence[str], run.spec.get("tags", ()))
+    scores = {name: score for name, score in standing.scores.items() if score.mean is not None}
+    best = max(scores, key=lambda name: _key(scores[name]), default="")
+    figures = {
+        name: f"{wording.shorten(wording.shorten_models(name).partition(' at ')[0], 20)}"
+        f" {_format_figure(score)}".lstrip()
+        for name, score in scores.items()
+    }
+    change = ""
+    if scores and earlier and (before := standings[earlier.id].scores.get(best)):
+        change = _format_change(scores[best], before)
+    data = wording.shorten(PurePath(data_of(run)).name or data_of(run), SHOWN)
+    subject = wording.shorten(wording.shorten_models(subject_of(run)), SHOWN)
+    result = figures.get(best, "")
+    before_id = earlier.id if earlier else ""
+    results = "; ".join(figures.values())
+
+    return ListedRun(run, standing, data, subject, result, results, change, before_id, tags)
+
+
+def _key(score: VariantScore) -> tuple[float, float]:
+    return (-1.0 if score.passed is None else score.passed, score.mean or 0.0)
+
+
+def _format_figure(score: VariantScore) -> str:
+    if score.passed is not None:
+        return wording.percent(score.passed, 1)
+    return f"mean {wording.number(score.mean, 3)}"
+
+
+def _format_change(now: VariantScore, before: VariantScore) -> str:
+    if now.passed is not None and before.passed is not None:
+        return f"{100 * (now.passed - before.passed):+.1f} points"
+    if now.passed is None and before.mean is not None and now.mean is not None:
+        return f"{now.mean - before.mean:+.3f}"
+    return ""
+
+
+def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the finished runs of `every` that belong to the study of this run, which may be one of
+    them, in the order of `every` (newest first); none for a run without a data set."""
+    key = study_key(run)
+    return [
+        other for other in every if key and other.status == "finished" and study_key(other) == key
+    ]
+
+
+def read_history(
+    store: Store, runs: Sequence[RunRecord], variants: Iterable[str]
+) -> list[IntervalChart]:
+    """Return for each variant a chart of its pass rate, or of its mean score if records have no
+    verdicts, over at most the newest 12 of these runs (`HISTORY`), oldest first. `runs`: newest
+    first."""
+    figures = {run.id: read_figures(store, run.id) for run in runs[:HISTORY][::-1]}
+    judged = all(
+        aggregates.verdicts
+        for by_variant in figures.values()
+        for aggregates in by_variant.values()
+        if aggregates.scored
+    )
+    charts: list[IntervalChart] = []
+
+    for name in variants:
+        run_figures = {id: by_variant.get(name, Aggregates()) for id, by_variant in figures.items()}
+        rows = [
+            (id, aggregates.pass_rate if judged else aggregates.mean)
+            for id, aggregates in run_figures.items()
+        ]
+        charts.append(IntervalChart(name, rows, "percent" if judged else "number"))
+
+    return charts
+
+
+def study_key(run: RunRecord) -> tuple[str, ...]:
+    """Return the key that all runs of a study share; empty for a run without a data set."""
+    spec = _spec(run)
+    judges = [str(spec.get(name)) for name in ("metric", "judge", "judges")]
+    return (str(run.spec.get("kind")), data, *judges) if (data := data_of(run)) else ()
+
+
+def data_of(run: RunRecord) -> str:
+    """Describe the data of a run: the names of its files of rows, or the input of a run with a
+    single case; empty if there is neither."""
+    for name in ROWS_FROM:
+        if names := field_names(_spec(run).get(name)):
+            return ", ".join(names) if name != "cases" else names[0]
+    return ""
+
+
+def subject_of(run: RunRecord) -> str:
+    spec = _spec(run)
+    names = {name: ", ".join(field_names(spec.get(name))) for name in (*SUBJECTS, *JUDGES)}
+    subject = next((names[name] for name in SUBJECTS if names[name]), "")
+    judges = ", ".join(names[name] for name in JUDGES if names[name])
+    return " by ".join(filter(None, (subject, judges)))
+
+
+def _spec(run: RunRecord) -> Mapping[str, Any]:
+    return as_object(run.spec.get("spec"))
+
+
+def field_names(value: Any) -> list[str]:
+    """Return the names in a field's value: the text itself, its `name`, or those of its members if
+    it is a list."""
+    if isinstance(value, Mapping):
+        fields = cast(Mapping[str, Any], value)
+        return field_names(fields.get("name") or fields.get("target"))
+    if isinstance(value, list | tuple):
+        return [name for member in cast(Sequence[Any], value) for name in field_names(member)]
+    return [value] if isinstance(value, str) and value else []
+
+
+# Reports on stored runs: for readers, as data for programs, and as output files.
+#
+# `driver.py` makes and stores the records.
+
+
+@dataclass
+class _CountedRecords:
+    """An iterable of records that reads them anew in each iteration, so that they are never in
+    memory all at once. After an iteration `number` is their number, and `sums` are their aggregates
+    by variant."""
+
+    study: AnyStudy
+    records: Records
+    threshold: float | None
+    number: int = 0
+    sums: dict[str, Aggregates] = empty_default(dict)
+
+    def __iter__(self) -> Iterator[Any]:
+        sums = dict[str, Aggregates]()
+        for number, record in enumerate(self.records(), 1):
+            row = self.study.row(record)
+            sums.setdefault(row.variant, Aggregates(self.threshold)).add(row)
+            self.number = number
+            yield record
+
+        self.sums = {variant: figures for variant, figures in sums.items() if figures.records}
+
+
+def make_report(
+    study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
+) -> Report:
+    """Return the report of a run: the verdict in a sentence, gates, results, the study's own
+    blocks, and the facts of the run. The facts precede the matrix, which may be long."""
+    spec = read_spec(study, read_stored(run))
+    counted = _CountedRecords(study, records, gated.gates.pass_threshold)
+    study_report = study.report(spec, study.summarise(spec, counted))
+    results: list[Block] = []
+    if study.aggregates or study.rows is not None:
+        results = draw_results(study, spec, store, run.id, counted.sums)
+
+    def order() -> Iterator[Block]:
+        present_facts = {**study_report.facts, **describe_run(study, spec, store, run)}
+        facts = drop_empty(present_facts)
+        yield from (*draw_gates(gated.outcomes), *results)
+        for block in study_report.blocks:
+            if facts and isinstance(block, Matrix):
+                yield Section("About this run", (), facts)
+                facts = {}
+            yield block
+
+        yield from [Section("About this run", (), facts)] if facts else []
+
+    sentence = wording.shorten_models(study_report.sentence)
+
+    return replace(study_report, sentence=sentence, blocks=order(), facts={})
+
+
+def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
+    """Return facts about a run: its models, settings, cost and store. Some may be empty."""
+    stored = read_stored(run)
+    totals = store.run_totals(run.id)
+    spent = replace(totals.spent, **stored.answers)
+    models = [
+        f"{stored.model} ({stored.why})" if stored.why else stored.model,
+        *_list_other_models(study, spec, stored),
+    ]
+
+    return {
+        "Model": wording.shorten_models(", ".join(filter(None, models))),
+        "Other models": wording.shorten_models(wording.other_models(spent)),
+        "Settings": wording.shorten_models(_describe_settings(spec)),
+        "Spent": wording.spent(spent),
+        "Costs": "; ".join(stored.prices),
+        "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
+        "Run": run.id if is_confined() else f"{run.id} in {store.place}",
+    }
+
+
+def _describe_settings(spec: StudySpec) -> str:
+    """Describe the options that differ from their defaults, except models, which are separate
+    facts."""
+    options = spec.model_dump(mode="json", exclude_defaults=True, exclude={"model", "models"})
+    texts = {
+        name: str(value) if isinstance(value, int | float) else ", ".join(field_names(value))
+        for name, value in options.items()
+    }
+
+    return "; ".join(
+        f"{name.replace('_', ' ')} {wording.shorten(text, 80)}"
+        for name, text in texts.items()
+        if text
+    )
+
+
+def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:
+    """Return the models that the run calls besides its main one; empty if a judge's file is
+    missing."""
+    same = (stored.model, stored.model.partition("/")[0])
+    try:
+        return [model for model in models_asked(study.asks(spec), stored) if model not in same]
+    except InputError:
+        return []
+
+
+def make_data(
+    study: AnyStudy, run: RunRecord, records: Records, gated: Gated = UNGATED
+) -> dict[str, Any]:
+    """Return the report as JSON-ready data for programs."""
+    stored = read_stored(run)
+    spec = read_spec(study, stored)
+    counted = _CountedRecords(study, records, gated.gates.pass_threshold)
+    data = study.data(spec, study.summarise(spec, counted))
+    content = {"kind": stored.kind, "run": run.id, "model": stored.model, **data}
+    content |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
+    content |= {"answers": dict(stored.answers)} if stored.answers else {}
+    sums = aggregates_data(counted.sums) if study.aggregates else {}
+    content["aggregates"] = dict(
+        collect_figures(plain({"records": counted.number, **sums, **data}))
+    )
+
+    return content | ({"gates": gated.outcomes} if gated.outcomes else {})
+
+
+ROWS = (".jsonl", ".csv", ".parquet")
+WHOLE = (".json", ".html", ".md")
+"""The endings of output formats: those in `ROWS` are written row by row, those in `WHOLE` as one
+document."""
+
+
+def check_format(ending: str) -> None:
+    """Raise SettingsError if the package that writes a format is missing."""
+    if ending in WRITERS:
+        choose_writer(ending)
+
+
+def write_output(
+    study: AnyStudy,
+    store: Store,
+    run: RunRecord,
+    records: Records,
+    ending: str,
+    target: IO[bytes],
+    *,
+    gated: Gated = UNGATED,
+) -> None:
+    """Write the result in the format of an ending, one of `ROWS` and `WHOLE`."""
+    if ending in ROWS:
+        write_records(study, records, target, ending)
+    elif ending == ".html":
+        write_html(make_report(study, store, run, records, gated), target)
+    elif ending == ".md":
+        write_markdown(make_report(study, store, run, records, gated), target)
+    else:
+        target.write(json_line(make_data(study, run, records, gated)))
+
+
+def write_records(study: AnyStudy, records: Records, target: IO[bytes], ending: str) -> None:
+    """Write the records as lines of JSON, or as the rows of a table."""
+    if ending == ".jsonl" and study.line is not None:
+        for record in records():
+            target.write((study.line(record) + "\n").encode())
+    else:
+        write_rows(lambda: chain.from_iterable(map(study.flat, records())), target, ending)
+
+
+def json_line(data: Any) -> bytes:
+    """Return data as one line of JSON in UTF-8; a missing figure is null."""
+    text = json.dumps(plain(data), ensure_ascii=False)
+    return (text + "\n").encode("utf-8", "backslashreplace")
+
+
+# The comparison of two runs of the same kind over the same cases, by the scores of their records.
+
+MOST_SHOWN = 20
+"""The number of cases with the largest differences that the report shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """The difference between two runs.
+
+    Attributes:
+        scores: For each variant, the second run's scores compared with the first run's, over the
+            cases that both scored. Mind the order: `PairedDifference.first` is the second run. The
+            variant is named "" if each run has only one.
+        cases: The two scores of each case by variant, the first run's first.
+        left_out: The number of scores that only one of the runs has.
+    """
+
+    scores: Mapping[str, PairedDifference]
+    cases: Mapping[str, Mapping[str, tuple[float, float]]]
+    left_out: int
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The comparison as JSON-ready data, in which `first` and `second` are the first and second
+        run."""
+        scores = {
+            variant: {
+                **asdict(paired),
+                "first": paired.second,
+                "second": paired.first,
+                "difference": paired.difference,
+            }
+            for variant, paired in self.scores.items()
+        }
+        if list(scores) == [""]:
+            return {"scores": scores[""], "cases": self.cases[""], "left_out": self.left_out}
+
+        return {"variants": scores, "cases": self.cases, "left_out": self.left_out}
+
+
+def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunComparison:
+    """Compare the variants of the same name in two runs, or the only variant of each. If a run has
+    several records of a case and variant, their mean is compared.
+
+    Raises:
+        InputError: the runs share no case of a variant that both scored.
+    """
+    runs = [
+        {v: means for v, figures in aggregate(rows).items() if (means := figures.case_means())}
+        for rows in (before_rows, after_rows)
+    ]
+    several = any(len(variants) > 1 for variants in runs)
+    before, after = (
+        {
+            (variant if several else "", case): mean
+            for variant, means in variants.items()
+            for case, mean in means.items()
+        }
+        for variants in runs
+    )
+    shared = dict[str, dict[str, tuple[float, float]]]()
+    for (variant, case), mean in before.items():
+        if (variant, case) in after:
+            shared.setdefault(variant, {})[case] = mean, after[variant, case]
+    if not shared:
+        missing = "no case of a variant of one name" if several else "no case"
+        raise InputError(f"the runs cannot be compared: they share {missing} with a score")
+    sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
+    pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
+    scores = dict(zip(shared, compare_pairs(pairs), strict=True))
+
+    return RunComparison(scores, shared, len(before.keys() ^ after.keys()))
+
+
+def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Report:
+    """Return the report of a comparison; `names` are those of the first and the second run."""
+    first_name, second_name = names
+    columns = (
+        "",
+        Column("cases", "count"),
+        Column(first_name, "number", 3),
+        Column(second_name, "number", 3),
+        Column("difference", "number", 3),
+        Column("p (Holm)" if len(comparison.scores) > 1 else "p", "p_value"),
+    )
+    rows = [
+        (
+            variant or "mean score",
+            paired.items,
+            paired.second,
+            paired.first,
+            Estimate(paired.difference, paired.low, paired.high),
+            paired.p,
+        )
+        for variant, paired in comparison.scores.items()
+    ]
+    differing = [
+        (f"{case}, {variant}" if variant else case, before, after, after - before)
+        for variant, cases in comparison.cases.items()
+        for case, (before, after) in cases.items()
+        if before != after
+    ]
+    most = sorted(differing, key=lambda row: -abs(row[3]))[:MOST_SHOWN]
+    tables = [Table("Both runs", columns, rows, note=_note(comparison))]
+    if most:
+        heads = ("case", *(Column(n, "number", 3) for n in (*names, "difference")))
+        tables.append(Table("Cases that differ most", heads, most))
+    sides = {
+        f"{variant} in {second_name}" if variant else second_name: variant
+        for variant in comparison.scores
+    }
+    sentence = describe_differences(
+        {name: comparison.scores[side] for name, side in sides.items()}, first_name
+    )
+
+    return Report(f"{second_name} compared with {first_name}", sentence, tables)
+
+
+def _note(comparison: RunComparison) -> str:
+    omitted = wording.count(comparison.left_out, "case")
+    skipped = f" {omitted} with a score in one run alone left out." if comparison.left_out else ""
+    return f"By sign flips over cases, with 95 % intervals.{skipped}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredComparison:
+    """The comparison of two stored runs, with its report."""
+
+    comparison: RunComparison
+    report: Report
+
+
+def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComparison:
+    """Compare two stored runs.
+
+    Raises:
+        InputError: a case has different inputs in the two runs, or they share no case with a score.
+    """
+    require_same_cases(store, run, other)
+    comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
+    names = run.name or run.id, other.name or other.id
+
+    return StoredComparison(comparison, report_comparison(comparison, names))

@@ -1,0 +1,380 @@
+"""Standing runs: runs without cases to finish. They store the calls of a server, a chat or a judge
+in a Python program, so that these calls are journaled, priced and limited like all others.
+
+Each opening is a new run, since only one process may work on a run. Answers that earlier runs have
+stored in the journal are used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from textevolve import store as stores
+from textevolve.errors import InputError, MismatchError, StoreError
+from textevolve.evaluation import Case
+from textevolve.events import Listener, silence
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Entry, MatrixRow, Table
+from textevolve.runs.study import AnyStudy, Row, Study, StudySpec, find_study
+from textevolve.settings import Settings
+from textevolve.spec import identity_of
+from textevolve.store.records import StoredRecord
+from textevolve.wiring import Limits, Setting, Workbench, open_workbench
+
+if TYPE_CHECKING:
+    from textevolve.store.records import RecordFilter
+    from textevolve.store.repository import Store
+    from textevolve.store.runs import RunRecord
+
+
+StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains"]
+"""The caller: a judge in a Python program (`metric`), a server, work on memories, a chat, or chains
+in a Python program."""
+# All values of `StandingKind`.
+STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat", "chains")
+
+
+@asynccontextmanager
+async def open_standing_run(
+    kind: StandingKind,
+    spec: Mapping[str, Any],
+    setting: Setting,
+    settings: Settings,
+    *,
+    source: str,
+    cases: Sequence[Case] = (),
+    limits: Limits = Limits(),
+    listener: Listener = silence,
+) -> AsyncGenerator[Workbench]:
+    """Open the workbench (models and judges) of a new run in the store of the settings, where all
+    its calls are stored. `spec`: the description of the run; `source`: the caller. The run is
+    marked finished at the end, even after an error.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    with stores.open_store(settings.store) as store:
+        run = store.create_run(
+            {"kind": kind, **spec}, f"{kind}-{secrets.token_hex(16)}", "", source
+        )
+        store.add_cases(run.id, cases)
+
+        with store.lease(run.id):
+            try:
+                async with open_workbench(
+                    setting, settings, store.journal(run.id), limits, listener
+                ) as bench:
+                    yield bench
+            finally:
+                store.finish_run(run.id, "finished")
+
+
+# The stored form of specifications and records: they are written to the store and read from it,
+# and a run that was started with other inputs is rejected. `driver.py` runs studies.
+
+
+def list_differences(before: object, now: object, path: str = "") -> Iterator[str]:
+    """Yield a sentence for each input of a stored run (`before`) that differs from the current one
+    (`now`). `path`: the name of the input."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        old = cast(Mapping[str, object], before)
+        new = cast(Mapping[str, object], now)
+        for name in sorted({*old, *new}):
+            place = f"{path}.{name}" if path else name
+            yield from list_differences(old.get(name), new.get(name), place)
+    elif before != now:
+        yield f"{path} was {_shorten(before)} and is now {_shorten(now)}"
+
+
+def _shorten(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+VERSION = 2
+"""The version of the stored form. Specifications without a version are older than studies, and
+cannot be read."""
+
+S = TypeVar("S", bound=StudySpec)
+R = TypeVar("R")
+
+
+class StoredSpec(BaseModel):
+    """The stored form of a specification: everything that is needed to resume its run.
+
+    Attributes:
+        model: The requested or chosen model, and `why`: the reason for the choice.
+        today: The date that prompts state.
+        judges: The content of the judges' files.
+        prompts: The versions of the prompts by their names.
+        described: The result of `Study.describe`.
+        prices: The sources of the models' prices.
+        answers: Facts about the run's answers under the names of `Usage` (`estimated`, `models`).
+        fresh: A text that distinguishes a run from an otherwise equal one, so that all its calls
+            are made anew; usually empty.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = VERSION
+    kind: str
+    spec: dict[str, Any]
+    model: str
+    why: str = ""
+    today: str = ""
+    judges: Mapping[str, Any] = {}
+    prompts: Mapping[str, str] = {}
+    described: Mapping[str, Any] = {}
+    prices: tuple[str, ...] = ()
+    answers: Mapping[str, Any] = {}
+    fresh: str = ""
+
+    @property
+    def world(self) -> dict[str, Any]:
+        """The description of the run. It always has `collections`, so that a resumed run reads the
+        recorded versions of its collections of memories; empty if none are recorded."""
+        return {"collections": {}, **self.described}
+
+    def identity(self, study: AnyStudy) -> dict[str, Any]:
+        """Return the inputs that identify the run. The date in its prompts is not one of them: the
+        same command on another day resumes the same run."""
+        parts = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
+        parts |= {"described": dict(self.described)} if self.described else {}
+        parts |= {"fresh": self.fresh} if self.fresh else {}
+        aside = read_spec(study, self)
+        return {**parts, "spec": identity_of(aside)}
+
+
+def read_stored(run: RunRecord) -> StoredSpec:
+    """Return the stored specification of a run.
+
+    Raises:
+        MismatchError: it was written by a version of this package that had no studies, or by a
+            later version, or is damaged.
+    """
+    if run.spec == {"kind": "damaged"}:
+        raise MismatchError(f"{run.source}; remove it with: textevolve runs delete {run.id}")
+    try:
+        stored = StoredSpec.model_validate(run.spec)
+    except ValidationError:
+        if (kind := run.spec.get("kind")) in STANDING:
+            raise MismatchError(
+                f"run {run.id}: has the calls of a {kind} and no results of its own; the same"
+                " calls are answered from it"
+            ) from None
+
+        day = run.spec.get("today") or time.strftime("%Y-%m-%d", time.localtime(run.created))
+        raise MismatchError(
+            f"run {run.id}: was made by an earlier version of TextEvolve, which stored calls but"
+            " no records; give its command again with the date in its prompts:"
+            f" TEXTEVOLVE_TODAY={day} textevolve {kind or 'evaluate'} ...; calls with the same"
+            " prompts are not repeated"
+        ) from None
+
+    if stored.version > VERSION:
+        raise MismatchError(f"run {run.id}: was made by a later version of TextEvolve; update it")
+
+    return stored
+
+
+def read_spec(study: Study[S, R, Any], stored: StoredSpec) -> S:
+    """Return the specification of a run; options that no longer exist are left out."""
+    fields = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
+    return study.spec.model_validate(fields)
+
+
+FLUSH_SECONDS = 0.5  # the longest time in seconds for which a record waits to be written
+FLUSH_RECORDS = 200  # the number of waiting records that are written at once
+
+
+class RecordKeeper:
+    """A buffer of records, which are written to the store in groups. If the process is killed, no
+    answers of models are lost, since the journal has them already. `skipped`: the keys of the
+    records that are still skipped."""
+
+    def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
+        self._study = study
+        self._store = store
+        self._run_id = run_id
+        self._waiting: list[tuple[Any, Row]] = []
+        self._written = time.monotonic()
+        self.skipped = set[str]()
+
+    async def add(self, record: Any) -> None:
+        row = self._study.row(record)
+        self._waiting.append((record, row))
+        (self.skipped.add if row.status == "skipped" else self.skipped.discard)(row.key)
+        late = time.monotonic() - self._written >= FLUSH_SECONDS
+        if late or len(self._waiting) >= FLUSH_RECORDS:
+            await self.flush()
+
+    async def flush(self) -> None:
+        waiting = self._waiting
+        self._waiting = []
+        if waiting:
+            await asyncio.shield(asyncio.to_thread(self._write, waiting))
+        self._written = time.monotonic()
+
+    def _write(self, pairs: Sequence[tuple[Any, Row]]) -> None:
+        records = [keep_record(self._study, record, row) for record, row in pairs]
+        self._store.keep_records(self._run_id, records)
+
+
+def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
+    """Return a record in its stored form, with the columns of its `row`."""
+    from textevolve.store.records import StoredRecord
+
+    return StoredRecord(**asdict(row), body=study.encode(record))
+
+
+Records: TypeAlias = Callable[[], Iterator[Any]]
+"""A function that reads the records of a run from the store, in their order, at each call."""
+
+
+def read_records(
+    store: Store,
+    run: RunRecord,
+    selection: RecordFilter | None = None,
+) -> Records:
+    """Return a function that reads all stored records of a run, or a selection of them."""
+    study = find_study(read_stored(run).kind)
+
+    def read() -> Iterator[Any]:
+        for record in store.iterate_records(run.id, selection):
+            yield decode_record(study, run.id, record)
+
+    return read
+
+
+def decode_record(study: AnyStudy, run_id: str, record: StoredRecord) -> Any:
+    """Decode a stored record.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        return study.decode(record.body)
+    except (ValueError, InputError):
+        raise StoreError(
+            f"run {run_id}: its record '{record.key}' cannot be read: it is damaged, or of"
+            " another version; start the run's command again, which makes it again"
+        ) from None
+
+
+# The records of a run as rows of a matrix. A kind of study converts its own records, or else the
+# rows of its tables are used.
+
+TEXT_SHOWN = 20_000
+FACTS_SHOWN = 8
+FACT_LENGTH = 120
+SHOWN_ELSEWHERE = ("score", "passed", "status", "reason", "index", "id", "position")
+"""The fields that an entry of the matrix does not list, since it shows them in other places."""
+
+
+def show_rows(
+    study: AnyStudy, run_id: str, variants: Sequence[str], stored_records: Sequence[StoredRecord]
+) -> list[MatrixRow]:
+    """Return the records of a case, or a single record, as rows of a matrix. There are several rows
+    if there are several samples. With variants, a row has an entry for each variant.
+
+    Raises:
+        StoreError: a record cannot be read.
+    """
+    decoded = [decode_record(study, run_id, stored) for stored in stored_records]
+    if study.rows is not None:
+        return list(study.rows(decoded, variants))
+    entries = [
+        _entry(study, stored, record)
+        for stored, record in zip(stored_records, decoded, strict=True)
+    ]
+    name = (
+        stored_records[0].case
+        if len(stored_records) > 1
+        else stored_records[0].case or stored_records[0].key
+    )
+    if not variants:
+        return [MatrixRow(name, "", [entry]) for entry in entries]
+
+    return [
+        MatrixRow(name, "", [by_variant.get(name) for name in variants])
+        for by_variant in _spread(stored_records, entries)
+    ]
+
+
+def show_alone(
+    study: AnyStudy, spec: StudySpec, run_id: str, stored_records: Sequence[StoredRecord]
+) -> list[Block]:
+    """Return the report on a record that is a result by itself. It is empty if records are only
+    parts of a result, or if the rows of a matrix show everything already.
+
+    Raises:
+        StoreError: the record cannot be read.
+    """
+    if study.rows is not None or len(stored_records) != 1 or not study.streams:
+        return []
+    record = decode_record(study, run_id, stored_records[0])
+
+    return list(study.report(spec, study.summarise(spec, [record])).blocks)
+
+
+def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence[str]:
+    """Return the headings of the matrix columns: the variants, or letters for the candidates of a
+    case."""
+    number = max((len(row.entries) for row in rows), default=1)
+    if variants:
+        return variants
+    return ["Result"] if number == 1 else [wording.letter(n) for n in range(number)]
+
+
+def _spread(
+    stored_records: Sequence[StoredRecord], entries: Sequence[Entry]
+) -> list[dict[str, Entry]]:
+    """Distribute the entries over rows that have at most one entry for each variant, so that a
+    variant's samples are in different rows."""
+    rows: list[dict[str, Entry]] = []
+    for stored, entry in zip(stored_records, entries, strict=True):
+        free = next((row for row in rows if stored.variant not in row), None)
+        if free is None:
+            rows.append(free := {})
+        free[stored.variant] = entry
+
+    return rows
+
+
+def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
+    failed = stored.status != "scored"
+    table_rows = [dict(row) for row in study.flat(record)]
+    facts = {
+        name: wording.shorten(_format_value(value), FACT_LENGTH)
+        for name, value in (table_rows[0] if table_rows else {}).items()
+        if name not in SHOWN_ELSEWHERE and isinstance(value, str | int | float) and value != ""
+    }
+
+    return Entry(
+        scores={} if stored.score is None else {"score": stored.score},
+        passed=stored.passed,
+        reasons={"reason": stored.reason} if stored.reason and not failed else {},
+        failure=f"{stored.status}: {stored.reason}" if failed else "",
+        facts=dict(list(facts.items())[:FACTS_SHOWN]),
+        details=[_table(row) for row in table_rows],
+    )
+
+
+def _table(row: Mapping[str, Any]) -> Block:
+    cells = [(name, _format_value(value)) for name, value in row.items() if value is not None]
+    return Table("", ("field", "value"), cells)
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, str):
+        return wording.clip(value, TEXT_SHOWN)
+    return wording.clip(json.dumps(value, ensure_ascii=False, default=str), TEXT_SHOWN)

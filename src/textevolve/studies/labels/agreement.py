@@ -1,0 +1,436 @@
+"""The report on judges that are compared with people, and with each other.
+
+Each text of an item is shown once, even if several judges differ from people on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures, summarise
+from textevolve.bench.items import Item, winner_of
+from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Result
+from textevolve.report import wording
+from textevolve.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Entry,
+    Estimate,
+    Matrix,
+    MatrixRow,
+    Report,
+    Table,
+    Texts,
+)
+from textevolve.report.cells import cell_text
+from textevolve.report.data import plain
+from textevolve.runs.aggregates import estimate, finite
+from textevolve.runs.study import Asks, Study
+from textevolve.spec import Several, option
+from textevolve.statistics.intervals import TIE, mean_present
+from textevolve.studies.labels.base import (
+    ItemVerdict,
+    RepeatsSpec,
+    ask_judges,
+    decode,
+    draw_calibrations,
+    find_row,
+    flatten,
+    read_cases,
+)
+from textevolve.wiring import Workbench
+
+BLIND_NOTE = (
+    "Brackets: 95 % intervals, drawn by question. The last {} are baselines that read no text: a"
+    " judge that scores no more than they do has shown nothing."
+)
+
+
+@dataclass(frozen=True)
+class MeasuredJudges(Result):
+    """The verdicts of all judges on labelled items, with their figures of agreement with people.
+    `samples`: how often each judge judged the same item in the same order, by the judge's name."""
+
+    items: tuple[Item, ...]
+    verdicts: tuple[Verdict, ...]
+    samples: Mapping[str, int]
+    summary: AgreementSummary
+
+
+def summary_sentence(summary: AgreementSummary) -> str:
+    """Describe in a sentence which judge agrees best with people, compared with the best rule that
+    reads no text, such as "the longer one"."""
+    items = wording.count(summary.items, "item")
+    scored = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
+    if not scored:
+        return f"No judge gave a complete verdict on any of the {items} with labels."
+    best = max(scored, key=lambda judge: judge.accuracy.value)
+    share = cell_text(estimate(best.accuracy), Column("", "percent", 1))
+    blind = max(value for _, value in summary.blind_answers)
+    does = "makes the choice of people" if summary.people is None else "agrees with people"
+    result_text = f"{best.name} {does} in {share} of the items"
+    blind_text = f"the best baseline that reads no text in {wording.percent(blind, 1)}"
+    prefix = "Of all judges, " if len(scored) > 1 else ""
+
+    return f"{prefix}{result_text}, {blind_text}."
+
+
+def summary_facts(summary: AgreementSummary) -> dict[str, str]:
+    """Return facts about the items, their labels, and missing verdicts."""
+    items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
+    facts = {"Items": items}
+    if (people := summary.people) is not None:
+        facts["People"] = f"pass {wording.percent(people.passed, 1)}"
+        if people.annotators:
+            alpha = cell_text(estimate(people.alpha), Column("", "number"))
+            facts["People"] += f"; {people.annotators} annotators, Krippendorff's alpha {alpha};"
+            facts["People"] += f" split evenly, and left out: {people.even:,}"
+
+    for judge in summary.judges:
+        reasons = [
+            f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
+            for reason, number in judge.failures.items()
+        ]
+        if reasons:
+            facts[f"Missing, {judge.name}"] = "\n".join(reasons)
+
+    return facts
+
+
+def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> Iterator[Block]:
+    """Yield the tables of the agreement, and the items on which judges and people disagree.
+    `threshold`: the score from which a single response passes; None: the judge's own verdict."""
+    items = measured.items
+    summary = measured.summary
+    yield _draw_accuracy(summary) if summary.people is None else _draw_responses(summary)
+    yield from _draw_calibration(items, summary)
+    yield _draw_spent(summary, measured.samples)
+    if summary.comparisons:
+        yield _draw_comparisons(summary.comparisons)
+    yield from _draw_disagreements(items, measured.verdicts, threshold)
+
+
+def _draw_accuracy(summary: AgreementSummary) -> Table:
+    columns = (
+        "judge",
+        Column("accuracy", "percent", 1),
+        Column("kappa", "number"),
+        Column("ties", "percent", 1),
+        Column("covered", "percent", 0),
+        Column("same winner", "percent", 1),
+        Column("first won", "percent", 1),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for j in summary.judges:
+        bias = (j.position.consistency.value, j.position.first) if j.position else (math.nan,) * 2
+        shares = map(finite, (j.kappa.value, j.ties, j.coverage, *bias))
+        rows.append((j.name, estimate(j.accuracy), *shares))
+
+    rows += [(name, finite(share), *[""] * 5) for name, share in summary.blind_answers]
+
+    return Table(
+        "Agreement with people",
+        columns,
+        rows,
+        note=f"{BLIND_NOTE.format('three')} Same winner: in both orders. First won: share of"
+        " all verdicts won by the text shown first; 50 % is no position bias.",
+    )
+
+
+def _draw_responses(summary: AgreementSummary) -> Table:
+    """Draw the figures of judges on single responses, in two rows for each judge: by its own
+    verdicts (or the threshold of the study), and, cross-validated, at the threshold at which it
+    agrees best with people."""
+    percents = [Column(name, "percent", 1) for name in ("accuracy", "precision", "recall")]
+    numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
+    columns = ["judge", *percents, *numbers, Column("covered", "percent", 0)]
+    rows: list[tuple[Cell, ...]] = []
+
+    for judge in summary.judges:
+        if (figures := judge.responses) is not None:
+            name = f"{judge.name} from {figures.threshold:.4g} on"
+            rows.append(
+                (judge.name, *_cells(figures.verdicts), estimate(figures.auc), judge.coverage)
+            )
+            rows += [(name, *_cells(figures.validated), "", "")] * math.isfinite(figures.threshold)
+
+    rows += [(name, finite(share), *[""] * 6) for name, share in summary.blind_answers]
+
+    return Table(
+        "Agreement with people",
+        columns,
+        rows,
+        note=f"{BLIND_NOTE.format('two')} Precision: share of the responses failed by the judge"
+        " that people fail, too; recall: share of the responses failed by people that the"
+        " judge fails, too. Alpha: Krippendorff's. AUC: how often a response that people"
+        " pass has a higher score than one that they fail. From a score on: the judge"
+        " with --threshold at the score of the highest kappa; cross-validated, by"
+        " thresholds chosen in ten folds on other questions.",
+    )
+
+
+def _cells(figures: PassFigures) -> Iterator[Estimate]:
+    each = (figures.accuracy, figures.precision, figures.recall, figures.kappa, figures.alpha)
+    return map(estimate, each)
+
+
+def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Iterator[Block]:
+    calibrations = {judge.name: judge.calibration for judge in summary.judges if judge.calibration}
+    without = [judge.name for judge in summary.judges if judge.name not in calibrations]
+    pairs = all(len(item.candidates) == 2 for item in items)
+    event = "the first text is the better one" if pairs else "a text is the best one"
+    if summary.people is not None:
+        event = "people pass a response (the score is used as the probability)"
+    missing = f"Without log-odds, so without a probability: {', '.join(without)}."
+    return draw_calibrations(calibrations, event, missing if without else "")
+
+
+def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
+    columns = (
+        "judge",
+        Column("samples", "count"),
+        Column("calls", "number", 1),
+        Column("tokens", "count", 0),
+        Column("time", "duration"),
+        Column("1,000 items cost", "money"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            judge.name,
+            samples.get(judge.name, 1),
+            judge.per_item.calls,
+            round(judge.per_item.tokens),
+            judge.per_item.seconds,
+            None if judge.per_item.cost is None else 1000 * judge.per_item.cost,
+        )
+        for judge in summary.judges
+    ]
+
+    return Table(
+        "Cost of an item",
+        columns,
+        rows,
+        note="The sum over all orders and samples, in which each distinct request of a judge"
+        " counts once. Time: of the model calls.",
+    )
+
+
+def _draw_comparisons(comparisons: Sequence[JudgeComparison]) -> Table:
+    columns = (
+        "judges",
+        Column("same choice", "percent", 1),
+        Column("difference", "percent", 1),
+        Column("p", "p_value"),
+        Column("items needed", "count"),
+    )
+    rows = [
+        (
+            f"{pair.first} − {pair.second}",
+            finite(pair.same.value),
+            estimate(pair.difference),
+            finite(pair.permutation_holm),
+            finite(pair.items_needed),
+        )
+        for pair in comparisons
+    ]
+
+    return Table(
+        "Between judges",
+        columns,
+        rows,
+        note="Same choice: both choose the same winner. Difference: of the accuracies, in"
+        " points of 100. p: of sign flips by question, corrected for the number of pairs"
+        " (Holm). Items needed: to find a difference of this size with a power of 80 % at"
+        " 5 %.",
+    )
+
+
+def _draw_disagreements(
+    items: Sequence[Item], verdicts: Sequence[Verdict], threshold: float | None
+) -> Iterator[Matrix]:
+    """Yield the items on which a judge and people differ: those with the lowest mean credit first
+    (1 for the choice of people, 0 for another, a half if only one side sees a tie); among equals
+    those whose scores are furthest from people's labels."""
+    outcomes = gather_outcomes(items, verdicts, threshold)
+    failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
+    disputed: list[tuple[float, Item]] = []
+
+    for item in items:
+        of_item = [of[item.id] for of in outcomes.values()]
+        if any(outcome.credit < 1 - TIE for outcome in of_item):
+            errors = [abs(o.score - item.human[0]) for o in of_item if o.credit < 1]
+            credit = mean_present([outcome.credit for outcome in of_item])
+            disputed.append((credit - 1e-6 * max(0.0, mean_present(errors)), item))
+
+    disputed.sort(key=lambda pair: pair[0])
+    if not disputed:
+        return
+    yield Matrix(
+        f"{wording.count(len(disputed), 'item')} on which a judge disagrees with people",
+        list(outcomes),
+        (_row(i, outcomes, failures) for _, i in disputed),
+    )
+
+
+def _row(
+    item: Item,
+    outcomes: Mapping[str, Mapping[str, ItemOutcome]],
+    failures: Mapping[tuple[str, str], str],
+) -> MatrixRow:
+    entries: list[Entry] = []
+    for name, of in outcomes.items():
+        outcome = of[item.id]
+        missing = failures.get((item.id, name), "")
+        turns: dict[str, str] = {}
+        if outcome.flipped:
+            forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
+            turns["order"] = f"{forward} as given, {turned} reversed"
+        chosen = "" if outcome.winner is None else _chose(item, outcome.winner)
+        scores = {"credit": finite(outcome.credit)}
+        if item.is_single:
+            scores = {"score": finite(outcome.score)}
+        entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
+
+    winner = int(item.human[0] > 0.5) if item.is_single else winner_of(item.human)
+    people = _chose(item, winner)
+    facts = {"subset": item.subset} if item.subset else {}
+    facts |= {name: _chose(item, int(passed)) for name, passed in item.labels}
+    texts = [("Input", item.input), *([("Context", item.context)] if item.context else [])]
+    texts += [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
+
+    return MatrixRow(item.id, item.input, entries, people, facts, [Texts("", texts)])
+
+
+def _chose(item: Item, winner: int) -> str:
+    """Return a winner as a letter, or as a tie if it is negative; for a single response return pass
+    or fail."""
+    if item.is_single:
+        return "pass" if winner else "fail"
+    return "tie" if winner < 0 else wording.letter(winner)
+
+
+# The agreement study: it measures how far judges agree with people on labelled items, and which
+# judge agrees better.
+#
+# `textevolve.bench.verdicts` collects the judges' verdicts, and `textevolve.bench.agreement`
+# computes the figures.
+
+
+class AgreementSpec(RepeatsSpec):
+    """Measure how far judges agree with people, and whether one does better than another.
+
+    Each judge sees the texts of each item in both orders. A difference between two judges is
+    reported with an interval and a test.
+    """
+
+    kind: ClassVar[str] = "agreement"
+
+    judge: Several = option(
+        description="A judge to measure, such as debate:general, jury or pairwise+rules."
+        " Repeatable.",
+        short="-j",
+        group="Judging",
+        min_length=1,
+    )
+    samples: int = option(
+        1, "The number of times that each judge judges each item.", group="Judging", ge=1
+    )
+    threshold: float | None = option(
+        None,
+        "The score from which a single response passes; default: the judge's own verdict.",
+        group="Judging",
+        ge=0,
+        le=1,
+    )
+
+
+def ask(spec: AgreementSpec) -> Asks:
+    if spec.equal_tokens and spec.samples != 1:
+        raise InputError(
+            "give samples or equal tokens, not both: with equal tokens the number of samples"
+            " follows from the cost"
+        )
+
+    return Asks(spec.judge)
+
+
+def run(
+    spec: AgreementSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[ItemVerdict]:
+    return ask_judges(
+        cases,
+        spec.judge,
+        bench,
+        orders=spec.orders,
+        samples=spec.samples,
+        equal_tokens=spec.equal_tokens,
+    )
+
+
+def sum_up(spec: AgreementSpec, records: Iterable[ItemVerdict]) -> MeasuredJudges:
+    return measure_judges(records, spec, spec.threshold)
+
+
+def measure_judges(
+    records: Iterable[ItemVerdict], spec: RepeatsSpec, threshold: float | None = None
+) -> MeasuredJudges:
+    """Compute the agreement figures of all verdicts. `threshold`: the score from which a single
+    response passes; None: the judge's own verdict counts.
+
+    Raises:
+        InputError: there is no record.
+    """
+    items: dict[str, Item] = {}
+    verdicts: list[Verdict] = []
+    samples: dict[str, int] = {}
+
+    for record in records:
+        verdict = record.verdict
+        items.setdefault(record.item.id, record.item)
+        verdicts.append(verdict)
+        samples[verdict.judge] = max(samples.get(verdict.judge, 1), verdict.sample + 1)
+
+    summary = summarise(tuple(items.values()), verdicts, seed=spec.seed, threshold=threshold)
+
+    return MeasuredJudges(tuple(items.values()), tuple(verdicts), samples, summary)
+
+
+def report(spec: AgreementSpec, measured: MeasuredJudges) -> Report:
+    blocks = draw_agreement(measured, spec.threshold)
+    facts = summary_facts(measured.summary)
+    return Report("Judges compared with people", summary_sentence(measured.summary), blocks, facts)
+
+
+def data(spec: AgreementSpec, measured: MeasuredJudges) -> Mapping[str, Any]:
+    return {"parameters": spec.model_dump(mode="json"), **measured_data(spec, measured)}
+
+
+def measured_data(spec: RepeatsSpec, measured: MeasuredJudges) -> dict[str, Any]:
+    return {
+        "source": list(spec.items),
+        "half": spec.half,
+        "orders": spec.orders,
+        "samples": dict(measured.samples),
+        "summary": plain(measured.summary),
+    }
+
+
+STUDY = Study(
+    spec=AgreementSpec,
+    cases=read_cases,
+    asks=ask,
+    run=run,
+    row=find_row,
+    decode=decode,
+    summarise=sum_up,
+    report=report,
+    data=data,
+    flat=flatten,
+    variants=lambda spec, _model: spec.judge,
+)

@@ -1,0 +1,295 @@
+"""The options and steps that all studies on labelled items share: items (pairs of texts, or single
+texts, with people's labels) are read, and judges are called on them.
+
+Labels are stored with the cases, so that a run can be resumed and summarised from the store alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator
+
+from textevolve.bench.items import Item, read_items
+from textevolve.bench.verdicts import (
+    Verdict,
+    View,
+    count_samples,
+    credit_of,
+    orders_of,
+    stream_verdicts,
+)
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, select_skipped
+from textevolve.evaluators import check_absolute
+from textevolve.events import RecordsExpected
+from textevolve.llm.model import DistinctCalls
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Cell, Column, Section, Table
+from textevolve.runs.aggregates import estimate, finite
+from textevolve.runs.study import Row, json_decoder
+from textevolve.spec import Several, option
+from textevolve.statistics.calibration import Calibration
+from textevolve.studies.rows import MappedSpec
+from textevolve.wiring import Workbench
+
+# Whether judges see the texts of a pair in both orders, or only as given.
+Orders = Literal["both", "given"]
+GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)]
+"""The label of single responses that means "good", or the least good grade, as a text."""
+
+
+class LabelledItemsSpec(MappedSpec):
+    """The base of specifications that read items with people's labels."""
+
+    items: Several = option(
+        (),
+        "Files of items that people have judged, as JSONL, JSON, CSV or Parquet.",
+        argument=True,
+        identity=False,
+        reads=True,
+    )
+    limit: int | None = option(
+        None,
+        "The most items to take, the first ones; default: all.",
+        group="Items",
+        identity=False,
+        ge=1,
+    )
+    half: Literal["tune", "report"] | None = option(
+        None,
+        "Take only one half of the items: tune (to choose a judge or a threshold), or report (to"
+        " measure it).",
+        group="Items",
+        identity=False,
+    )
+
+    good: GoodLabels | None = option(
+        None,
+        "For single responses: the labels of good ones, separated by commas, or the lowest good"
+        " grade. Default: pass, good, true, yes or 1, or the upper half of the scale.",
+        group="Items",
+        identity=False,
+        metavar="LABEL,...|GRADE",
+    )
+
+
+class OrdersSpec(LabelledItemsSpec):
+    """The base of specifications in which judges see the texts of an item in one or both orders."""
+
+    orders: Orders = option(
+        "both",
+        "Judge each item in both orders of its texts, or only in the given order.",
+        group="Judging",
+    )
+
+
+class RepeatsSpec(OrdersSpec):
+    """The base of specifications in which judges may judge the same item several times."""
+
+    equal_tokens: bool = option(
+        False,
+        "Repeat cheaper judges until each has used as many tokens as the dearest.",
+        group="Judging",
+    )
+    seed: int = option(0, "The seed of the bootstrap intervals.", group="Statistics", ge=0)
+
+
+def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
+    if not spec.items:
+        raise InputError("no items: name the files of labelled items")
+    items = read_items(
+        spec.items,
+        half=spec.half,
+        limit=spec.limit,
+        renamed=spec.map,
+        good=spec.good,
+    )
+    yield from map(as_case, items)
+
+
+def as_case(item: Item) -> Case:
+    about = {
+        "human": list(item.human) if item.labelled else None,
+        "group": item.group,
+        "subset": item.subset,
+        "reference": item.reference,
+    }
+    about |= {} if item.context is None else {"context": item.context}
+    about |= {"labels": dict(item.labels)} if item.labels else {}
+
+    return Case(item.input, item.candidates, item.id, about)
+
+
+def item_of(case: Case) -> Item:
+    """Return the item that a case was built from."""
+    about = dict(case.parameters)
+    human = tuple(about.pop("human") or [math.nan] * len(case.candidates))
+    labels = tuple(about.pop("labels", {}).items())
+    return Item(case.id, case.input, tuple(case.candidates), human, **about, labels=labels)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemVerdict:
+    """A judge's verdict with the item that it concerns. `position`: the number of the verdict in
+    the run."""
+
+    position: int
+    item: Item
+    verdict: Verdict
+
+
+async def ask_judges(
+    cases: Iterable[Case],
+    judges: Sequence[str],
+    bench: Workbench,
+    *,
+    orders: Orders,
+    samples: int = 1,
+    equal_tokens: bool = False,
+    views: Mapping[str, View] | None = None,
+) -> AsyncGenerator[ItemVerdict]:
+    """Yield the verdicts of every judge on every item.
+
+    `orders`: whether a pair is shown in both orders. `samples`: the number of verdicts of a judge
+    on the same question. `equal_tokens`: afterwards cheap judges give further samples until each
+    judge has used about as many tokens, unless a limit skipped some of the first. `views`: further
+    judges by name, whose verdicts are computed from another judge's evaluation, without calls.
+    """
+    items = {case.id: item_of(case) for case in cases}
+    require_absolute_judges(items.values(), judges)
+    opened = {judge: bench.whole_judge_of(judge) for judge in judges}
+    ranges = dict.fromkeys(judges, range(samples))
+    counted = defaultdict[str, DistinctCalls](DistinctCalls)
+    verdicts: list[Verdict] = []
+
+    for again in (False, True) if equal_tokens else (False,):
+        if again:
+            if select_skipped(verdict.failure for verdict in verdicts):
+                return
+            ranges = {name: range(1, n) for name, n in count_samples(verdicts, judges).items()}
+
+        number = sum(map(len, ranges.values())) + (0 if again else len(views or ()))
+        each = sum(len(orders_of(item, orders)) for item in items.values())
+        bench.listener(RecordsExpected(len(verdicts) + number * each))
+        stream = stream_verdicts(
+            items.values(),
+            opened,
+            orders=orders,
+            concurrency=bench.concurrency,
+            samples=ranges,
+            counted=counted,
+            views=None if again else views,
+        )
+        async with aclosing(stream):
+            async for verdict in stream:
+                yield ItemVerdict(len(verdicts), items[verdict.item], verdict)
+                verdicts.append(verdict)
+
+
+def require_absolute_judges(items: Iterable[Item], judges: Iterable[str]) -> None:
+    """Raise InputError if items are single responses and a judge can only compare candidates."""
+    if any(item.is_single for item in items):
+        for judge in judges:
+            check_absolute(judge)
+
+
+def find_row(record: ItemVerdict) -> Row:
+    """Return the store columns of a verdict. Its score is the credit: 1 if the judge and people
+    choose the same, 0.5 if only one side sees a tie between two texts, 0 otherwise."""
+    verdict = record.verdict
+    failure = record.verdict.failure
+    return Row(
+        key=f"{verdict.judge}/{verdict.order}/{verdict.sample}/{verdict.item}",
+        position=record.position,
+        case=verdict.item,
+        score=finite(credit_of(record.item, verdict)),
+        status=failure.kind if failure else "scored",
+        reason=f"{verdict.judge}: {failure.reason}" if failure else "",
+        variant=verdict.judge,
+    )
+
+
+def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
+    verdict = record.verdict
+    failure = record.verdict.failure
+    yield {
+        "item": verdict.item,
+        "subset": record.item.subset,
+        "judge": verdict.judge,
+        "order": verdict.order,
+        "sample": verdict.sample,
+        "status": failure.kind if failure else "scored",
+        "scores": list(verdict.scores),
+        "unit": "log-odds" if verdict.log_odds else "score",
+        "credit": finite(credit_of(record.item, verdict)),
+        **({} if verdict.passed is None else {"passed": verdict.passed}),
+        "calls": verdict.usage.calls,
+        "tokens": verdict.usage.tokens,
+        "cost": verdict.usage.cost,
+        "seconds": verdict.seconds,
+        "reason": failure.reason if failure else None,
+    }
+
+
+decode = json_decoder(ItemVerdict)
+
+
+# The report on how well probabilities are calibrated: how often the predicted event came true,
+# compared with its predicted probability.
+#
+# The probabilities come from judges, from signals of judges, or from fitted judges.
+
+
+def draw_calibrations(
+    calibrations: Mapping[str, Calibration], event: str, missing: str
+) -> Iterator[Block]:
+    """Draw the calibration figures and the calibration curve of each judge. `event`: what the
+    probabilities predict, in words; `missing`: a sentence on judges that give no probabilities."""
+    if not calibrations:
+        return
+    columns = (
+        "judge",
+        Column("Brier", "number", 3),
+        Column("ECE", "number", 3),
+        Column("by chance", "number", 3),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            name,
+            estimate(calibration.brier),
+            estimate(calibration.ece),
+            finite(calibration.ece_by_chance),
+        )
+        for name, calibration in calibrations.items()
+    ]
+    most = max(calibrations.values(), key=lambda calibration: calibration.items)
+    rows.append(("always the share", finite(most.base_brier), "", ""))
+    note = (
+        f"Of the probability that {event}; lower is better. ECE: mean distance between predicted"
+        " and observed shares, over bins of equal mass; by chance: its value if every probability"
+        f" were right. The last row always predicts the share of all items:"
+        f" {wording.percent(most.base_rate)}."
+    )
+    yield Table("Calibration", columns, rows, note=f"{note} {missing}".rstrip())
+    points = [
+        (name, point.probability, estimate(point.observed), point.count)
+        for name, calibration in calibrations.items()
+        for point in calibration.curve
+    ]
+    curve = Table(
+        "",
+        (
+            "judge",
+            Column("probability", "percent", 0),
+            Column("came true", "percent", 0),
+            "items",
+        ),
+        points,
+    )
+    yield Section("Calibration curve", [curve], folded=True)

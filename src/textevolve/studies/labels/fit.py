@@ -1,0 +1,326 @@
+"""The study that fits a judge: it combines several judges (signals) with weights chosen so that the
+result agrees with people's labels.
+
+`textevolve.bench.fitting` computes the weights and their figures, and
+`textevolve.judges.fitted` defines the file of a fitted judge.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import model_validator
+
+from textevolve.bench.fitting import (
+    Fit,
+    describe_guarantee,
+    file_of,
+    fit_signals,
+    format_points,
+    gather_signals,
+    require_enough,
+)
+from textevolve.bench.items import Item, items_of
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, Result
+from textevolve.evaluators import judges_in, with_model
+from textevolve.judges.fitted import ENDING, FittedFile, save_fitted
+from textevolve.judges.measures import LENGTH, LOOK
+from textevolve.report import wording
+from textevolve.report.blocks import Block, Column, Note, Report, Table
+from textevolve.report.cells import cell_text
+from textevolve.report.data import plain
+from textevolve.runs.aggregates import estimate
+from textevolve.runs.study import Asks, Row, Study, json_decoder
+from textevolve.spec import option
+from textevolve.studies.labels import base
+from textevolve.studies.labels.base import (
+    ItemVerdict,
+    OrdersSpec,
+    ask_judges,
+    draw_calibrations,
+    item_of,
+)
+from textevolve.user_code import OWN
+from textevolve.wiring import Workbench
+
+
+def fit_sentence(fit: Fit) -> str:
+    """Return the agreement of the fit, compared with that of its best single signal."""
+    agreement = cell_text(estimate(fit.agreement), Column("", "percent", 1))
+    best = next(signal.alone.value for signal in fit.signals if signal.name == fit.best)
+    does = "agrees with people" if fit.are_single else "makes the choice of people"
+    return (
+        f"Cross-validated, the fit {does} in {agreement} of the items; its best single signal,"
+        f" {fit.best}, in"
+        f" {wording.percent(best, 1)}: {format_points(fit.difference)}."
+    )
+
+
+def fit_facts(fit: Fit) -> dict[str, str]:
+    items = f"{wording.count(fit.items, 'item')} on {wording.count(fit.questions, 'question')}"
+    missing = ", ".join(f"{name} on {n}" for name, n in fit.missing.items() if n)
+    left_out = f"{wording.count(fit.left_out, 'item')} that lack a signal ({missing})"
+    return {
+        "Items": f"{items}, labelled by {fit.labels}",
+        "Left out": left_out if fit.left_out else "",
+        "Threshold": describe_guarantee(fit),
+        "Penalty": f"ridge {fit.ridge:g}, chosen by nested cross-validation",
+    }
+
+
+def draw_fit(fit: Fit) -> Iterator[Block]:
+    yield from (Note(warning, "warning") for warning in fit.warnings)
+    columns = ("signal", Column("weight", "number"))
+    signals = [(signal.name, signal.weight) for signal in fit.signals]
+    note = (
+        "Weight: on the standardised signal, so that weights can be compared. All signals together"
+        f" take the cross-validated log-loss from {fit.loss_of_nothing:.3f} to {fit.loss:.3f}."
+    )
+    yield Table("Signals", columns, signals, note=note)
+    rows = [("the fit", estimate(fit.agreement))]
+    rows += [(f"{signal.name} alone", estimate(signal.alone)) for signal in fit.signals]
+    rows += [(name, estimate(figure)) for name, figure in fit.blind]
+    alone = (
+        "a judge alone is used as it is, a property of the text in the direction that the labels of"
+        " the other folds show"
+    )
+    if fit.are_single:
+        alone = "so is each signal alone"
+    note = (
+        "Brackets: 95 % intervals, drawn by question. The fit is cross-validated by question;"
+        f" {alone}. The last {'two' if fit.are_single else 'three'} read nothing."
+    )
+    columns = ("judge", Column("agreement", "percent", 1))
+    yield Table("Agreement with people", columns, rows, note=note)
+    event = "a text is good" if fit.are_single else "the first of two texts is the better one"
+    yield from draw_calibrations(
+        {"the fit": fit.calibration}, event, "All figures are out of fold."
+    )
+
+
+# The signals that are fitted to pairs by default.
+DEFAULT_SIGNALS = "probe,instruction-likelihood,pairwise,length"
+# The signals that are fitted to single responses by default; none of them compares texts.
+SINGLE_SIGNALS = "probe,instruction-likelihood,length"
+
+
+class FitSpec(OrdersSpec):
+    """Fit a judge to people's labels: weight several judges so that they agree with people.
+
+    Every signal scores every item. All figures are cross-validated by question; -o NAME.judge
+    writes the judge, which is used like any other: --judge NAME.judge.
+    """
+
+    kind: ClassVar[str] = "fit"
+
+    signals: str = option(
+        "",
+        "The signals to combine, separated by commas: judges such as probe or pairwise+rules,"
+        f" and length.  [default: {DEFAULT_SIGNALS}]",
+        group="Judging",
+    )
+    precision: float = option(
+        0.9,
+        "The share of cases, from 0 to 1, in which the judge must be right from its threshold on.",
+        group="Statistics",
+        gt=0,
+        lt=1,
+    )
+    confidence: float = option(
+        0.95,
+        "The probability with which that share must hold for new items, from 0 to 1.",
+        group="Statistics",
+        gt=0,
+        lt=1,
+    )
+    seed: int = option(
+        0,
+        "The seed of the folds of cross-validation and of the bootstrap.",
+        group="Statistics",
+        ge=0,
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> FitSpec:
+        names = names_of(self)
+        for name in names:
+            if name.startswith(OWN) or ENDING in name:
+                raise InputError(
+                    f"signal '{name}': cannot be stored in a file; name a shipped judge"
+                )
+
+            judges_in(name)
+
+        if len(set(names)) < len(names):
+            raise InputError("a signal is named twice; name each signal once")
+
+        return self
+
+
+def names_of(spec: FitSpec, items: Iterable[Item] = ()) -> tuple[str, ...]:
+    """Return the judges that are the signals of a fit: the requested ones, or defaults for pairs or
+    for single responses. The name `length` becomes `look:length`."""
+    default = SINGLE_SIGNALS if any(item.is_single for item in items) else DEFAULT_SIGNALS
+    names = map(str.strip, (spec.signals or default).split(","))
+    return tuple(f"{LOOK}:{name}" if name == LENGTH else name for name in names if name)
+
+
+@dataclass(frozen=True, slots=True)
+class SignalVerdict:
+    """The verdict of one signal, a judge whose scores the fit combines, on one labelled item.
+
+    Attributes:
+        found: The verdict with its item.
+        model: The model that judged if the signal names none of its own.
+        date: The date of the run, as prompts state it.
+    """
+
+    found: ItemVerdict
+    model: str | None
+    date: str
+
+
+@dataclass(frozen=True)
+class FittedSignals(Result):
+    """The result of a fit.
+
+    Attributes:
+        labelled: The number of labelled items.
+        fit: The weights of the signals and their figures; None if nothing was fitted.
+        file: The fitted judge, which can be saved; None if nothing was fitted.
+        reason: The reason why nothing was fitted.
+    """
+
+    labelled: int
+    fit: Fit | None = None
+    file: FittedFile | None = None
+    reason: str = ""
+
+    def require(self) -> FittedFile:
+        """Return the fitted judge.
+
+        Raises:
+            InputError: nothing was fitted; has the reason.
+        """
+        if self.file is None:
+            raise InputError(self.reason)
+        return self.file
+
+    def save(self, path: str) -> None:
+        """Write the judge to a file whose name ends in .judge.
+
+        Raises:
+            InputError: nothing was fitted, or the file cannot be written.
+        """
+        save_fitted(self.require(), path)
+
+
+def read_cases(spec: FitSpec) -> list[Case]:
+    """Read the labelled items.
+
+    Raises:
+        InputError: the items cannot be read, or are too few for a fit.
+    """
+    return _check_enough(list(base.read_cases(spec)))
+
+
+def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: object) -> list[Case]:
+    """Convert rows of a Python program to labelled items."""
+    items = items_of(rows, spec.good)[: spec.limit]
+    return _check_enough(list(map(base.as_case, items)))
+
+
+def _check_enough(cases: list[Case]) -> list[Case]:
+    labelled = [item for item in map(item_of, cases) if item.labelled]
+    require_enough(len(labelled), len({item.group for item in labelled}))
+    return cases
+
+
+async def run(
+    spec: FitSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[SignalVerdict]:
+    cases = list(cases)
+    names = names_of(spec, map(item_of, cases))
+    model = bench.default_model
+    models = {name: model if with_model(name, model) != name else None for name in names}
+    async with aclosing(ask_judges(cases, names, bench, orders=spec.orders)) as verdicts:
+        async for verdict in verdicts:
+            yield SignalVerdict(verdict, models[verdict.verdict.judge], bench.today)
+
+
+def find_row(record: SignalVerdict) -> Row:
+    return base.find_row(record.found)
+
+
+def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
+    verdicts = list(records)
+    items = dict[str, Item]()
+    models = dict[str, str | None]()
+    for record in verdicts:
+        items.setdefault(record.found.item.id, record.found.item)
+        models[record.found.verdict.judge] = record.model
+    names = names_of(spec, items.values())
+    data = gather_signals(
+        tuple(items.values()), [record.found.verdict for record in verdicts], names
+    )
+    labelled = len(data.items) + data.left_out
+    promise = {"precision": spec.precision, "confidence": spec.confidence}
+
+    try:
+        fit = fit_signals(data, **promise, seed=spec.seed)
+    except InputError as error:
+        missing = [f"{name} is missing on {n}" for name, n in data.missing.items() if n]
+        return FittedSignals(labelled, reason="; ".join([str(error), *missing]))
+
+    date = datetime.date.fromisoformat(verdicts[0].date)
+
+    return FittedSignals(labelled, fit, file_of(fit, models, spec.orders, date))
+
+
+def report(_spec: FitSpec, result: FittedSignals) -> Report:
+    title = "A judge fitted to labels"
+    if result.fit is None:
+        return Report(title, f"No judge was fitted: {result.reason}.", [])
+    return Report(title, fit_sentence(result.fit), draw_fit(result.fit), fit_facts(result.fit))
+
+
+def data(spec: FitSpec, result: FittedSignals) -> Mapping[str, Any]:
+    file = result.file
+    fit = result.fit
+    return {
+        "parameters": spec.model_dump(mode="json"),
+        "source": list(spec.items),
+        "half": spec.half,
+        "labelled": result.labelled,
+        "reason": result.reason,
+        "guarantee": None if fit is None else describe_guarantee(fit),
+        "fit": plain(fit),
+        "judge": None if file is None else file.model_dump(mode="json"),
+    }
+
+
+def flatten(record: SignalVerdict) -> Iterator[Mapping[str, Any]]:
+    for row in base.flatten(record.found):
+        yield {**row, "model": record.model}
+
+
+STUDY = Study(
+    spec=FitSpec,
+    cases=read_cases,
+    take=take_labelled,
+    asks=lambda spec: Asks(names_of(spec)),
+    run=run,
+    row=find_row,
+    decode=json_decoder(SignalVerdict),
+    summarise=summarise,
+    report=report,
+    data=data,
+    flat=flatten,
+    texts={ENDING: lambda _spec, result: result.file.text if result.file else ""},
+    variants=lambda spec, _model: names_of(spec),
+)

@@ -1,0 +1,254 @@
+"""Reading the user's rows as cases: the options for column names, and the parameters that a row may
+set for its case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from textevolve.debate.profile import Profile
+from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import Case, Usage, mend_text
+from textevolve.json_texts import write_text
+from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.prices import ReportedUsage, usage_of
+from textevolve.llm.targets import EVENTS, Target, check_targets
+from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
+from textevolve.mappings import drop_empty, first_of, map_values
+from textevolve.report import wording
+from textevolve.rows import cases
+from textevolve.rows.cases import RowReading
+from textevolve.rows.columns import join_passages
+from textevolve.runs.study import StudySpec
+from textevolve.spec import option
+from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
+
+_ABOUT = ("name", "description")
+# The parameters of a debate that a row may set for its case: the fields of a profile.
+PARAMETERS = tuple(name for name in Profile.model_fields if name not in _ABOUT)
+
+
+class MappedSpec(StudySpec):
+    """The base of specifications whose cases come from the user's rows."""
+
+    map: Mapping[str, str] = option(
+        {},
+        "Rename a column: --map input=frage reads the column frage as input. Repeatable.",
+        group="Data",
+        identity=False,
+        metavar="NEW=OLD",
+    )
+
+
+def read_cases(path: str) -> Iterator[Case]:
+    """Read the cases of a file with their parameters.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not a case; names file and line.
+    """
+    return cases.read_cases(path, reading=RowReading(parameters=PARAMETERS))
+
+
+def name_row(row: Mapping[str, Any], number: int, counts: Counter[str]) -> str:
+    """Return the id of a row, or else its number. A repeated id has a number at its end, so that no
+    row takes another's place. `counts`: how often each id has occurred so far."""
+    id = str(row.get("id", number))
+    counts[id] += 1
+    return id if counts[id] == 1 else f"{id} ({counts[id]})"
+
+
+# Targets (the user's applications, which are tested by calls) in studies: their requests are
+# written from rows, and fields are read from their responses.
+#
+# The journal stores complete responses, so that reading other fields needs no new call.
+
+ANSWER_FIELDS = ("answer", "output")
+"""The fields of a response that may hold the answer, unless the target names a field."""
+_WHOLE = re.compile(r"\{\{?\s*([^\W\d]\w*)\s*\}\}?")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAnswer:
+    """The answer of a target, read from its response.
+
+    Attributes:
+        trajectory: The retrieved passages and tool calls, if the response has them.
+        usage: The usage that the target reports; None if it reports none.
+    """
+
+    text: str
+    trajectory: Trajectory | None = None
+    usage: Usage | None = None
+
+    @property
+    def context(self) -> str | None:
+        """The retrieved passages as the context that judges see."""
+        passages = self.trajectory.contexts if self.trajectory else ()
+        return join_passages(passages) or None
+
+
+def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
+    """Return a description of targets for the identity of a run; {} without targets.
+
+    Raises:
+        InputError: a target is named in a request to a server, which calls none.
+    """
+    check_targets(targets)
+    described = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
+    return {"targets": described, "target_version": version} if targets else {}
+
+
+def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:
+    """Write the request to a target for a row. The target's headers and version are part of the
+    call's journal key."""
+    texts = map_values(column_text, row)
+    body = dict(row) if target.body is None else _fill_body(target.body, row, texts)
+    about = {"version": version, "headers": dict(target.headers)}
+    identity = drop_empty(about)
+    header = (Message("system", (json.dumps(identity, sort_keys=True),)),) if identity else ()
+    sent = Message("user", (mend_text(json.dumps(body, ensure_ascii=False)),))
+
+    return Request(messages=(*header, sent), sample=sample)
+
+
+def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) -> Any:
+    """Fill the columns of a row into all texts of a request's body. A text that consists of one
+    placeholder is replaced by the column's value itself, which may not be a text."""
+    if isinstance(template, dict):
+        fields = cast("dict[str, Any]", template)
+        return {name: _fill_body(inner, row, texts) for name, inner in fields.items()}
+    if isinstance(template, list):
+        return [_fill_body(inner, row, texts) for inner in cast("list[Any]", template)]
+    if not isinstance(template, str):
+        return template
+    placeholder = _WHOLE.fullmatch(template)
+
+    return row[placeholder[1]] if placeholder and placeholder[1] in row else fill(template, texts)
+
+
+def column_text(value: object) -> str:
+    """Return the value of a column as a text: None becomes an empty text, and other values than
+    texts are written as JSON."""
+    return "" if value is None else write_text(value)
+
+
+def check_body(target: Target, columns: Collection[str]) -> None:
+    """Check the placeholders in the body of a target's request.
+
+    Raises:
+        InputError: the body has no placeholder of a column, or a misspelt one.
+    """
+    if target.body is not None:
+        text = json.dumps(target.body, ensure_ascii=False)
+        check_spelling(text, columns, f"target {target.label}")
+        require_placeholders(text, columns)
+
+
+async def ask_target(model: Model, target: Target, request: Request) -> TargetAnswer:
+    """Call a target, and read its answer. The text of the answer may be empty only if tools were
+    called.
+
+    Raises:
+        ModelError, BudgetError: there is no usable answer.
+    """
+    answer = read_target_answer(target, await model(request))
+    if not answer.text.strip() and not (answer.trajectory and answer.trajectory.tool_calls):
+        raise AnswerError(
+            "the output is empty: the application answered without a text or a tool call"
+        )
+
+    return answer
+
+
+async def answer_case(model: Model, target: Target, version: str, case: Case) -> Case:
+    """Return the case with the target's answer as its candidate, and the retrieved passages, if
+    there are any, as its context. It raises InputError if the case has a candidate already, and the
+    errors of `ask_target`."""
+    if case.candidates:
+        raise InputError(
+            "the row has an output, but the target gives the outputs: leave the column out, or"
+            " read it as the expected answer with --map reference=COLUMN"
+        )
+
+    request = write_request(target, {"input": case.input}, version)
+    answer = await ask_target(model, target, request)
+    context = answer.context or case.context
+    trajectory = answer.trajectory
+    if case.trajectory is not None:
+        expected = case.trajectory.expected_tools
+        trajectory = replace(trajectory or Trajectory(), expected_tools=expected)
+    text = answer.text if answer.text.strip() else NO_ANSWER
+
+    return replace(case, candidates=(text,), context=context, trajectory=trajectory)
+
+
+def read_target_answer(target: Target, response: Response) -> TargetAnswer:
+    """Read the fields of a target's response. In a stream of server-sent events the texts of all
+    events are joined; for other fields the last event counts.
+
+    Raises:
+        AnswerError: there is no text, or a field cannot be read.
+    """
+    try:
+        value: object = from_json(response.text)
+    except ValueError:  # made up by a rehearsal
+        text = response.text
+        return TargetAnswer(text, Trajectory((text, text, text), ()))
+
+    streamed = response.finish_reason == EVENTS
+    parts = cast("list[object]", value) if streamed else [value]
+    texts = [text for part in parts if (text := _find_text(target, part)) is not None]
+
+    if not texts:
+        field_names = target.answer or " or ".join(ANSWER_FIELDS)
+        answer_text = wording.shorten(json.dumps(value, ensure_ascii=False), 160)
+        raise AnswerError(
+            f"{target.label}: no field '{field_names}' in its answer: {answer_text}; name the field"
+            " with `answer` in a file of the target"
+        )
+
+    paths = {name: getattr(target, name) for name in ("contexts", "tool_calls", "steps", "usage")}
+    fields = {name: _find_last(parts, path) for name, path in paths.items()}
+    try:
+        trajectory = read_trajectory(fields, target.label)
+    except InputError as error:
+        raise AnswerError(str(error)) from None
+
+    stated = fields["usage"]
+    usage = ReportedUsage.model_validate(stated) if isinstance(stated, dict) else None
+
+    return TargetAnswer("".join(texts), trajectory, usage and usage_of(usage, None))
+
+
+def _find_text(target: Target, part: object) -> str | None:
+    value = part
+    if target.answer:
+        value = _find_path(part, target.answer)
+    elif isinstance(part, dict):
+        fields = cast("dict[str, object]", part)
+        value = first_of(fields, ANSWER_FIELDS)
+
+    return None if value is None else column_text(value)
+
+
+def _find_last(parts: Sequence[object], path: str) -> object:
+    values = (_find_path(part, path) for part in reversed(parts))
+    return next((value for value in values if value is not None), None)
+
+
+def _find_path(value: object, path: str) -> object:
+    """Return the value at a path such as `data.0.text`; None if there is no such value."""
+    for step in path.split("."):
+        try:
+            value = cast(Any, value)[int(step) if isinstance(value, list) else step]
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    return value
