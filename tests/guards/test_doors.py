@@ -23,7 +23,7 @@ BEHIND = {
         "textevolve.server.errors.as_api_error": "the status of errors that no request can cause",
     },
     "laws/test_meter.py": {
-        "textevolve.server.limits.FLUSH_SECONDS": "what is spent is written at the server's end, so"
+        "textevolve.server.identity.FLUSH_SECONDS": "what is spent is written at the end, so"
         " that no cell meets the server in between",
     },
     "laws/test_transparency.py": {"textevolve.node_eval.Monitor": WATCHING},

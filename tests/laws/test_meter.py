@@ -423,7 +423,7 @@ def tenant(world, serve, monkeypatch):  # noqa: F811
     """Start a server with a namespace that may spend so many tokens a day, and with what a request
     works on. What was spent is written down at the server's end alone, so that no cell meets the
     server in between."""
-    monkeypatch.setattr("textevolve.server.limits.FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr("textevolve.server.identity.FLUSH_SECONDS", 60.0)
 
     def start(tokens: int, request: Request) -> Tenant:
         namespace = ("agents", "namespaces", "create", "acme", "--tokens-per-day", tokens)
