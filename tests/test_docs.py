@@ -222,7 +222,7 @@ def test_the_complete_file_of_settings_is_complete():
 
 
 def test_profiles_in_the_docs_load():
-    found = blocks("yaml", "docs/profiles.md")
+    found = blocks("yaml", "docs/debate.md")
     assert found
     for page, code in found:
         assert set(parse_profile(code, page).model_fields_set) == set(Profile.model_fields)
@@ -230,7 +230,7 @@ def test_profiles_in_the_docs_load():
 
 
 def test_fields_of_a_profile_are_described_with_their_defaults():
-    text = TEXTS["docs/profiles.md"]
+    text = TEXTS["docs/debate.md"]
     for name, field in Profile.model_fields.items():
         row = next((line for line in text.splitlines() if line.startswith(f"| `{name}` |")), "")
         assert row, f"{name} is not described"
@@ -250,7 +250,6 @@ def test_providers_and_weights_are_those_of_the_program():
         row = next((line for line in text.splitlines() if line.startswith(f"| `{name}` |")), "")
         for part in (provider.base_url, provider.key_env, provider.default_model):
             assert not part or f"`{part}`" in row, f"{name}: {part}"
-    text = TEXTS["docs/local-models.md"]
     for name, weights in read_catalogue().items():
         assert f"| `{name}` | {weights.bytes / 1e9:.2f} GB | {weights.licence} |" in text
 
@@ -262,7 +261,7 @@ def test_every_public_name_is_described():
 
 
 def test_every_part_of_a_result_is_described():
-    everything = TEXTS["docs/debate.md"] + TEXTS["docs/python.md"] + TEXTS["docs/scores.md"]
+    everything = TEXTS["docs/debate.md"] + TEXTS["docs/python.md"]
     parts = [n for n, v in vars(DebateResult).items() if hasattr(v, "__get__") and n[0] != "_"]
     missing = [n for n in parts if not re.search(rf"\b{n}\b", everything)]
     assert not missing
@@ -377,10 +376,8 @@ def test_no_registry_and_no_place_of_one_machine():
         "docs/python.md",
         "docs/decisions.md",
         "docs/images.md",
-        "docs/local-models.md",
         "docs/testing.md",
         "docs/node-eval.md",
-        "docs/langgraph.md",
         "docs/models.md",
         "docs/ci.md",
     ],
