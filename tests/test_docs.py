@@ -241,7 +241,7 @@ def test_fields_of_a_profile_are_described_with_their_defaults():
             default = spelt[field.default] if known else field.default
             assert row.startswith(f"| `{name}` | `{default}` |"), f"the default of {name}"
     for name in (*shipped_profiles(), *(component.name for component in COMPONENTS)):
-        assert f"| `{name}`" in text
+        assert f"\n- `{name}`" in text, name
 
 
 def test_providers_and_weights_are_those_of_the_program():
