@@ -60,10 +60,15 @@ def blocks(language, *pages):
     ]
 
 
+def typed_lines(code):
+    """The lines of a shell block as a shell reads them: a backslash at the end joins two."""
+    return code.replace("\\\n", "").splitlines()
+
+
 def shell_lines():
     """Each command of the shell blocks, as words; pipes and redirections part commands."""
     for page, code in blocks("sh"):
-        for line in code.replace("\\\n", " ").splitlines():
+        for line in typed_lines(code):
             words = shlex.shlex(line, posix=True, punctuation_chars=True)
             words.whitespace_split = True
             command: list[str] = []
@@ -124,6 +129,13 @@ def test_commands_are_found():
     assert sum(map(len, COMMANDS.values())) > 20
     with pytest.raises(Exception, match="No such option"):
         parse_command(["runs", "list", "--no-such-option"])
+
+
+def test_shell_lines_fit_the_column_of_the_site():
+    """The site shows about 75 characters of a line of code; the end of a longer one is hidden."""
+    for page, code in [*blocks("sh"), *blocks("console")]:
+        for line in code.splitlines():
+            assert len(line) <= 75, f"{page}: {line}"
 
 
 def test_every_command_is_shown():
@@ -402,7 +414,7 @@ def test_commands_print_what_the_page_shows(page, home, model, cli, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     named, shown, typed = "", "", 0
     for language, code in BLOCK.findall(TEXTS[page]):
-        for line in code.splitlines() if language == "sh" else ():
+        for line in typed_lines(code) if language == "sh" else ():
             command, _, expected = line.partition("  # exit code ")
             words = shlex.split(command)
             if words[0] == "export":
@@ -431,7 +443,7 @@ def test_guides_begin_with_the_output_of_their_first_commands(page, home, cli, m
     monkeypatch.setenv("COLUMNS", "80")
     (_, commands), *_ = blocks("sh", f"docs/{page}")
     (_, expected), *_ = blocks("text", f"docs/{page}")
-    lines = [line for line in commands.splitlines() if re.search("examples/|look:length", line)]
+    lines = [line for line in typed_lines(commands) if re.search("examples/|look:length", line)]
     outcomes = [cli(*shlex.split(line)[1:]) for line in lines]
     printed = [line.rstrip() for one in outcomes for line in (one.out + one.err).splitlines()]
     assert lines
