@@ -40,7 +40,7 @@ Config = Mapping[str, Any]
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages and the schema of studies."""
+    """Add the generated pages, the changelog and the schema of studies."""
     pages = {"commands": write_commands, "names": write_names, "lists": write_lists}
     for name, write in pages.items():
         path = f"reference/{name}.md"
@@ -48,6 +48,8 @@ def on_files(files: Files, config: Any) -> Files:
     schema = {"$id": f"{config['site_url'] or ''}{SCHEMA}", **schema_of_all()}
     content = json.dumps(schema, indent=2, ensure_ascii=False)
     files.append(File.generated(config, SCHEMA, content=f"{content}\n"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "changelog.md", content=changelog))
     return files
 
 
