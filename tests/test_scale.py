@@ -25,7 +25,7 @@ def test_recorded_points_but_one_are_predicted_within_a_fifth_from_those_of_thei
 def test_the_page_holds_what_the_model_prints_of_the_recorded_points():
     page = (ROOT / "docs" / "batches.md").read_text(encoding="utf-8")
     for table in model.draw_page(read_points(model.RECORDED), model.World()):
-        assert table in page, "run benchmarks/scale_model.py and put its tables into docs/batches.md"
+        assert table in page, "put the tables of benchmarks/scale_model.py into docs/batches.md"
 
 
 def test_recorded_points_are_whole():
