@@ -1,6 +1,6 @@
 """What a run of a million, a hundred million and a thousand million cases needs: a small model.
 
-    python benchmarks/scale_model.py                     the tables of docs/scale.md, then all
+    python benchmarks/scale_model.py                     the tables of docs/batches.md, then all
                                                          points and their predictions
     python benchmarks/scale_model.py --points FILE       from points of your own machine
 
@@ -348,7 +348,7 @@ def draw_checked(found: Iterable[Checked]) -> str:
 
 
 def draw_page(points: Sequence[Point], world: World) -> Iterator[str]:
-    """Draw the tables of docs/scale.md: the largest run of each way, and one process's needs."""
+    """Draw the tables of docs/batches.md: the largest run of each way, and one process's needs."""
     ways = group_points(points)
     yield draw_points([max(own, key=lambda point: point.asked.cases) for own in ways.values()])
     for way, own in ways.items():

@@ -40,14 +40,18 @@ Config = Mapping[str, Any]
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages and the schema of studies."""
-    pages = {"commands": write_commands, "names": write_names, "lists": write_lists}
-    for name, write in pages.items():
-        path = f"reference/{name}.md"
-        files.append(File.generated(config, path, content="\n".join(write()) + "\n"))
+    """Add the generated pages, the changelog and the schema of studies."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     schema = {"$id": f"{config['site_url'] or ''}{SCHEMA}", **schema_of_all()}
-    content = json.dumps(schema, indent=2, ensure_ascii=False)
-    files.append(File.generated(config, SCHEMA, content=f"{content}\n"))
+    contents = {
+        "reference/commands.md": "\n".join(write_commands()),
+        "reference/names.md": "\n".join(write_names()),
+        "reference/lists.md": "\n".join(write_lists()),
+        "changelog.md": changelog.replace("](docs/", "]("),
+        SCHEMA: json.dumps(schema, indent=2, ensure_ascii=False),
+    }
+    for path, content in contents.items():
+        files.append(File.generated(config, path, content=f"{content}\n"))
     return files
 
 

@@ -17,15 +17,15 @@ ROOT = Path(__file__).parents[1]
 def test_recorded_points_but_one_are_predicted_within_a_fifth_from_those_of_their_way():
     checked = [one for one in model.validate(read_points(model.RECORDED)) if one.alike]
     assert len(checked) >= 4 * 6
-    (short,) = [one for one in checked if abs(one.off) > 0.2]  # which docs/scale.md names
+    (short,) = [one for one in checked if abs(one.off) > 0.2]  # which docs/batches.md names
     assert (short.asked.cases, short.name) == (500, "CPU, s")
     assert abs(short.off) < 0.21
 
 
 def test_the_page_holds_what_the_model_prints_of_the_recorded_points():
-    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "batches.md").read_text(encoding="utf-8")
     for table in model.draw_page(read_points(model.RECORDED), model.World()):
-        assert table in page, "run benchmarks/scale_model.py and put its tables into docs/scale.md"
+        assert table in page, "put the tables of benchmarks/scale_model.py into docs/batches.md"
 
 
 def test_recorded_points_are_whole():

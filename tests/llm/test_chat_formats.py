@@ -59,7 +59,7 @@ def render_published(name: str, talk: Any, asked: bool) -> str | None:
 
 
 def comparable(name: str, talk: list[dict[str, Any]], asked: bool) -> bool:
-    """Whether docs/local-models.md names no difference that this conversation shows."""
+    """Whether docs/models.md names no difference that this conversation shows."""
     if name == "llama-3":
         return asked
     return name != "mistral-v7-tekken" or talk[0]["role"] == "system"

@@ -16,5 +16,5 @@ def test_each_test_that_the_page_names_is_there():
 
 
 def test_owasps_list_is_whole():
-    rows = re.findall(r"^\| API(\d+) ", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^- \*\*API(\d+) ", PAGE.read_text(), re.MULTILINE)
     assert rows == [str(number) for number in range(1, 11)]
