@@ -165,7 +165,7 @@ def _find_source(file: str, settings: Settings) -> Path:
     if Path(name).expanduser().is_dir():
         raise InputError(
             f"{file}: is a folder. Models as folders of safetensors are first converted to GGUF, by"
-            " llama.cpp's convert_hf_to_gguf.py; see docs/local-models.md"
+            " llama.cpp's convert_hf_to_gguf.py; see docs/models.md#local-models"
         )
 
     if name.endswith(".safetensors"):

@@ -1,6 +1,6 @@
 """The known chat formats by name, as the published template of each model family writes them.
 
-This module has only the descriptions; `chat_format` uses them. docs/local-models.md has the table.
+This module has only the descriptions; `chat_format` uses them. docs/models.md has the table.
 """
 
 from __future__ import annotations
