@@ -35,10 +35,11 @@ from textevolve.memory.creation import (
 )
 from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
 from textevolve.memory.record import ChangeSource, DialogueTurn
+from textevolve.messages import list_messages
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.rows import find_files, read_rows
-from textevolve.rows.chats import list_messages, read_message
+from textevolve.rows.chats import read_turns
 from textevolve.rows.columns import CHATS, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
 from textevolve.settings import Settings
@@ -155,8 +156,9 @@ def _find_chat(row: object) -> object:
 
 def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:
     """Return a message as a turn of the dialogue. `time`: the time of messages that name none."""
-    turn = read_message(message)
-    text = "\n".join(filter(str.strip, (turn.text, *turn.calls)))
+    turns = read_turns(message)
+    parts = [part for turn in turns for part in (turn.text, *turn.calls)]
+    text = "\n".join(filter(str.strip, parts))
     role = str(message.get("role") or message.get("from"))
     return DialogueTurn(role, text, _first(message, TIMES) or time)
 
