@@ -414,8 +414,12 @@ def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[Dialogue
 
 
 def _turn(message: SessionMessage) -> DialogueTurn:
-    when = datetime.datetime.fromtimestamp(message.created, datetime.UTC)
-    return DialogueTurn(message.role, message.text, when.isoformat(timespec="seconds"))
+    return DialogueTurn(message.role, message.text, _format_time(message.created))
+
+
+def _format_time(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as turns of dialogues have it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
 class StoredKeeper(SessionKeeper):
@@ -461,8 +465,7 @@ class _UnkeptKeeper(SessionKeeper):
     def dialogue(self, turn: FinishedTurn) -> tuple[list[DialogueTurn], ChangeSource]:
         """Return the conversation with its last exchange, and a source key for its memories, which
         are made only once even if the same message is answered several times."""
-        when = datetime.datetime.fromtimestamp(turn.created, datetime.UTC)
-        now = when.isoformat(timespec="seconds")
+        now = _format_time(turn.created)
         before = [DialogueTurn(entry.role, entry.text) for entry in self._request.history]
         last = [
             DialogueTurn("user", turn.message, now),

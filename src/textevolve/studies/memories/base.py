@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from textevolve.agents.resources import StoredAgent, full_name
+from textevolve.agents.resources import StoredAgent, agent_collections, full_name
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.llm.model import Model
@@ -29,6 +29,7 @@ from textevolve.memory.record import (
     Collection,
     MemoryRecord,
     MemoryStore,
+    stream_memories,
 )
 from textevolve.memory_snapshots import find_collection, memories_of, read_resources
 from textevolve.runs.study import DescribeWorld, StudySpec
@@ -42,9 +43,6 @@ S = TypeVar("S", bound=StudySpec)
 Pin: TypeAlias = Callable[[S, Store, str], Mapping[str, Any]]
 """A function that returns what a run depends on in the store: the agents and collections that its
 specification names, with their versions. Its last argument is the namespace of bare names."""
-
-PAGE = 500
-"""The number of memories that are read from the store at once."""
 
 
 def describe_by(pin: Pin[S]) -> DescribeWorld[S]:
@@ -80,11 +78,11 @@ def find_collections(resources: Store, agent: StoredAgent) -> list[Collection]:
     Raises:
         InputError: the agent has no collection.
     """
-    spec = agent.spec
-    collections = [*spec.memory.collections, *([spec.memories] if spec.memories else [])]
-    names = dict.fromkeys(full_name(each, agent.namespace) for each in collections)
-    if spec.insights:
-        names.pop(full_name(spec.insights, agent.namespace), None)
+    names = dict.fromkeys(
+        full_name(each, agent.namespace) for each in agent_collections(agent.spec)
+    )
+    if agent.spec.insights:
+        del names[full_name(agent.spec.insights, agent.namespace)]
 
     if not names:
         raise InputError(
@@ -129,22 +127,6 @@ def open_target(bench: Workbench, name: str) -> Target:
     the settings."""
     store, bare_name = memories_of(bench.resources, name, bench.settings.namespace)
     return Target(bench, store, bare_name)
-
-
-async def stream_memories(
-    store: MemoryStore, collection: str, version: int | None, *, closed: bool = False
-) -> AsyncGenerator[MemoryRecord]:
-    """Yield all memories of a collection in the order in which they were stored. `version`: an
-    earlier version of the collection; None: the current one. `closed`: include memories that were
-    superseded or forgotten."""
-    after = None
-
-    while page := await store.page(
-        collection, after=after, limit=PAGE, version=version, closed=closed
-    ):
-        for record in page:
-            yield record
-        after = page[-1].id
 
 
 def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:

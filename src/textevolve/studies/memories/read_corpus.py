@@ -33,7 +33,7 @@ from textevolve.memory.corpus import (
     voice_chunk,
     voice_prompt,
 )
-from textevolve.memory.record import ChangeSource, Vector
+from textevolve.memory.record import ChangeSource, Vector, stream_memories
 from textevolve.memory_snapshots import find_collection
 from textevolve.reach import allowed_path
 from textevolve.report import wording
@@ -42,7 +42,7 @@ from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
 from textevolve.spec import Several, option
 from textevolve.store import Store
-from textevolve.studies.memories.base import describe_by, open_target, stream_memories
+from textevolve.studies.memories.base import describe_by, open_target
 from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
