@@ -232,7 +232,7 @@ class _Read:
     position: int
     dialogue: UserDialogue
     start: Start
-    points: tuple[DialoguePoint, ...] | Failure
+    points: tuple[DialoguePoint, ...] | Failure = ()
     usage: Usage = Usage()
 
 
@@ -250,19 +250,21 @@ class _Work:
         dialogue = dialogue_of(case)
         ground = self._about(dialogue)
         start = await find_start(ground, dialogue.turns, ChangeSource("", case.id))
+        reading = _Read(position, dialogue, start)
         if not dialogue.turns or start.applied is not None:
-            return _Read(position, dialogue, start, ())
+            return reading
         if self.bench.mode == "replay":
-            return _Read(position, dialogue, start, Failure("skipped", "not read yet"))
+            return replace(reading, points=Failure("skipped", "not read yet"))
         if self.bench.seconds_left == 0:
-            return _Read(position, dialogue, start, Failure("skipped", "the time limit is reached"))
+            return replace(reading, points=Failure("skipped", "the time limit is reached"))
+
         meter = UsageMeter(ground.model)
         at_once = self.bench.calls_per_case
         points = await attempt(
             extract_points(meter, dialogue.turns, ground.settings, start.done_turns, at_once)
         )
 
-        return _Read(position, dialogue, start, points, meter.usage)
+        return replace(reading, points=points, usage=meter.usage)
 
     async def keep(self, reading: _Read) -> DialogueRecord:
         """Apply all changes of a dialogue in one transaction, or none, and return its record. A
