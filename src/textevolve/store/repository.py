@@ -134,6 +134,7 @@ class Store:
 
     @property
     def writer(self) -> Writer:
+        """Return the thread that writes changes of runs, which starts with the first change."""
         with self._lock:
             self._writing = self._writing or Writer(self.database)
             return self._writing
