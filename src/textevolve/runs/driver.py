@@ -17,7 +17,7 @@ import secrets
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -257,7 +257,7 @@ def _write_labels(task_name: str, settings: Settings, folder: Path) -> str:
     """Write the labels of a task to a file, and return its path."""
     space, name = split_name(task_name.removeprefix(LABELLING), settings.namespace)
     allow_namespace(space)
-    with Store(settings.memory_location) as resources:
+    with closing(Store(settings.memory_location)) as resources:
         task = resources.read(stored_labels.find_task, space, name)
         items, labels = resources.read(stored_labels.read_task, task.id)
     rows = list(item_rows(task.spec, items, labels))
