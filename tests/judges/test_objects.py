@@ -1,6 +1,7 @@
 """Judges as objects: parsed once, written as text and read again, taken by every verb, declared by
 users."""
 
+import asyncio
 import sys
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,14 @@ def test_options_survive_their_text(rubric, decider, rules, seed):
     assert reread(CascadeJudge("0.9", probe, Probe())).first.rubric == rubric
     debate = DebateJudge(rubric, parameters={"decider": decider})
     assert reread(debate) == debate
+
+
+@pytest.mark.parametrize(
+    "text", ["debate:{x", "debate+weights={x", 'debate+weights="', "debate:{}"]
+)
+def test_odd_text_of_a_debate_is_refused(text):
+    with pytest.raises(InputError):
+        parse_judge(text).load()
 
 
 def test_weights_survive_their_text():
@@ -126,6 +135,21 @@ def test_an_object_judges_as_its_text(model):
         parse_judge("test-brevity@x/y")
     optimized = textevolve.optimize("Write.", judge=Brevity(words=3), model=model, max_iterations=1)
     assert 0 < optimized.score < 1
+
+
+@pytest.mark.usefixtures("home")
+def test_every_verb_takes_a_debate_as_it_is(server, model):
+    rubric = "It greets @all + nobody, probe."
+    weights = {"confidence": 0.0, "accuracy": 1.0}
+    by_rubric = textevolve.Debate(rounds=1, rubric=rubric, model=model)
+    by_weights = textevolve.Debate(profile=load_profile("general"), rounds=1, weights=weights)
+    rows = [{"question": "Why?", "output": "So."}]
+    textevolve.optimize("Write.", judge=by_rubric, model=model, max_iterations=1)
+    textevolve.innovate("Write.", judge=by_weights, model=model, rounds=1, outputs=1, fresh=0)
+    textevolve.compare(rows, outputs="output", judge=by_rubric, model=model)
+    opened = textevolve.judge(by_weights, model=model)
+    assert asyncio.run(opened(Case("Why?", ("So.",)))).result[0].score >= 0
+    assert rubric in str(server.requests)
 
 
 def test_an_unregistered_class_is_refused():

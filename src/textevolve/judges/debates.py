@@ -141,7 +141,12 @@ class Escalation(DebateJudge):
 
 def read_mapping(value: Any) -> Any:
     """Return the mapping that a text holds as JSON; any other value as it is."""
-    return json.loads(value) if str(value).startswith("{") else value
+    if not str(value).startswith("{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value  # whoever takes it refuses it
 
 
 def with_rubric(profile: Profile, rubric: str) -> Profile:
