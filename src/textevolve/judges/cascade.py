@@ -92,8 +92,8 @@ DECIDED_BY = "decided_by"
 )
 @dataclass(frozen=True)
 class CascadeJudge(CombinedJudge):
-    """Two judges, the second of which judges if the certainty of the first is less than `below`,
-    which is kept as it was written."""
+    """Two judges. The second one judges if the certainty of the first is less than `below`, which
+    is a number or its text."""
 
     below: float | str = judge_argument()
     first: Judge = judge_argument()

@@ -49,7 +49,7 @@ LONE_JUDGE = Agent(
 class DebateJudge(AskingJudge):
     """A debate of a profile's agents. `profile`: the name of a shipped profile, or a file; empty:
     `general`; or the fields of a profile as JSON. `parameters`: fields of the profile with other
-    values. `fixed`: those that make this kind of debate."""
+    values. `fixed`: the fields that make this kind of debate."""
 
     profile: str = judge_argument("")
     rules: bool = judge_option(default=False, help="explicit rules in the prompts")

@@ -14,7 +14,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, reject_candidate_images
 from textevolve.judges.context import AnswerOdds, JudgeContext, Judgement, QuestionJudge, prompt
 from textevolve.judges.judge import judge, judge_option
-from textevolve.judges.pairwise import ask_better, compare_pairs
+from textevolve.judges.pairwise import ask_better, judge_pairs
 from textevolve.judges.probe import QUESTIONS, show_state, weigh_answers
 from textevolve.judges.rubric import ask_criteria, read_criteria
 from textevolve.llm.decisions import UNSURE, Answer, Option, Question, choice
@@ -70,7 +70,7 @@ class Decide(QuestionJudge):
         if self.choice:
             return await choose_among_all(context)
         if self.pairwise:
-            return await compare_pairs(context, choose_between)
+            return await judge_pairs(context, choose_between)
         return await decide_each(context)
 
 

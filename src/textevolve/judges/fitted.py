@@ -180,7 +180,8 @@ class FittedFileJudge(Judge):
 
     @property
     def parts(self) -> tuple[Judge, ...]:
-        return signal_judges(load_fitted(self.path))
+        signals = load_fitted(self.path).signals
+        return tuple(parse_judge(signal.judge).with_model(signal.model) for signal in signals)
 
     def describe(self) -> Mapping[str, Any]:
         file = load_fitted(self.path).model_dump(mode="json")
@@ -199,11 +200,6 @@ class FittedFileJudge(Judge):
     @classmethod
     def read(cls, text: str) -> Judge:
         return cls(text, source=text)
-
-
-def signal_judges(file: FittedFile) -> tuple[Judge, ...]:
-    """Return the signals of a fitted judge as judges, each with the model of the fit."""
-    return tuple(parse_judge(signal.judge).with_model(signal.model) for signal in file.signals)
 
 
 SignalValues: TypeAlias = Sequence[float | Failure]

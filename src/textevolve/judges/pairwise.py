@@ -56,10 +56,10 @@ class Pairwise(QuestionJudge):
         return True
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        return await compare_pairs(context, ask_letters)
+        return await judge_pairs(context, ask_letters)
 
 
-async def compare_pairs(context: JudgeContext, ask: AskPair) -> Judgement:
+async def judge_pairs(context: JudgeContext, ask: AskPair) -> Judgement:
     """Compare each pair of candidates in both orders, by two calls of `ask`.
 
     The score of a candidate is its expected share of wins against the others. With two candidates
