@@ -157,6 +157,23 @@ def test_an_unregistered_class_is_refused():
         read_judge(Brevity())
 
 
+def test_judges_of_other_packages_are_found(cli, monkeypatch):
+    class Point:
+        name = "test-brevity"
+
+        def load(self):
+            judge("test-brevity", help="how short a text is")(Brevity)
+
+    def points(group, name=""):
+        return [Point()] if group == judge_module.GROUP and name in ("", Point.name) else []
+
+    monkeypatch.setattr(judge_module, "entry_points", points)
+    with own_judges():
+        assert parse_judge("test-brevity+words=3").words == 3
+        last_line = cli("judges", "list").out.splitlines()[-1]
+    assert last_line.split(maxsplit=1) == ["test-brevity", "how short a text is"]
+
+
 @pytest.mark.usefixtures("registered")
 def test_a_run_by_an_unknown_judge_is_shown(cli):
     run = textevolve.evaluate("Why?", ["One two three."], judge=Brevity(words=3)).run

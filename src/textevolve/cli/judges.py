@@ -11,7 +11,7 @@ import yaml
 from textevolve.cli import options
 from textevolve.cli.results import open_console, print_json
 from textevolve.debate.profile import load_profile, shipped_profiles
-from textevolve.judges.judge import listed_judges
+from textevolve.judges.judge import listed_judges, load_installed_judges
 from textevolve.judges.rubric import load_rubric, shipped_rubrics
 from textevolve.report.terminal import draw_facts
 
@@ -22,6 +22,7 @@ def list_judges(as_json: options.Json = False) -> None:
     A judge takes options (probe+rules, pairwise+reference, debate:general+rounds=1) and a model of
     its own (probe@openai/gpt-6-luna).
     """
+    load_installed_judges()
     if as_json:
         print_json([{"name": name, "description": text} for name, text in listed_judges().items()])
         return

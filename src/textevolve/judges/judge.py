@@ -487,6 +487,13 @@ def find_judge(name: str) -> type[Judge] | None:
     return REGISTRY.get(name)
 
 
+def load_installed_judges() -> None:
+    """Import the judges of all other packages that are installed, for a list of them. To name one,
+    that is not needed."""
+    for point in entry_points(group=GROUP):
+        load_point(point)
+
+
 def first_word(text: str) -> str:
     return re.split("[:+@]", text, maxsplit=1)[0]
 
