@@ -3,7 +3,7 @@
 import pytest
 
 from textevolve import Case, InputError, load_profile
-from textevolve.debate.context import prompts_version
+from textevolve.debate.context import debate_prompts
 from textevolve.debate.profile import override
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
@@ -28,7 +28,7 @@ def test_the_day_and_why_a_model_was_taken_change_nothing(store, registered):
     "changed",
     [
         {"model": "a/n"},
-        {"prompts": {**prompts_version(), "case": "x"}},
+        {"prompts": {**debate_prompts(), "case": "x"}},
         {"profile": override(GENERAL, {"weights": {"accuracy": 0.5}})},
     ],
 )

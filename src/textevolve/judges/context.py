@@ -47,6 +47,7 @@ from textevolve.llm.prompts import (
     images_of,
     load_template,
     name_images,
+    prompt_versions,
     quote,
     quote_with,
     sanitize,
@@ -57,21 +58,6 @@ from textevolve.spec import Frozen
 
 P = TypeVar("P")
 T = TypeVar("T")
-
-_PROMPTS = (
-    "rules",
-    "state",
-    "one",
-    "question",
-    "two",
-    "pair",
-    "answer",
-    "criteria",
-    "backward",
-    "statement_rules",
-    "statements",
-    "material",
-)
 
 
 @cache
@@ -111,12 +97,10 @@ def prompt(name: str) -> Template:
     return load_template("textevolve.judges", name)
 
 
-def prompts_version() -> dict[str, str]:
-    """Return the version of each prompt by name; a run with other versions is another
-    measurement."""
-    versions = {f"judges.{name}": prompt(name).version for name in _PROMPTS}
+def judge_prompts() -> dict[str, str]:
+    """Return the version of each prompt of the judges by its name, and that of their examples."""
     turns = "".join(turn.text for turn in example_turns(""))
-    return {**versions, "judges.examples": text_hash(turns)[:12]}
+    return {**prompt_versions("judges"), "judges.examples": text_hash(turns)[:12]}
 
 
 class CaseOptions(Frozen):

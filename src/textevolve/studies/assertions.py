@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from textevolve.debate.context import prompts_version as debate_prompts
+from textevolve.debate.context import debate_prompts
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -27,7 +27,7 @@ from textevolve.evaluation import (
     empty_default,
 )
 from textevolve.evaluators import check_absolute, with_model
-from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.context import judge_prompts
 from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts

@@ -21,8 +21,8 @@ from textevolve.evaluation import Case
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Event, StepFinished
 from textevolve.llm.chains.chain import write_prompts
+from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.providers import context_of
-from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
@@ -311,7 +311,7 @@ def ask(spec: CalibrateSpec) -> Asks:
     judges = tuple(filter(None, [judge_of(spec), second_judge_of(spec)]))
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
-    return Asks(judges, models, True, prompts_version(), chains=programs)
+    return Asks(judges, models, True, prompt_versions("loops"), chains=programs)
 
 
 def _find_program(

@@ -19,7 +19,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from textevolve.agents.simulated_user import SimulatedUser, user_prompt
+from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, select_skipped
@@ -27,6 +27,7 @@ from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
+from textevolve.llm.prompts import prompt_versions
 from textevolve.mappings import drop_empty, map_values
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -494,7 +495,7 @@ def ask(spec: CompareSpec) -> Asks:
     models = tuple(model for model in spec.models if model not in chains)
     writes = bool(spec.prompts) and not models
     played = spec.user_model is not None
-    prompts = {"agents.simulated_user": user_prompt().version} if played else {}
+    prompts = prompt_versions("agents", "simulated_user") if played else {}
     models += (spec.user_model,) if spec.user_model is not None else ()
     return Asks(judges, models, writes=writes, prompts=prompts, chains=chains)
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.context import memory_prompts, prompts_version
+from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
@@ -46,8 +46,7 @@ from textevolve.evaluators import (
     trace_judge,
     with_rubric,
 )
-from textevolve.judges.context import Options
-from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.context import Options, judge_prompts
 from textevolve.judges.judged import JudgedCase
 from textevolve.mappings import pick
 from textevolve.reach import is_file
@@ -234,14 +233,14 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge is not None:
-        prompts = prompts_version(decides=reads_decisions(spec.judge))
+        prompts = debate_prompts(decides=reads_decisions(spec.judge))
         return Asks((spec.judge,), prompts=prompts | judge_prompts())
     profile = _profile_of(spec)
     recalls = spec.recall is not None
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
-        prompts=prompts_version(decides=profile.readout == "decide")
+        prompts=debate_prompts(decides=profile.readout == "decide")
         | (memory_prompts() if recalls else {}),
         collections=() if recalls else profile.collections,
         agents=profile.stored_agents,

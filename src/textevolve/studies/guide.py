@@ -21,9 +21,9 @@ from textevolve.evaluation import Case, Failure, Result, Usage, check_case
 from textevolve.evaluators import describe_limit
 from textevolve.events import StepFinished
 from textevolve.llm.model import Request, UsageMeter, text_hash, text_request
-from textevolve.llm.prompts import draw_nonce, fenced, load_template
+from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
 from textevolve.llm.structured import describe_missing_text
-from textevolve.loops.attempt import open_step, prompts_version, within_time
+from textevolve.loops.attempt import open_step, within_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
 from textevolve.runs.study import (
@@ -171,7 +171,7 @@ class GuidedAnswer(Result):
 
 def ask(spec: GuideSpec) -> Asks:
     profile = read_profile(spec)
-    prompts = dict(prompts_version())
+    prompts = prompt_versions("loops")
     if spec.profile is not None or spec.agents is not None:  # the file may change
         prompts["profile"] = text_hash(profile.model_dump_json())[:12]
     debate_models = tuple(filter(None, profile.models(None)))

@@ -16,7 +16,8 @@ from pydantic import model_validator
 
 from textevolve.evaluation import Case, Result, check_case
 from textevolve.evaluators import check_absolute, with_model
-from textevolve.loops.attempt import Attempt, prompts_version
+from textevolve.llm.prompts import prompt_versions
+from textevolve.loops.attempt import Attempt
 from textevolve.loops.innovation import (
     ALPHA,
     Innovation,
@@ -111,7 +112,7 @@ def judge_of(spec: InnovateSpec) -> str:
 
 
 def ask(spec: InnovateSpec) -> Asks:
-    return Asks((judge_of(spec),), writes=True, prompts=prompts_version())
+    return Asks((judge_of(spec),), writes=True, prompts=prompt_versions("loops"))
 
 
 def read_cases(spec: InnovateSpec) -> list[Case]:

@@ -26,7 +26,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model, UsageMeter, text_hash
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import map_values
-from textevolve.memory.creation import prompts_version as creation_prompts
+from textevolve.memory.creation import creation_prompts
 from textevolve.memory.record import MemoryStore
 from textevolve.memory_eval.dataset import Malformed, User
 from textevolve.memory_eval.evaluation import (
@@ -44,9 +44,9 @@ from textevolve.memory_eval.judging import (
     MemoryJudgement,
     Subject,
     answer_question,
+    evaluation_prompts,
     judge_by_evaluator,
     judge_subject,
-    prompts_version,
 )
 from textevolve.memory_eval.metrics import METRICS, MetricEstimate, MetricPair
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
@@ -320,7 +320,7 @@ class MemoryEvaluationSpec(StudySpec):
 def ask(spec: MemoryEvaluationSpec) -> Asks:
     judges = () if spec.judge is None else (spec.judge,)
     models = () if spec.answer_model is None else (spec.answer_model,)
-    return Asks(judges, models, writes=True, prompts=prompts_version())
+    return Asks(judges, models, writes=True, prompts=evaluation_prompts())
 
 
 async def describe(

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 from pydantic import field_validator, model_validator
 
-from textevolve.debate.context import prompts_version as debate_prompts
+from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Evaluator, Failure
 from textevolve.evaluators import check_absolute, parse_evaluator, reads_decisions
 from textevolve.events import Event, StepFinished
-from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.context import judge_prompts
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
     NO_OUTPUT,

@@ -20,7 +20,8 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Results, chec
 from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
+from textevolve.llm.prompts import prompt_versions
+from textevolve.loops.attempt import Attempt, Generator, as_generator
 from textevolve.loops.optimization import (
     ModelGenerator,
     Optimization,
@@ -136,7 +137,8 @@ def ask(spec: OptimizeSpec) -> Asks:
     of_steps = dict.fromkeys(
         judge for judge in step_judges(spec).values() if judge not in text_judges
     )
-    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts_version(), chains=chains)
+    prompts = prompt_versions("loops")
+    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:

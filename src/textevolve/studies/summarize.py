@@ -19,7 +19,7 @@ from textevolve.llm.mapreduce import (
     Compressed,
     Dropped,
     compress,
-    compression_versions,
+    compression_prompts,
 )
 from textevolve.llm.prompts import count_tokens
 from textevolve.report import wording
@@ -109,8 +109,7 @@ class Summary(Result):
 
 
 def ask(_spec: SummarizeSpec) -> Asks:
-    prompts = {f"llm.{name}": version for name, version in compression_versions().items()}
-    return Asks(writes=True, prompts=prompts)
+    return Asks(writes=True, prompts=compression_prompts())
 
 
 def read_cases(spec: SummarizeSpec) -> Iterator[Case]:

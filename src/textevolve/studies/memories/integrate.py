@@ -41,7 +41,7 @@ from textevolve.memory.integration import (
     decided_insight,
     draw_insights,
     find_questions,
-    prompts_version,
+    integration_prompts,
 )
 from textevolve.memory.recall import Memory, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -99,7 +99,7 @@ class Snapshot(BaseModel):
 
 
 def ask(_spec: IntegrateMemoriesSpec) -> Asks:
-    return Asks(writes=True, prompts=prompts_version())
+    return Asks(writes=True, prompts=integration_prompts())
 
 
 def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:

@@ -19,6 +19,7 @@ from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Results, Usage, attempt
 from textevolve.events import StepStarted
 from textevolve.llm.model import UsageMeter
+from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.corpus import (
     BETWEEN,
     ChunkStep,
@@ -32,7 +33,6 @@ from textevolve.memory.corpus import (
     split_document,
     transition_key,
     voice_chunk,
-    voice_prompt,
 )
 from textevolve.memory.record import ChangeSource, Vector
 from textevolve.reach import allowed_path
@@ -90,8 +90,7 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
 def ask(spec: ReadCorpusSpec) -> Asks:
     if spec.role is None:
         return Asks()
-    template = voice_prompt()
-    return Asks(writes=True, prompts={f"memory.{template.name}": template.version})
+    return Asks(writes=True, prompts=prompt_versions("memory", "voice"))
 
 
 def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
