@@ -57,7 +57,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import Placed, place_rows, read_rows
 from textevolve.runs.chains import chains_among, reject_rehearsal
-from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.estimate import open_editor
 from textevolve.runs.study import (
     Asks,
     Row,
@@ -399,16 +399,14 @@ async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
     """Yield the state of the search after each round, and the final state."""
-    reject_rehearsal(program_of(spec), bench.mode)
+    reject_rehearsal(bench, program_of(spec))
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
     judge = judge_of(spec)
     second_judge = second_judge_of(spec)
-    if bench.mode == "live" and (few := describe_power(len(material.validation))):
+    if bench.is_live and (few := describe_power(len(material.validation))):
         logging.getLogger("textevolve").warning(few)
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
-    if bench.mode == "rehearsed":
-        editor = UsableEdits(editor, "template", material.template)
 
     async def work(show: Any) -> CalibrationResult:
         def hear(event: Event) -> None:
@@ -418,7 +416,7 @@ async def run(
 
         context = CalibrationContext(
             generator=bench.model,
-            editor=editor,
+            editor=open_editor(bench, editor, "template", material.template),
             evaluator=bench.whole_judge_of(judge) if judge else None,
             metric=None if spec.metric is None else bench.metric_of(spec.metric),
             second_judge=bench.whole_judge_of(second_judge) if second_judge else None,

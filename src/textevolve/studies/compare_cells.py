@@ -254,8 +254,8 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         else:
             player = UsageMeter(bench.model_of(user.model))
             sample = planned.empty.sample
-            persists = bench.mode == "rehearsed"
-            move = await attempt(write_message(user, player, chat, sample, persists=persists))
+            writing = write_message(user, player, chat, sample, persists=bench.is_rehearsal)
+            move = await attempt(writing)
             judging += player.usage
             if isinstance(move, Failure):
                 failure = replace(move, reason=f"the simulated user: {move.reason}")

@@ -38,7 +38,7 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.runs.aggregates import finite
-from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.estimate import open_editor
 from textevolve.runs.study import (
     Asks,
     Row,
@@ -125,9 +125,7 @@ async def run(
 ) -> AsyncGenerator[Innovation]:
     (case,) = cases
     context = InnovationContext(
-        model=UsableEdits(bench.model, "input", case.input)
-        if bench.mode == "rehearsed"
-        else bench.model,
+        model=open_editor(bench, bench.model, "input", case.input),
         evaluator=bench.whole_judge_of(judge_of(spec)),
         concurrency=bench.concurrency,
         time_limit=bench.seconds_left,

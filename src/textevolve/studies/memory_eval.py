@@ -446,7 +446,7 @@ def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | N
     """Open the memory system; None in a replay, and in an estimate if the system would cost
     something."""
     is_baseline = spec.system.partition(":")[0] in BASELINES
-    if bench.mode != "live" and (bench.mode == "replay" or not is_baseline):
+    if bench.is_replay or (bench.is_rehearsal and not is_baseline):
         return None
     if names_own(spec.system):
         return open_own(spec.system, bench)
@@ -680,7 +680,7 @@ class Stages:
             judgement = replace(judgement, usage=judgement.usage + metered.usage)
 
         skipped = isinstance(judgement.outcome, Failure) and judgement.outcome.kind == "skipped"
-        if skipped and self.bench.mode != "replay":
+        if skipped and not self.bench.is_replay:
             self.stopped.set()
 
         return clip_texts(judgement)

@@ -226,7 +226,7 @@ def run(
 def _open_generator(
     spec: OptimizeSpec, bench: Workbench, case: str, listener: Listener
 ) -> Generator:
-    if spec.generator is not None and bench.mode == "rehearsed":
+    if spec.generator is not None and bench.is_rehearsal:
         return _write_nothing  # the user's own function may cost something
     if spec.generator is None:
         return ModelGenerator(_open_model(spec, bench, case, listener), spec)
@@ -244,7 +244,7 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
     """Open the model that writes the text, or the chain that is used instead."""
     if spec.model is None or spec.plain_model is not None:
         return bench.model
-    reject_rehearsal(spec.model, bench.mode)
+    reject_rehearsal(bench, spec.model)
     chain = open_chain_named(spec.model, bench.objects)
     for step in spec.step_judge:
         chain.template_of(step)

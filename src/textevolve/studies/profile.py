@@ -174,7 +174,7 @@ async def run(
     (case,) = cases
     request = ask_draft(case.input, spec)
     meter = UsageMeter(bench.model)
-    if bench.mode == "rehearsed":  # made-up drafts are no usable profiles
+    if bench.is_rehearsal:  # made-up drafts are no usable profiles
         await meter(request)
         return
     try:
