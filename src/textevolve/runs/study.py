@@ -31,7 +31,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Result
+from textevolve.evaluation import Failure, Result
 from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.mappings import map_values
@@ -41,7 +41,7 @@ from textevolve.texts.yaml_lines import line_of, parse_yaml
 from textevolve.user_code import load_point, names_chain
 
 if TYPE_CHECKING:
-    from textevolve.evaluation import Case, Failure
+    from textevolve.evaluation import Case
     from textevolve.events import Event
     from textevolve.loops.attempt import Attempt
     from textevolve.report.blocks import MatrixRow, Report
@@ -199,6 +199,12 @@ def row_of(
     if failure is None:
         return Row(key, position, case, score)
     return Row(key, position, case, score, failure.kind, failure.reason)
+
+
+def record_status(outcome: object) -> RecordStatus:
+    """Return the status of a record by its outcome or its failure: that of a failure, otherwise
+    scored."""
+    return outcome.kind if isinstance(outcome, Failure) else "scored"
 
 
 def row_status(ending: str) -> RecordStatus:

@@ -42,6 +42,7 @@ from textevolve.studies.labels.base import (
     draw_calibrations,
     find_row,
     flatten,
+    list_source,
     read_cases,
 )
 from textevolve.wiring import Workbench
@@ -413,8 +414,7 @@ def data(spec: AgreementSpec, measured: MeasuredJudges) -> Mapping[str, Any]:
 
 def measured_data(spec: RepeatsSpec, measured: MeasuredJudges) -> dict[str, Any]:
     return {
-        "source": list(spec.items),
-        "half": spec.half,
+        **list_source(spec),
         "orders": spec.orders,
         "samples": dict(measured.samples),
         "summary": plain(measured.summary),

@@ -30,6 +30,7 @@ from textevolve.evaluation import Case, Result
 from textevolve.evaluators import judges_in, with_model
 from textevolve.judges.fitted import ENDING, FittedFile, save_fitted
 from textevolve.judges.measures import LENGTH, LOOK
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.report.cells import cell_text
@@ -294,10 +295,8 @@ def data(spec: FitSpec, result: FittedSignals) -> Mapping[str, Any]:
     fit = result.fit
     return {
         "parameters": spec.model_dump(mode="json"),
-        "source": list(spec.items),
-        "half": spec.half,
-        "labelled": result.labelled,
-        "reason": result.reason,
+        **base.list_source(spec),
+        **read_fields(result, "labelled", "reason"),
         "guarantee": None if fit is None else describe_guarantee(fit),
         "fit": plain(fit),
         "judge": None if file is None else file.model_dump(mode="json"),
