@@ -247,6 +247,16 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
 decode = json_decoder(ItemVerdict)
 
 
+def count_items(items: int, questions: int) -> str:
+    return f"{wording.count(items, 'item')} on {wording.count(questions, 'question')}"
+
+
+def describe_right(*, is_single: bool) -> str:
+    """Return the verb of a sentence on how often a judge is right: on single responses it agrees
+    with most people, of several texts it chooses the same."""
+    return "agrees with people" if is_single else "makes the choice of people"
+
+
 def list_source(spec: LabelledItemsSpec) -> dict[str, Any]:
     """Return the files of the items, and the half of them that was used, as JSON-ready data."""
     return {"source": list(spec.items), "half": spec.half}
