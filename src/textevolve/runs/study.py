@@ -207,6 +207,11 @@ def record_status(outcome: object) -> RecordStatus:
     return outcome.kind if isinstance(outcome, Failure) else "scored"
 
 
+def record_reason(outcome: object) -> str | None:
+    """Return the reason of an outcome that is a failure; None for any other."""
+    return outcome.reason if isinstance(outcome, Failure) else None
+
+
 def row_status(ending: str) -> RecordStatus:
     """Return the status of a loop's record. `ending`: the word for how the loop ended: skipped for
     "budget", failed for "failed", scored for any other."""

@@ -42,6 +42,7 @@ from textevolve.loops.calibration.trial_runner import (
     split_examples,
     take_examples,
 )
+from textevolve.mappings import read_fields
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -297,10 +298,7 @@ def flatten(result: CalibrationResult) -> Iterator[Mapping[str, Any]]:
     for node in result.nodes:
         yield {
             "template": node.number,
-            "parent": node.parent,
-            "round": node.round,
-            "text": node.text,
-            "score": node.score,
+            **read_fields(node, "parent", "round", "text", "score"),
             "leads": node.number == result.leader,
             "fault": node.fault or None,
             "instructions": "\n".join(node.instructions),
@@ -447,9 +445,12 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
 
 
 def find_row(result: CalibrationResult) -> Row:
-    score = result.nodes[result.leader].score
-    status = row_status(result.stopped)
-    return Row("search", score=score, status=status, reason=result.reason)
+    return Row(
+        "search",
+        score=result.nodes[result.leader].score,
+        status=row_status(result.stopped),
+        reason=result.reason,
+    )
 
 
 def data(spec: CalibrateSpec, result: CalibrationResult) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ from textevolve.evaluators import (
 )
 from textevolve.judges.context import Options, judge_prompts
 from textevolve.judges.judged import JudgedCase
-from textevolve.mappings import pick
+from textevolve.mappings import pick, read_fields
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -460,9 +460,7 @@ def data(spec: EvaluateSpec, evaluations: Evaluations) -> Mapping[str, Any]:
         "cases": evaluations.total,
         **evaluations.scores.counts,
         "coverage": evaluations.coverage / evaluations.debates if evaluations.debates else None,
-        "turned": evaluations.turned,
-        "failed_turns": evaluations.failed_turns,
-        "usage": evaluations.usage,
+        **read_fields(evaluations, "turned", "failed_turns", "usage"),
     }
 
 

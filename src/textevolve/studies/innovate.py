@@ -28,6 +28,7 @@ from textevolve.loops.innovation import (
     refine_input,
     scores_of,
 )
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -291,21 +292,11 @@ def data(spec: InnovateSpec, innovated: Innovated) -> Mapping[str, Any]:
     innovation = innovated.innovation
     return {
         "judge": judge_of(spec),
-        "status": innovation.status,
-        "reason": innovation.reason,
-        "improved": innovation.improved,
-        "accepted": innovation.accepted,
+        **read_fields(innovation, "status", "reason", "improved", "accepted"),
         "p": finite(innovation.p),
-        "input": innovation.input,
-        "refined": innovation.refined,
-        "before": {
-            **_figure(innovated.before),
-            "samples": [_sample(sample) for sample in innovation.before],
-        },
-        "after": {
-            **_figure(innovated.after),
-            "samples": [_sample(sample) for sample in innovation.after],
-        },
+        **read_fields(innovation, "input", "refined"),
+        "before": {**_figure(innovated.before), "samples": _samples(innovation.before)},
+        "after": {**_figure(innovated.after), "samples": _samples(innovation.after)},
         "gain": _figure(innovated.gain),
         "attempts": list(flatten(innovation)),
         "usage": asdict(innovation.usage),
@@ -323,23 +314,21 @@ def flatten(innovation: Innovation) -> Iterator[Mapping[str, Any]]:
         yield {
             "iteration": attempt.iteration,
             "input": attempt.output,
-            "score": attempt.score,
-            "failure": None if attempt.score is not None else asdict(attempt.evaluation),
-            "similarity": attempt.similarity,
-            "notes": attempt.notes,
-            "seconds": attempt.seconds,
-            "samples": [_sample(sample) for sample in attempt.samples],
+            **_score(attempt),
+            **read_fields(attempt, "similarity", "notes", "seconds"),
+            "samples": _samples(attempt.samples),
         }
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
-    failure = None if sample.score is not None else asdict(sample.evaluation)
-    return {
-        "output": sample.text,
-        "score": sample.score,
-        "failure": failure,
-        "remarks": sample.remarks,
-    }
+def _samples(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+    return [
+        {"output": sample.text, **_score(sample), "remarks": sample.remarks} for sample in samples
+    ]
+
+
+def _score(judged: Attempt | Sample) -> dict[str, Any]:
+    failure = asdict(judged.evaluation) if judged.score is None else None
+    return {"score": judged.score, "failure": failure}
 
 
 STUDY = Study(

@@ -73,7 +73,7 @@ from textevolve.memory_eval.textevolve_system import (
 )
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Table
-from textevolve.runs.study import Asks, Row, Study, StudySpec, write_json
+from textevolve.runs.study import Asks, Row, Study, StudySpec, record_status, write_json
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
 from textevolve.store import Store, kinds
@@ -493,7 +493,7 @@ def find_row(record: EvaluationRecord) -> Row:
                 f"{subject.user}/{subject.session + 1:03}/{kind}/{subject.item:03}",
                 case=subject.user,
                 score=score_of(record),
-                status=outcome.kind if isinstance(outcome, Failure) else "scored",
+                status=record_status(outcome),
                 reason=outcome.reason,
             )
 

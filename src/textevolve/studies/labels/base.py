@@ -34,7 +34,7 @@ from textevolve.mappings import drop_empty, drop_none, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Section, Table
 from textevolve.runs.aggregates import estimate, finite
-from textevolve.runs.study import Row, json_decoder, record_status
+from textevolve.runs.study import Row, json_decoder, record_reason, record_status
 from textevolve.spec import Several, option
 from textevolve.statistics.calibration import Calibration
 from textevolve.studies.rows import MappedSpec
@@ -240,7 +240,7 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
         **drop_none({"passed": verdict.passed}),
         **read_fields(verdict.usage, *SPENT),
         "seconds": verdict.seconds,
-        "reason": failure.reason if failure else None,
+        "reason": record_reason(failure),
     }
 
 

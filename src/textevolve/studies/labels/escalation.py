@@ -38,7 +38,15 @@ from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.cells import cell_text
 from textevolve.report.data import plain
 from textevolve.runs.aggregates import estimate, finite
-from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, row_of
+from textevolve.runs.study import (
+    Asks,
+    Row,
+    Study,
+    json_decoder,
+    record_reason,
+    record_status,
+    row_of,
+)
 from textevolve.spec import option
 from textevolve.statistics.intervals import Statistic
 from textevolve.studies.labels.base import (
@@ -264,7 +272,7 @@ def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
         **_spent("first", judgement.first),
         **_spent("second", judgement.second),
         **read_fields(judgement.usage, "tokens", "cost"),
-        "reason": failure.reason if failure else None,
+        "reason": record_reason(failure),
     }
 
 
