@@ -273,15 +273,23 @@ def _grow(result: CalibrationResult, number: int) -> Branch:
     """Return a template as the root of a tree with all templates that were derived from it."""
     node = result.nodes[number]
     leads = node.number == result.leader and node.number != 0
+    tone = "bad" if node.fault else ""
     notes = [_place(node, n) for n in range(len(node.placings))]
-    notes += ["in the beam"] * (node.number in result.beam)
-    notes += [("taken" if result.accepted else "leads")] * leads
-    notes += [node.operator] * bool(node.operator)
-    notes += [f"dropped: {node.fault}"] * bool(node.fault)
+    if node.number in result.beam:
+        notes.append("in the beam")
+    if leads and result.accepted:
+        notes.append("taken")
+        tone = "good"
+    elif leads:
+        notes.append("leads")
+    if node.operator:
+        notes.append(node.operator)
+    if node.fault:
+        notes.append(f"dropped: {node.fault}")
+
     children = [Branch(instruction) for instruction in node.instructions]
     children += [_grow(result, child.number) for child in result.nodes if child.parent == number]
     name = "original" if node.parent is None else f"template {node.number}"
-    tone = "good" if leads and result.accepted else "bad" if node.fault else ""
 
     return Branch(name, ", ".join(notes), tone, children)
 

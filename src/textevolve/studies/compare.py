@@ -607,7 +607,8 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
     user = user_of(spec, values)
 
     if isinstance(user, SimulatedUser):
-        parts += [f"The user: {user.persona}"] * bool(user.persona)
+        if user.persona:
+            parts.append(f"The user: {user.persona}")
         parts.append(f"The user's goal: {user.goal}")
     elif not parts:
         parts += user

@@ -217,10 +217,9 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
 def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) -> None:
     """Raise InputError for a parameter that a judge other than a debate does not have."""
     judge_options = pick(parameters, OF_ANY_JUDGE)
-    debate_options = [name for name in parameters if name not in judge_options] + ["recall"] * (
-        spec.recall is not None
-    )
-
+    debate_options = [name for name in parameters if name not in judge_options]
+    if spec.recall is not None:
+        debate_options.append("recall")
     if debate_options:
         raise InputError(
             f"{debate_options[0]} is an option of debates, and the judge '{spec.judge}' is not a"

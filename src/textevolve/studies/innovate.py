@@ -30,14 +30,7 @@ from textevolve.loops.innovation import (
 )
 from textevolve.mappings import read_fields
 from textevolve.report import wording
-from textevolve.report.blocks import (
-    Block,
-    Column,
-    Diff,
-    Report,
-    Table,
-    Texts,
-)
+from textevolve.report.blocks import Block, Cell, Column, Diff, Report, Table, Texts
 from textevolve.runs.aggregates import finite
 from textevolve.runs.estimate import open_editor
 from textevolve.runs.study import (
@@ -47,6 +40,7 @@ from textevolve.runs.study import (
     StudySpec,
     json_decoder,
     note_attempt,
+    record_reason,
     row_status,
 )
 from textevolve.spans import loop_span
@@ -227,30 +221,22 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
         Column("like before", "percent", 0),
         Column("time", "duration"),
     )
-    rows = [
-        (
-            _name(attempt),
-            attempt.score,
-            len(attempt.samples),
-            len(scores_of(attempt.samples)),
-            attempt.similarity,
-            attempt.seconds,
-        )
-        for attempt in attempts
-    ]
-    marked = {
-        n for n, refined in enumerate(attempts) if best and refined.iteration == best.iteration
-    }
-    reasons = (getattr(attempt.evaluation, "reason", None) for attempt in attempts)
-    notes = [
-        (_name(attempt), [*filter(None, [reason]), *attempt.notes])
-        for attempt, reason in zip(attempts, reasons, strict=True)
-    ]
-    note = "\n".join(
-        f"{name.capitalize()}: {'; '.join(remarks)}" for name, remarks in notes if remarks
-    )
+    rows: list[tuple[Cell, ...]] = []
+    marked: set[int] = set()
+    notes: list[str] = []
 
-    return Table("Inputs", columns, rows, frozenset(marked), note)
+    for number, attempt in enumerate(attempts):
+        name = _name(attempt)
+        scored = len(scores_of(attempt.samples))
+        outputs = len(attempt.samples)
+        rows.append((name, attempt.score, outputs, scored, attempt.similarity, attempt.seconds))
+        if best is not None and attempt.iteration == best.iteration:
+            marked.add(number)
+        failures = filter(None, [record_reason(attempt.evaluation)])
+        if remarks := "; ".join([*failures, *attempt.notes]):
+            notes.append(f"{name.capitalize()}: {remarks}")
+
+    return Table("Inputs", columns, rows, frozenset(marked), "\n".join(notes))
 
 
 def _name(attempt: Attempt) -> str:
