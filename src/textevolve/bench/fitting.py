@@ -3,8 +3,8 @@ the sum agrees with people, and the weights are cross-validated by question.
 
 Pairs are fitted by a logistic regression on differences of the two texts' values, single responses
 by a regression on whether people pass them. In each fold the values are standardised, and the ridge
-strength is chosen, on the training part alone, so that the figures of a fold (`fit_summary.py`)
-were learnt without it. Callers decide which signals are used.
+strength is chosen, on the training part alone, so that the figures of a fold were learnt without
+it. Callers decide which signals are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -80,7 +80,8 @@ class LabelledSignals:
 
     @cached_property
     def human(self) -> Array:
-        return np.array([label for item in self.items for label in item.human], dtype=np.float64)
+        labels = chain.from_iterable(item.human for item in self.items)
+        return np.array(list(labels), dtype=np.float64)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -187,21 +188,30 @@ def gather_signals(
         InputError: a verdict concerns an unknown item.
     """
     labelled = [item for item in items if item.labelled]
-    whole_ones = [v for v in verdicts if v.failure is None]
-    units = {n: Counter(v.log_odds for v in whole_ones if v.judge == n) for n in names}
-    in_odds = {n: counts[True] >= counts[False] for n, counts in units.items()}
-    usable = [v for v in whole_ones if v.log_odds == in_odds.get(v.judge)]
+    answered = [verdict for verdict in verdicts if verdict.failure is None]
+    units = Counter((verdict.judge, verdict.log_odds) for verdict in answered)
+    in_odds = {name: units[name, True] >= units[name, False] for name in names}
+    usable = [verdict for verdict in answered if verdict.log_odds == in_odds.get(verdict.judge)]
     outcomes = gather_outcomes(items, usable)
-    scores = {n: {id: o.scores for id, o in outcomes.get(n, {}).items()} for n in names}
-    missing = {n: sum(not scores[n].get(i.id) for i in labelled) for n in names}
-    complete = [item for item in labelled if all(scores[n].get(item.id) for n in names)]
-    rows = [row for i in complete for row in zip(*(scores[n][i.id] for n in names), strict=True)]
-    values = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    left_out = len(labelled) - len(complete)
-    by_score = {n for n in names if not in_odds[n]}
+
+    missing = dict.fromkeys(names, 0)
+    complete: list[Item] = []
+    rows: list[tuple[float, ...]] = []
+    for item in labelled:
+        scores = [outcomes[name][item.id].scores if name in outcomes else () for name in names]
+        for name, item_scores in zip(names, scores, strict=True):
+            missing[name] += not item_scores
+        if all(scores):
+            complete.append(item)
+            rows += zip(*scores, strict=True)
 
     return LabelledSignals(
-        tuple(names), tuple(complete), values, missing, left_out, frozenset(by_score)
+        names=tuple(names),
+        items=tuple(complete),
+        values=np.array(rows, dtype=np.float64).reshape(len(rows), len(names)),
+        missing=missing,
+        left_out=len(labelled) - len(complete),
+        scores=frozenset(name for name in names if not in_odds[name]),
     )
 
 
@@ -231,11 +241,13 @@ class LabelRows:
 
 
 def _pair_rows(data: LabelledSignals) -> LabelRows:
-    rows = [
-        (int(start) + a, int(start) + b, len(item.candidates), n)
-        for n, (start, item) in enumerate(zip(data.starts, data.items, strict=True))
-        for a, b in combinations(range(len(item.candidates)), 2)
-    ]
+    rows: list[tuple[int, int, int, int]] = []
+    for number, item in enumerate(data.items):
+        start = int(data.starts[number])
+        size = len(item.candidates)
+        texts = range(start, start + size)
+        rows += [(first, second, size, number) for first, second in combinations(texts, 2)]
+
     first, second, sizes, owner = np.array(rows, dtype=np.intp).reshape(-1, 4).T
     gap = data.human[first] - data.human[second]
     shares = np.where(np.abs(gap) <= TIE, 0.5, (gap > 0).astype(np.float64))
