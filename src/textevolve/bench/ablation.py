@@ -123,41 +123,46 @@ def weigh_debate(
     if not scored:
         return None
     rival = max(scored, key=lambda name: summary.judge(name).accuracy.value)
-    seen = summary.compare(debate, rival)
-    if not seen.items:
+    comparison = summary.compare(debate, rival)
+    if not comparison.items:
         return None
-    credits, others = ([o.credit for o in outcomes[name].values()] for name in (debate, rival))
-    ours, theirs, numbers = complete_pairs(credits, others, [item.group for item in items])
+
+    credits = [outcome.credit for outcome in outcomes[debate].values()]
+    rival_credits = [outcome.credit for outcome in outcomes[rival].values()]
+    ours, theirs, numbers = complete_pairs(credits, rival_credits, [item.group for item in items])
     groups = numbers.tolist()
-    sign = 1 if seen.first == debate else -1
-    value = sign * seen.difference.value
-    interval = seen.difference.interval
+
+    # The comparison may name the rival first.
+    sign = 1 if comparison.first == debate else -1
+    value = sign * comparison.difference.value
+    interval = comparison.difference.interval
     low, high = sorted((sign * interval.low, sign * interval.high))
-    if math.isnan(low) or not (seen.better and seen.worse):
+    if math.isnan(low) or not (comparison.better and comparison.worse):
         low, high = _bound_difference(ours - theirs, len(set(groups)))
+
     answer: PayoffAnswer = "cannot be told"
-    if low > 0 and seen.permutation <= ALPHA:
+    if low > 0 and comparison.permutation <= ALPHA:
         answer = "pays"
     elif high < minimum_effect:
         answer = "does not pay"
 
-    size = max(abs(value), minimum_effect)
-    spent = [summary.judge(name).per_item.tokens for name in (debate, rival)]
+    tokens = summary.judge(debate).per_item.tokens
+    rival_tokens = summary.judge(rival).per_item.tokens
 
     return Payoff(
         answer=answer,
         debate=debate,
         rival=rival,
-        items=seen.items,
+        items=comparison.items,
         accuracy=(
             mean_figure(ours, groups, seed=summary.seed),
             mean_figure(theirs, groups, seed=summary.seed),
         ),
         difference=Statistic(value, Interval(low, high)),
-        p=seen.permutation,
+        p=comparison.permutation,
         minimum_effect=minimum_effect,
-        items_needed=items_needed(ours, theirs, size=size),
-        tokens=spent[0] / spent[1] if spent[1] else math.nan,
+        items_needed=items_needed(ours, theirs, size=max(abs(value), minimum_effect)),
+        tokens=tokens / rival_tokens if rival_tokens else math.nan,
     )
 
 
@@ -165,10 +170,10 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
     """Return the interval of a mean difference for items on which one of the two judges was never
     better, where a bootstrap could not draw any such item. Gains and losses each have a Wilson
     interval, with the questions as trials."""
-    gained, lost = (
-        wilson_interval(questions * float(np.maximum(part, 0).mean()), questions)
-        for part in (difference, -difference)
-    )
+    gains = float(np.maximum(difference, 0).mean())
+    losses = float(np.maximum(-difference, 0).mean())
+    gained = wilson_interval(questions * gains, questions)
+    lost = wilson_interval(questions * losses, questions)
     return gained.low - lost.high, gained.high - lost.low
 
 
