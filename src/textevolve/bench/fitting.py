@@ -483,8 +483,8 @@ def fit_signals(
     )
     agreement = mean_figure(credits, groups, seed=seed)
     difference = difference_figure(credits, alone[best], groups, seed)
-    answers = blind_credits(data.items).items()
-    blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in answers)
+    rules = blind_credits(data.items)
+    blind = tuple((name, mean_figure(rules[name], groups, seed=seed)) for name in rules)
 
     return Fit(
         labels="ratings" if data.are_single else "pairs",
@@ -591,12 +591,11 @@ def _warn(
             f" {format_points(difference)}. Use {best} alone, or label more items."
         )
 
-    name, value = max(((n, figure.value) for n, figure in blind), key=lambda answer: answer[1])
-
-    if agreement.value <= value:
+    name, figure = max(blind, key=lambda answer: answer[1].value)
+    if agreement.value <= figure.value:
         yield (
-            f"{name.capitalize()} agrees with people in {value:.0%} of these items, and the fit in"
-            f" {agreement.value:.0%}: the fit has shown nothing."
+            f"{name.capitalize()} agrees with people in {figure.value:.0%} of these items, and the"
+            f" fit in {agreement.value:.0%}: the fit has shown nothing."
         )
 
 
@@ -604,11 +603,12 @@ def describe_guarantee(fit: Fit) -> str:
     """Describe the guarantee of the threshold in a sentence, or the reason why there is none."""
     selection = fit.selection
     if selection.threshold is not None:
-        subject, right = ("texts", "pass") if fit.are_single else ("choices", "agree with people")
+        right = "choices like the labelled ones agree with people"
+        if fit.are_single:
+            right = "texts like the labelled ones pass"
         return (
             f"With a confidence of {selection.confidence:.0%}, at least {selection.agreement:.0%}"
-            f" of new {subject} like the labelled ones {right} where the score is"
-            f" {selection.threshold:g} or more."
+            f" of new {right} where the score is {selection.threshold:g} or more."
         )
 
     if not selection.steps:
@@ -673,5 +673,8 @@ def file_of(
 
 def _figure(figure: Statistic) -> dict[str, float | None]:
     """Return a figure with the ends of its 95 % interval; a missing end is None."""
-    ends = {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
-    return {name: round(n, 4) if math.isfinite(n) else None for name, n in ends.items()}
+    figures = {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
+    return {
+        name: round(number, 4) if math.isfinite(number) else None
+        for name, number in figures.items()
+    }
