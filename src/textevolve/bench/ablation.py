@@ -285,13 +285,12 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
         InputError: the judge is no debate. FatalModelError: no call can succeed.
     """
     debate = await attempt(judge(question.case), InputError)
-    vote = CreditedVerdict()
-    both = None
-    if not isinstance(debate, Failure):
-        vote = _take(first_round(debate), question)
-        both = debate.usage
+    if isinstance(debate, Failure):
+        verdicts = (CreditedVerdict(), CreditedVerdict(failure=debate))
+        return _place(question, position, debate, verdicts, None)
 
-    return _place(question, position, debate, (vote, _take(debate, question)), both)
+    verdicts = (_take(first_round(debate), question), _take(debate, question))
+    return _place(question, position, debate, verdicts, debate.usage)
 
 
 async def ask_both(
@@ -303,28 +302,28 @@ async def ask_both(
     Raises:
         FatalModelError: no call can succeed.
     """
-    evaluations: list[Evaluation | Failure] = []
-    verdicts: list[CreditedVerdict] = []
-    noted: list[list[NotedCall]] = []
-
-    for judge in judges:
-        with note_calls() as calls:
-            evaluation = await attempt(judge(question.case), InputError)
-        verdict = _take(evaluation, question)
-        if calls:
-            verdict = replace(verdict, usage=DistinctCalls().count(calls)[0])
-        evaluations.append(evaluation)
-        verdicts.append(verdict)
-        noted.append(calls)
-
-    first, second = verdicts
+    cheap, expensive = judges
+    evaluation, first, first_calls = await _ask(cheap, question)
+    _, second, second_calls = await _ask(expensive, question)
     both = None
     if first.usage is not None and second.usage is not None:
         both = first.usage + second.usage
-        if all(noted):
-            both = DistinctCalls().count((*noted[0], *noted[1]))[0]
+        if first_calls and second_calls:
+            both = DistinctCalls().count((*first_calls, *second_calls))[0]
 
-    return _place(question, position, evaluations[0], (first, second), both)
+    return _place(question, position, evaluation, (first, second), both)
+
+
+async def _ask(
+    judge: Evaluator, question: ItemQuestion
+) -> tuple[Evaluation | Failure, CreditedVerdict, list[NotedCall]]:
+    with note_calls() as calls:
+        evaluation = await attempt(judge(question.case), InputError)
+    verdict = _take(evaluation, question)
+    if calls:
+        verdict = replace(verdict, usage=DistinctCalls().count(calls)[0])
+
+    return evaluation, verdict, calls
 
 
 def _place(

@@ -277,20 +277,24 @@ async def ask_all(
     async def ask(placed: tuple[int, CardQuestion]) -> tuple[CardJudgement, list[NotedCall]]:
         position, question = placed
         with note_calls() as calls:
-            try:
-                evaluation = await attempt(judge(question.as_case()))
-            except InputError as error:
-                return CardJudgement(question, CardRefusal(str(error)), position=position), calls
+            outcome, usage = await _ask(judge, question)
 
-        if isinstance(evaluation, Failure):
-            return CardJudgement(question, evaluation, position=position), calls
-        outcome = _read(evaluation.result, question)
-
-        return CardJudgement(question, outcome, evaluation.usage, position), calls
+        return CardJudgement(question, outcome, usage, position), calls
 
     async with aclosing(stream(enumerate(questions), ask, concurrency)) as judgements:
         async for judgement, calls in judgements:
             yield replace(judgement, usage=counted.count(calls)[0]) if calls else judgement
+
+
+async def _ask(judge: Evaluator, question: CardQuestion) -> tuple[CardOutcome, Usage]:
+    try:
+        evaluation = await attempt(judge(question.as_case()))
+    except InputError as error:
+        return CardRefusal(str(error)), Usage()
+    if isinstance(evaluation, Failure):
+        return evaluation, Usage()
+
+    return _read(evaluation.result, question), evaluation.usage
 
 
 def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion) -> CardOutcome:
