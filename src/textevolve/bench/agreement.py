@@ -248,9 +248,8 @@ class AgreementSummary:
 
     def compare(self, judge: str, other: str) -> JudgeComparison:
         """Return the comparison of two judges, in either order."""
-        return next(
-            each for each in self.comparisons if {each.first, each.second} == {judge, other}
-        )
+        pairs = {frozenset((pair.first, pair.second)): pair for pair in self.comparisons}
+        return pairs[frozenset((judge, other))]
 
 
 def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
@@ -479,12 +478,12 @@ class _Measure:
         return Position(len(same), _share_of(same), mean_present(first_shares))
 
     def spending(self, usage: Usage) -> Spending:
-        asked = count_asked(self.verdicts)
+        items = count_asked(self.verdicts)
         return Spending(
-            calls=usage.calls / asked,
-            tokens=usage.tokens / asked,
-            seconds=sum(verdict.seconds for verdict in self.verdicts) / asked,
-            cost=None if usage.cost is None else usage.cost / asked,
+            calls=usage.calls / items,
+            tokens=usage.tokens / items,
+            seconds=sum(verdict.seconds for verdict in self.verdicts) / items,
+            cost=None if usage.cost is None else usage.cost / items,
         )
 
 

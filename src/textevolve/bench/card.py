@@ -597,7 +597,7 @@ def _rate(
     name: str,
     observed: Sequence[tuple[_Answers, _Observed]],
 ) -> Rate:
-    observations = [(of_case, seen[name]) for of_case, seen in observed if name in seen]
+    observations = [(of_case, events[name]) for of_case, events in observed if name in events]
     verdicts = [verdict for _, verdict in observations if verdict is not None]
     refused = sum(verdict is None and of_case.refused for of_case, verdict in observations)
     hits = sum(verdicts)

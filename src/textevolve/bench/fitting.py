@@ -103,13 +103,12 @@ class LabelledSignals:
         share of winners in common (`top_credit`). A single response passes from a score of 0 on,
         and has 1 if most people agree with that, otherwise 0 (`label_credit`)."""
         if self.are_single:
-            passed = zip((scores >= 0).tolist(), self.human, strict=True)
-            return np.array([label_credit(each, share) for each, share in passed])
+            passes = (scores >= 0).tolist()
+            return np.array(list(map(label_credit, passes, self.human)))
         ours = self._winners(scores)
         theirs = self._winners(self.human)
-        shared, chosen, other = (self._sum(winners) for winners in (ours & theirs, ours, theirs))
 
-        return shared / np.maximum(chosen, other)
+        return self._sum(ours & theirs) / np.maximum(self._sum(ours), self._sum(theirs))
 
     def top_scores(self, utilities: Array) -> Array:
         """Compute the score of each item's best text, shape (items,): the logistic function of its
@@ -122,8 +121,9 @@ class LabelledSignals:
     def _winners(self, scores: Array) -> NDArray[np.bool_]:
         return scores >= np.maximum.reduceat(scores, self.starts)[self.owner] - TIE
 
-    def _sum(self, of: NDArray[np.bool_] | Array) -> Array:
-        return np.add.reduceat(of.astype(np.float64), self.starts)
+    def _sum(self, values: NDArray[np.bool_] | Array) -> Array:
+        """Return the sum of an item's texts, for each item."""
+        return np.add.reduceat(values.astype(np.float64), self.starts)
 
     @cached_property
     def rows(self) -> LabelRows:

@@ -302,8 +302,8 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
     """
     labels = [name for name in LABELS if row.get(name) is not None]
     if len(labels) != 1:
-        there = " and ".join(f"'{name}'" for name in labels) or "none"
-        raise InputError(f"{where}: needs one of 'winner' and 'scores'; found {there}")
+        present = " and ".join(f"'{name}'" for name in labels) or "none"
+        raise InputError(f"{where}: needs one of 'winner' and 'scores'; found {present}")
     (name,) = labels
     value = row[name]
 

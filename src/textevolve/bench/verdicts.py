@@ -264,12 +264,14 @@ def gather_outcomes(
         by_judge.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
         orders.setdefault(verdict.judge, set()).add(verdict.order)
 
-    return {
-        judge: {
-            id: _outcome(judge, by_id[id], of.get(id, ()), orders[judge], threshold) for id in by_id
+    outcomes: dict[str, dict[str, ItemOutcome]] = {}
+    for judge, of_items in by_judge.items():
+        outcomes[judge] = {
+            id: _outcome(judge, item, of_items.get(id, ()), orders[judge], threshold)
+            for id, item in by_id.items()
         }
-        for judge, of in by_judge.items()
-    }
+
+    return outcomes
 
 
 def _outcome(
@@ -307,5 +309,5 @@ def _outcome(
     return ItemOutcome(judge, item.id, scores, winner_of(scores), winners, credit)
 
 
-def _mean(of: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    return tuple(fmean(column) for column in zip(*of, strict=True))
+def _mean(scores: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(map(fmean, zip(*scores, strict=True)))

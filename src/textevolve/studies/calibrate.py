@@ -174,8 +174,8 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
                 "the second judge is the same as the first: name another judge, or another model"
             )
 
-        for each in filter(None, (judge, second_judge)):
-            check_absolute(each)
+        for judge_text in filter(None, (judge, second_judge)):
+            check_absolute(judge_text)
         if self.metric is not None and not self.metric.startswith(OWN):
             open_metric(self.metric)
             if needs_label(self.metric) and self.label is None:
@@ -256,14 +256,14 @@ def _validation(result: CalibrationResult, gain: Gain) -> Table:
     rows = [
         (
             by,
-            each.items,
-            each.first,
-            each.second,
-            Estimate(each.difference, each.low, each.high),
-            each.p,
+            gain.items,
+            gain.first,
+            gain.second,
+            Estimate(gain.difference, gain.low, gain.high),
+            gain.p,
         )
-        for by, each in gains.items()
-        if each is not None
+        for by, gain in gains.items()
+        if gain is not None
     ]
 
     return Table("Validation", columns, rows, note=note)

@@ -602,8 +602,8 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
     if column:
         return values[column]
     prompts = (baseline.prompt if baseline else None, *spec.prompts)
-    shown = (prompt.show(values) for prompt in prompts if prompt and not prompt.is_blank)
-    parts = [*itertools.islice(shown, 1)]
+    texts = (prompt.show(values) for prompt in prompts if prompt and not prompt.is_blank)
+    parts = [*itertools.islice(texts, 1)]
     user = user_of(spec, values)
 
     if isinstance(user, SimulatedUser):

@@ -209,10 +209,10 @@ async def _grade_output(
     grades = dict(output.grades)
     used = output.judging
     row = _graded_row(planned, output)
-    seen = output
+    judged_output = output
     with suppress(InputError):  # which judges of trajectories report as missing
-        seen = replace(output, trajectory=read_trajectory(row, output.row))
-    text = NO_ANSWER if seen.trajectory and not output.text.strip() else output.text
+        judged_output = replace(output, trajectory=read_trajectory(row, output.row))
+    text = NO_ANSWER if judged_output.trajectory and not output.text.strip() else output.text
 
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
@@ -222,7 +222,7 @@ async def _grade_output(
 
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
-            (outcome,), more = await _judge(judge, seen, (text,))
+            (outcome,), more = await _judge(judge, judged_output, (text,))
             grades[name] = _grade(outcome)
             used = used + more
 
@@ -318,16 +318,16 @@ async def _grade_turns(
     used = output.judging
 
     for number, (before, reply) in enumerate(replies):
-        seen = replace(
+        turn = replace(
             answers[number] if answers else output,
             input=write_chat(before),
             text=write_chat((reply,)),
             reference=labels[number] if len(labels) == len(replies) else output.reference,
             judging=Usage(),
         )
-        seen = await _grade_output(scorers, planned, seen, each_turn=True)
-        used += seen.judging
-        turns.append(ConversationTurn(before[-1].text, seen.text, seen.grades))
+        turn = await _grade_output(scorers, planned, turn, each_turn=True)
+        used += turn.judging
+        turns.append(ConversationTurn(before[-1].text, turn.text, turn.grades))
 
     grades = {name: join_grades([turn.grades[name] for turn in turns]) for name in turns[0].grades}
 
@@ -635,7 +635,9 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
             open_chain_named(name, {}).take_inputs(dict.fromkeys(prompt_columns, ""), others=True)
     for target in spec.targets:
         check_body(target, [*prompt_columns, *TURN_COLUMNS] if talks else prompt_columns)
-    for prompt in (each for each in spec.prompts if not each.is_blank):
+    for prompt in spec.prompts:
+        if prompt.is_blank:
+            continue
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), prompt_columns, f"prompt {prompt.name}")
         if not (talks or prompt.placeholders(prompt_columns) or IMAGES in columns):

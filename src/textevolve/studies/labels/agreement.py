@@ -183,8 +183,11 @@ def _draw_responses(summary: AgreementSummary) -> Table:
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:
-    each = (figures.accuracy, figures.precision, figures.recall, figures.kappa, figures.alpha)
-    return map(estimate, each)
+    yield estimate(figures.accuracy)
+    yield estimate(figures.precision)
+    yield estimate(figures.recall)
+    yield estimate(figures.kappa)
+    yield estimate(figures.alpha)
 
 
 def _list_baselines(summary: AgreementSummary, columns: int) -> list[tuple[Cell, ...]]:
@@ -271,13 +274,18 @@ def _draw_disagreements(
     with the lowest mean credit first (1 for the choice of people, 0 for another, a half if only one
     side sees a tie); among equals those whose scores are furthest from people's labels."""
     outcomes = gather_outcomes(items, verdicts, threshold)
-    failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
+    failures = {
+        (verdict.item, verdict.judge): verdict.failure.reason
+        for verdict in verdicts
+        if verdict.failure
+    }
     disputed: list[tuple[float, Item]] = []
 
     for item in items:
-        of_item = [of[item.id] for of in outcomes.values()]
+        of_item = [of_judge[item.id] for of_judge in outcomes.values()]
         if any(outcome.credit < 1 - TIE for outcome in of_item):
-            errors = [abs(o.score - item.human[0]) for o in of_item if o.credit < 1]
+            wrong = [outcome for outcome in of_item if outcome.credit < 1]
+            errors = [abs(outcome.score - item.human[0]) for outcome in wrong]
             credit = mean_present([outcome.credit for outcome in of_item])
             disputed.append((credit - 1e-6 * max(0.0, mean_present(errors)), item))
 
@@ -287,7 +295,7 @@ def _draw_disagreements(
     yield Matrix(
         f"{wording.count(len(disputed), 'item')} on which a judge disagrees with people",
         list(outcomes),
-        (_row(i, outcomes, failures) for _, i in disputed),
+        (_row(item, outcomes, failures) for _, item in disputed),
     )
 
 
@@ -297,18 +305,22 @@ def _row(
     failures: Mapping[tuple[str, str], str],
 ) -> MatrixRow:
     entries: list[Entry] = []
-    for name, of in outcomes.items():
-        outcome = of[item.id]
-        missing = failures.get((item.id, name), "")
-        turns: dict[str, str] = {}
-        if outcome.flipped:
-            forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
-            turns["order"] = f"{forward} as given, {turned} reversed"
-        chosen = "" if outcome.winner is None else _chose(item, outcome.winner)
+    for name, of_judge in outcomes.items():
+        outcome = of_judge[item.id]
         scores = {"credit": finite(outcome.credit)}
         if item.is_single:
             scores = {"score": finite(outcome.score)}
-        entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
+
+        facts: dict[str, str] = {}
+        if outcome.flipped:
+            forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
+            facts["order"] = f"{forward} as given, {turned} reversed"
+
+        if outcome.winner is None:
+            failure = failures.get((item.id, name), "")
+            entries.append(Entry("", scores, failure=failure, facts=facts))
+        else:
+            entries.append(Entry(_chose(item, outcome.winner), scores, facts=facts))
 
     winner = int(item.human[0] > 0.5) if item.is_single else winner_of(item.human)
     people = _chose(item, winner)
