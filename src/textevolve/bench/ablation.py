@@ -192,11 +192,14 @@ def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
 
     if not math.isnan(payoff.tokens):
         sentence += f", and the debate took {payoff.tokens:.1f} times the tokens"
-    where = f"On these {payoff.items:,} items"
-    judge, rival = (names.get(name, name) for name in (payoff.debate, payoff.rival))
-    ours, theirs = (f"{100 * figure.value:.0f} %" for figure in payoff.accuracy)
+    debate = names.get(payoff.debate, payoff.debate)
+    rival = names.get(payoff.rival, payoff.rival)
+    ours, theirs = payoff.accuracy
 
-    return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {sentence}."
+    return (
+        f"On these {payoff.items:,} items {debate} was right in {100 * ours.value:.0f} % and"
+        f" {rival} in {100 * theirs.value:.0f} %: {sentence}."
+    )
 
 
 # Labelled items that a cheap first judge and a better second judge both judge, to measure when the

@@ -212,10 +212,13 @@ def record_reason(outcome: object) -> str | None:
     return outcome.reason if isinstance(outcome, Failure) else None
 
 
+_ENDINGS: Mapping[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
+
+
 def row_status(ending: str) -> RecordStatus:
     """Return the status of a loop's record. `ending`: the word for how the loop ended: skipped for
     "budget", failed for "failed", scored for any other."""
-    return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
+    return _ENDINGS.get(ending, "scored")
 
 
 class DescribeWorld(Protocol[S_contra]):

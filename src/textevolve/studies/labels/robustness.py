@@ -28,7 +28,7 @@ from textevolve.bench.card import (
 from textevolve.evaluation import Case
 from textevolve.evaluators import with_model
 from textevolve.events import RecordsExpected
-from textevolve.mappings import read_fields
+from textevolve.mappings import drop_empty, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Section, Table
 from textevolve.report.data import plain
@@ -73,8 +73,8 @@ def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
 
 
 def as_case(card_case: CardCase) -> Case:
-    names = {"family", "kind", "attack"} if card_case.attack else {"family", "kind"}
-    about = card_case.model_dump(mode="json", include=names)
+    about = read_fields(card_case, "family", "kind")
+    about |= drop_empty({"attack": card_case.attack})
     return Case(card_case.input, (card_case.good, card_case.bad), card_case.id, about)
 
 
