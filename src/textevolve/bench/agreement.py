@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -248,8 +248,9 @@ class AgreementSummary:
 
     def compare(self, judge: str, other: str) -> JudgeComparison:
         """Return the comparison of two judges, in either order."""
-        pairs = {frozenset((pair.first, pair.second)): pair for pair in self.comparisons}
-        return pairs[frozenset((judge, other))]
+        return next(
+            pair for pair in self.comparisons if {pair.first, pair.second} == {judge, other}
+        )
 
 
 def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
@@ -310,17 +311,14 @@ def summarise(
 
 def _describe_people(items: Sequence[Item], seed: int) -> PeopleFigures:
     passes = _majorities(items)
+    labels = [dict(item.labels) for item in items]
+    ratings = [list(map(int, by_name.values())) for by_name in labels]
     groups = [item.group for item in items]
-    annotators = set[str]()
-    ratings: list[list[int]] = []
-    for item in items:
-        annotators.update(name for name, _ in item.labels)
-        ratings.append([int(passed) for _, passed in item.labels])
 
     return PeopleFigures(
         passed=mean_present(passes),
         even=int(np.isnan(passes).sum()),
-        annotators=len(annotators),
+        annotators=len(set(chain.from_iterable(labels))),
         alpha=krippendorff_alpha(ratings, 2, groups, seed=seed),
     )
 

@@ -306,11 +306,12 @@ def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion)
 
     good, bad = scored if question.good_first else scored[::-1]
     odds = [result.metadata.get("log_odds") for result in (good, bad)]
-    finite = [float(value) for value in odds if isinstance(value, int | float)]
-    if len(finite) == 2 and all(map(math.isfinite, finite)):
-        return CardAnswer(good.score, bad.score, finite[0] - finite[1])
+    finite = [
+        float(value) for value in odds if isinstance(value, int | float) and math.isfinite(value)
+    ]
+    difference = finite[0] - finite[1] if len(finite) == 2 else None
 
-    return CardAnswer(good.score, bad.score)
+    return CardAnswer(good.score, bad.score, difference)
 
 
 def find_winner(answers: Sequence[CardAnswer]) -> int:
