@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from textevolve.debate.context import prompts_version
+from textevolve.debate.context import debate_prompts
 from textevolve.debate.modes import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
@@ -86,7 +86,7 @@ def make_stored(profile: Profile | None = None, **fields: Any) -> StoredSpec:
     spec = EvaluateSpec(profile=profile or load_profile("general"))
     kept = spec.model_dump(mode="json", exclude_defaults=True)
     made = {"kind": "evaluate", "spec": kept, "model": "a/m", "why": "named", "today": "2026-01-01"}
-    return StoredSpec(**{**made, "prompts": prompts_version(), **fields})
+    return StoredSpec(**{**made, "prompts": debate_prompts(), **fields})
 
 
 @pytest.fixture
