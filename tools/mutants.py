@@ -57,6 +57,33 @@ TARGETS: Mapping[str, Target] = {
         ["store/kinds.py", "store/resource_rows.py"],
         ["guards/test_walls.py", "store/test_resources.py", "test_namespaces.py"],
     ),
+    "recall": Target(["memory/recall.py"], ["memory/test_recall.py"]),
+    "limiting": Target(
+        ["llm/limiting.py"],
+        [
+            "llm/test_limited_calls.py",
+            "llm/test_limiting.py",
+            "llm/test_pacing.py",
+            "llm/test_pool.py",
+            "llm/test_pool_members.py",
+            "llm/test_prompt_cache.py",
+        ],
+    ),
+    "rows": Target(
+        [
+            "rows/__init__.py",
+            "rows/cases.py",
+            "rows/chats.py",
+            "rows/columns.py",
+            "rows/images.py",
+            "rows/tables.py",
+        ],
+        ["test_rows.py", "test_cases.py", "test_images.py", "studies/test_columns.py"],
+    ),
+    "hill_climbing": Target(
+        ["loops/calibration/hill_climbing.py"],
+        ["loops/test_hill_climbing.py", "loops/test_strategies.py"],
+    ),
 }
 
 COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

@@ -10,12 +10,20 @@ from plain_store import PlainMemories
 
 from textevolve.errors import InputError
 from textevolve.llm.prompts import count_tokens
+from textevolve.memory.cue import Cue
 from textevolve.memory.recall import (
+    CANDIDATE_CHARACTERS,
     QUERY_CHARACTERS,
+    Recalled,
     RecallSource,
+    decay,
+    fit_budget,
     make_queries,
+    name_source,
+    normalise,
     recall_from,
     recall_memories,
+    weigh,
 )
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, NewMemory, Origin, Supersede
@@ -270,3 +278,296 @@ def test_queries_are_never_blank_and_each_stands_once(input, candidates, history
     assert len(set(found)) == len(found)
     assert all(text and len(text) <= QUERY_CHARACTERS for text in found)
     assert sum(one.weight for one in queries) <= 2.25 + 1e-9
+
+
+# What is searched for
+
+
+def weights_of(input, candidates=(), history=""):
+    return {query.text: query.weight for query in make_queries(input, candidates, history)}
+
+
+def test_short_texts_are_whole_queries():
+    assert weights_of(" Why? ") == {"Why?": 1.0}
+    assert weights_of("Why?", ["yes", "no"], "Hi.") == {
+        "Why?": 1.0,
+        "yes": 0.5,
+        "no": 0.5,
+        "Hi.": 0.25,
+    }
+    assert weights_of("Why?", ["Why?", " "], "Why?") == {"Why?": 2.25}
+    exact = "x y " * (QUERY_CHARACTERS // 4 - 1) + "x yz"
+    assert list(weights_of(exact)) == [exact]
+    assert list(weights_of("", (), exact)) == [exact]
+
+
+def test_long_inputs_are_searched_by_their_ends():
+    words = [f"word{n:03}" for n in range(200)]
+    first, last = make_queries(" ".join(words), (), "")
+    assert (first.text, last.text) == (" ".join(words[:100]), " ".join(words[-100:]))
+    assert (first.weight, last.weight) == (0.5, 0.5)
+    cut, rest = make_queries("ab " + " ".join(words), (), "")
+    assert cut.text == " ".join(["ab", *words[:99]])  # no half of a word
+    assert rest.text == last.text
+    single = "x" * (QUERY_CHARACTERS + 1)
+    assert list(weights_of(single)) == [single[1:]]
+    assert list(weights_of("", (), " ".join(words))) == [last.text]
+
+
+def test_candidates_are_searched_by_their_beginnings():
+    assert list(weights_of("", [f"text {n}" for n in range(12)])) == [f"text {n}" for n in range(8)]
+    exact = "x y " * (CANDIDATE_CHARACTERS // 4 - 1) + "x yz"
+    assert list(weights_of("", [exact])) == [exact]
+    assert list(weights_of("", [exact + "x"])) == [exact.removesuffix(" yz")]
+
+
+# The arithmetic of scores
+
+
+def test_recency_falls_by_the_hour():
+    assert decay(0.0, 3600.0) == 0.995
+    assert decay(0.0, 7200.0) == pytest.approx(0.990025)
+    assert decay(10.0, 0.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], []),
+        ([0.3], [1.0]),
+        ([2.0, 2.0], [1.0, 1.0]),
+        ([1.0, 2.0, 5.0], [0.0, 0.25, 1.0]),
+        ([-1.0, 1.0, 0.0], [0.0, 1.0, 0.5]),
+        ([-1.7e308, 1.7e308], [0.0, 1.0]),
+        ([0.0, 5e-324], [1.0, 1.0]),  # too near to each other to be told apart
+    ],
+)
+def test_values_are_scaled(values, expected):
+    assert normalise(values) == expected
+
+
+def test_weights_need_no_sum():
+    assert weigh({"a": 1.0, "b": 0.5}, {"a": 0.75, "b": 0.25}) == 0.875
+    assert weigh({"a": 1.0, "b": 0.5}, {"a": 0.3, "b": 0.1}) == pytest.approx(0.875)
+    assert weigh({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 0.0}) == 0.5
+
+
+def test_later_entries_may_fit():
+    assert fit_budget([5, 9, 3, 1], 8) == [0, 2]
+    assert fit_budget([9], 8) == []
+
+
+def test_sources_are_named():
+    names = {
+        Origin(): "facts",
+        Origin("a.md"): "facts: a.md",
+        Origin("a.md", 0): "facts: a.md, turn 0",
+        Origin(author="Ada"): "facts: by Ada",
+        Origin("a.md", 3, "Ada"): "facts: a.md, turn 3, by Ada",
+    }
+    assert {origin: name_source("facts", origin) for origin in names} == names
+
+
+# Times and versions
+
+
+async def test_versions_ignore_the_time():
+    """A version is read as of its last change: the same call gives the same for ever."""
+    later = time() + 20 * DAY
+    store = await filled(new("tea now"), new("tea later", valid_from=later - DAY))
+    at_time = await recall_memories(store, embed, settings(), "tea", now=later)
+    assert set(texts(at_time)) == {"tea now", "tea later"}
+    pinned = {"default/facts": 1}
+    at_version = await recall_memories(store, embed, settings(), "tea", now=later, versions=pinned)
+    assert texts(at_version) == ["tea now"]
+
+
+async def test_recency_counts_the_last_use():
+    now = time()
+    store = await filled(
+        new("tea one", created=now - 9 * DAY), new("tea two", created=now - 5 * DAY)
+    )
+    await store.use([store.memories[0].id], now - DAY)
+    recent = settings(relevance=0, recency=1)
+    assert texts(await recall_memories(store, embed, recent, "tea", now=now)) == [
+        "tea one",
+        "tea two",
+    ]
+    before = await recall_memories(store, embed, recent, "tea", now=now - 2 * DAY)
+    assert texts(before) == ["tea two", "tea one"]  # that use is still to come
+    frozen = await recall_memories(store, embed, recent, "tea", versions={"default/facts": 1})
+    assert texts(frozen) == ["tea two", "tea one"]  # uses have no versions
+    assert [memory.created for memory in frozen.memories] == [now - 5 * DAY, now - 9 * DAY]
+
+
+async def test_recency_is_as_of_now():
+    """Without a time it is that of the call, for which what lies ahead counts as new."""
+    now = time()
+    store = await filled(
+        *(new(f"tea {n}", created=now + hours * 3600) for n, hours in enumerate((-200, -100, 50)))
+    )
+    recent = settings(relevance=0, recency=1)
+    recencies = [
+        {memory.text: round(memory.parts["recency"], 2) for memory in recalled.memories}
+        for recalled in (
+            await recall_memories(store, embed, recent, "tea"),
+            await recall_memories(store, embed, recent, "tea", now=now + 50 * 3600),
+        )
+    ]
+    assert recencies[0] == {"tea 2": 1.0, "tea 1": 0.38, "tea 0": 0.0}
+    assert recencies[1] == {"tea 2": 1.0, "tea 1": 0.26, "tea 0": 0.0}
+
+
+# Ranks
+
+
+async def test_no_embedder_means_keywords():
+    store = await filled(new("depot closes"), new("depot fee river"), new("tea"))
+    recalled = await recall_memories(store, None, settings(), "fee river depot")
+    assert texts(recalled) == ["depot fee river", "depot closes"]
+    assert [memory.similarity for memory in recalled.memories] == [None, None]
+    assert [memory.score for memory in recalled.memories] == [1.0, 0.0]
+
+
+async def test_relevance_sums_the_queries():
+    """A memory counts by its similarity to every query, and shows the nearest one's."""
+    store = await filled(new("depot"), new("river"), new("depot river"))
+    cue = Cue("", (), "depot", ("river",))
+    recalled = await recall_memories(store, embed, settings(), cue)
+    assert texts(recalled)[0] == "depot river"
+    similarity = {memory.text: memory.similarity for memory in recalled.memories}
+    assert similarity["depot"] == pytest.approx(1.0, abs=0.01)
+    assert similarity["river"] == pytest.approx(1.0, abs=0.01)
+    assert similarity["depot river"] == pytest.approx(0.71, abs=0.02)
+
+
+async def test_equal_texts_keep_the_trusted():
+    store = await filled(
+        new("The depot.", importance=0.9, origin=Origin(trust=0.4)),
+        new("the depot.", importance=0.2, origin=Origin(trust=0.8)),
+        new("THE depot.", importance=0.1, origin=Origin(trust=0.8)),
+    )
+    (memory,) = (await recall_memories(store, embed, settings(), "depot")).memories
+    assert (memory.text, memory.trust) == ("the depot.", 0.8)
+
+
+async def test_equal_texts_keep_the_newest():
+    now = time()
+    store = await filled(
+        new("The depot.", created=now - DAY),
+        new("the depot.", created=now),
+        new("THE depot.", created=now - 2 * DAY),
+    )
+    assert texts(await recall_memories(store, embed, settings(), "depot")) == ["the depot."]
+
+
+async def test_associated_memories_rank_seventh():
+    """The nearest one gets the relevance of the seventh candidate, the next one that of the
+    eighth."""
+    close = ["depot" + " fee" * n for n in range(1, 60)]
+    store = await filled(
+        new("depot", entities=("Ada",)),
+        *map(new, close),
+        *(new(f"river {word}", entities=("Ada",)) for word in ("one", "two")),
+    )
+    wide = settings(associate=True, limit=60)
+    recalled = await recall_memories(store, embed, wide, "depot")
+    relevance = {memory.text: memory.parts["relevance"] for memory in recalled.memories}
+    assert relevance["river one"] == relevance[close[5]]
+    assert relevance["river two"] == relevance[close[6]]
+
+
+async def test_few_candidates_still_associate():
+    """With fewer than seven candidates the associated ones rank as the last of them."""
+    store = await filled(
+        new("depot closes", entities=("Ada",)),
+        new("depot fee"),
+        new("harbour", entities=("Ada",), origin=Origin(trust=0.5)),
+        new("colour", entities=("Ada",), origin=Origin(trust=0.4)),
+    )
+
+    async def nearest(query):
+        return [match for match in await search(query) if match.memory.text.startswith("depot")]
+
+    search = store.search
+    store.search = nearest
+    trusted = settings(associate=True, min_trust=0.5)
+    recalled = await recall_memories(store, embed, trusted, "depot closes")
+    assert texts(recalled) == ["depot closes", "depot fee", "harbour"]
+    assert recalled.memories[1].parts["relevance"] == recalled.memories[2].parts["relevance"] == 0.0
+
+
+async def test_embedders_are_scaled_apart():
+    """Similarities of two embedders lie in different ranges."""
+    store = await filled(new("depot closes"), new("depot fee tea"))
+    store.create("other", len(WORDS) + 1, embedder="test/other")
+    await store.apply("other", [new("depot river"), new("colour train harbour")])
+    both = settings(collections=("facts", "other"))
+    recalled = await recall_memories(store, embed, both, "depot closes")
+    best = {memory.text for memory in recalled.memories if memory.score == 1.0}
+    assert best == {"depot closes", "depot river"}
+
+
+# Budgets
+
+
+async def test_exact_budgets_cut_nothing():
+    store = await filled(new("tea " + "x" * 36), new("fee " + "y" * 36))
+    whole = await recall_memories(store, embed, settings(budget=20), "tea")
+    assert (len(whole.memories), whole.over_budget, whole.tokens) == (2, 0, 20)
+    less = await recall_memories(store, embed, settings(budget=19), "tea")
+    assert (len(less.memories), less.over_budget, less.tokens) == (1, 1, 10)
+
+
+@pytest.mark.parametrize(("budget", "whole", "room"), [(64, 3, 34), (24, 0, 24), (27, 1, 17)])
+async def test_summaries_have_their_room(budget, whole, room):
+    """Whole memories take half of the budget at most, and leave 16 tokens at least."""
+    store = await filled(*(new(f"tea {n} " + "x" * 34, importance=n / 10) for n in range(9)))
+    asked = []
+
+    async def summarize(texts, tokens):
+        asked.append((len(texts), tokens))
+        return " a summary "
+
+    only = settings(relevance=0, importance=1, budget=budget, summarize=True)
+    recalled = await recall_memories(store, embed, only, "tea", summarize=summarize)
+    assert asked == [(9 - whole, room)]
+    assert len(recalled.memories) == whole + 1
+    assert recalled.memories[-1].text == "a summary"
+    assert (recalled.summarised, recalled.over_budget) == (9 - whole, 0)
+
+
+async def test_empty_summaries_are_left_out():
+    async def summarize(texts, tokens):
+        return " "
+
+    store = await filled(*(new(f"tea {n} " + "x" * 34) for n in range(9)))
+    only = settings(budget=40, summarize=True)
+    recalled = await recall_memories(store, embed, only, "tea", summarize=summarize)
+    assert (recalled.summarised, recalled.over_budget, len(recalled.memories)) == (0, 7, 2)
+
+
+async def test_summaries_are_as_trusted_as_their_sources():
+    async def summarize(texts, tokens):
+        return "a summary"
+
+    trusts = (0.9, 0.3, 0.7)
+    store = await filled(*(new(f"tea {t} " + "x" * 99, origin=Origin(trust=t)) for t in trusts))
+    only = settings(budget=16, summarize=True)
+    (summary,) = (await recall_memories(store, embed, only, "tea", summarize=summarize)).memories
+    assert summary.trust == 0.3
+
+
+async def test_summaries_need_an_order():
+    """A model that could summarise is not asked if the settings ask for no summary."""
+
+    async def summarize(texts, tokens):
+        raise AssertionError
+
+    store = await filled(*(new(f"tea {n} " + "x" * 34) for n in range(9)))
+    recalled = await recall_memories(store, embed, settings(budget=40), "tea", summarize=summarize)
+    assert (len(recalled.memories), recalled.over_budget) == (4, 5)
+
+
+async def test_no_sources_no_memories():
+    assert await recall_from([], embed, settings(), " ") == Recalled()

@@ -26,7 +26,7 @@ from textevolve.protocol.chat import (
     write_reply,
     write_usage_chunk,
 )
-from textevolve.protocol.messages import Message, ToolCall
+from textevolve.protocol.contents import Message, ToolCall
 from textevolve.protocol.reported import ReportedUsage, write_chat_usage, write_usage
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

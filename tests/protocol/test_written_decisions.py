@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from textevolve.protocol.contents import Answer, Question, choice, predicate, score
 from textevolve.protocol.decisions import (
     DecisionsQuestion,
     SystemOneRequest,
     read_answers,
     write_questions,
 )
-from textevolve.protocol.messages import Answer, Question, choice, predicate, score
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 MEANINGS = st.text("abc ", max_size=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
-from contextlib import closing, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +34,7 @@ def _serve(**values: Any) -> None:
     from textevolve.server.app import bind, create_app, listen, require_keys, url_of
 
     settings = read_settings(store=options.store)
-    with closing(Store(settings.memory_location)) as resources:
+    with Store(settings.memory_location) as resources:
         require_keys(options, resources, key)
     fetch_weights(_find_models(options, settings), settings)
     listener = bind(options.host, options.port)

@@ -3,7 +3,7 @@ out.
 
 The module has how questions and answers are contained in a `Request` and a `Response`, so a
 decision is journaled, limited, retried and priced like any other call. Their types are those of
-`textevolve.protocol.messages`, the bodies of endpoints those of `textevolve.protocol.decisions`;
+`textevolve.protocol.contents`, the bodies of endpoints those of `textevolve.protocol.decisions`;
 decisions by chat models are in `decision_wires`.
 """
 
@@ -20,16 +20,16 @@ from textevolve.evaluation import Failure, Usage
 from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import describe_missing_text
-from textevolve.protocol.messages import SUM_TOLERANCE
-from textevolve.protocol.messages import UNSURE as UNSURE
-from textevolve.protocol.messages import Answer as Answer
-from textevolve.protocol.messages import Option as Option
-from textevolve.protocol.messages import Question as Question
-from textevolve.protocol.messages import Wire as Wire
-from textevolve.protocol.messages import choice as choice
-from textevolve.protocol.messages import log_odds as log_odds
-from textevolve.protocol.messages import predicate as predicate
-from textevolve.protocol.messages import score as score
+from textevolve.protocol.contents import SUM_TOLERANCE
+from textevolve.protocol.contents import UNSURE as UNSURE
+from textevolve.protocol.contents import Answer as Answer
+from textevolve.protocol.contents import Option as Option
+from textevolve.protocol.contents import Question as Question
+from textevolve.protocol.contents import Wire as Wire
+from textevolve.protocol.contents import choice as choice
+from textevolve.protocol.contents import log_odds as log_odds
+from textevolve.protocol.contents import predicate as predicate
+from textevolve.protocol.contents import score as score
 
 # Read a choice between words from the log-probabilities of an answer's first token, and convert
 # between probabilities and log-odds.

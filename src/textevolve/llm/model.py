@@ -2,7 +2,7 @@
 
 A wrapper (retry, limit, budget, journal) is a `Model` around another. A message consists of parts
 that are joined when it is sent: the prompts of a debate share their first parts, so the journal
-stores each part once. Messages, tool calls and tokens are those of `textevolve.protocol.messages`.
+stores each part once. Messages, tool calls and tokens are those of `textevolve.protocol.contents`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from textevolve.evaluation import Usage
-from textevolve.protocol.messages import Message as Message
-from textevolve.protocol.messages import Role as Role
-from textevolve.protocol.messages import TokenLogprobs as TokenLogprobs
-from textevolve.protocol.messages import ToolCall as ToolCall
+from textevolve.protocol.contents import Message as Message
+from textevolve.protocol.contents import Role as Role
+from textevolve.protocol.contents import TokenLogprobs as TokenLogprobs
+from textevolve.protocol.contents import ToolCall as ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from textevolve.protocol.chat import (
     write_schema_format,
     write_tool_choice,
 )
-from textevolve.protocol.messages import StreamedThoughts
+from textevolve.protocol.contents import StreamedThoughts
 from textevolve.protocol.reported import ReportedUsage, read_loosely
 from textevolve.settings import Price
 

@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError, to_json
 
 from textevolve.json_texts import as_array
-from textevolve.protocol.messages import (
+from textevolve.protocol.contents import (
     Message,
     TokenLogprobs,
     ToolCall,

@@ -26,7 +26,7 @@ from pydantic import (
 
 from textevolve.evaluation import Usage
 from textevolve.mappings import drop_empty, map_values
-from textevolve.protocol.messages import (
+from textevolve.protocol.contents import (
     SUM_TOLERANCE,
     Answer,
     Question,

@@ -45,7 +45,7 @@ from textevolve.llm.testing.faults import (
     misbehave,
 )
 from textevolve.protocol.chat import write_embeddings
-from textevolve.protocol.messages import Wire
+from textevolve.protocol.contents import Wire
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """A script: a function from a request's body and its number (from 1) to the answer; None: the
