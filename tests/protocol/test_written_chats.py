@@ -16,8 +16,8 @@ from textevolve.protocol.chat import (
     CompletionChunk,
     join_chunks,
     read_calls,
-    read_parts,
     read_reply,
+    read_text_and_images,
     split_message,
     write_chat_message,
     write_chunk,
@@ -95,7 +95,7 @@ def test_usage_is_read_by_both_names(usage):
 @given(TEXTS, URLS)
 def test_contents_keep_their_images(text, images):
     body = write_chat_message(Message("user", (text,), images))
-    assert read_parts(body["content"]) == (text, images)
+    assert read_text_and_images(body["content"]) == (text, images)
 
 
 @given(TEXTS, CALLS, st.sampled_from([None, "auto", "none", "required", "search"]))

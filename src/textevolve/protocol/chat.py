@@ -71,10 +71,11 @@ def write_chat_message(message: Message) -> JsonObject:
     return body
 
 
-def read_parts(content: object) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a message's content, and the URLs of its images."""
+def read_text_and_images(content: object) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a message's content, and the URLs of its images. A content that is neither
+    a text nor a list of parts is returned as Python writes it."""
     if not isinstance(content, list):
-        return str(content or ""), ()
+        return str(content), ()
     parts = cast("list[JsonObject]", content)
     text = "".join(str(part.get("text", "")) for part in parts)
     images = [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]

@@ -84,21 +84,24 @@ def _decisions_question(question: Question) -> dict[str, Any]:
     """Return a question in the form of OpenAI's Decisions API; the instructions say what yes and no
     mean, since predicates have no field for that."""
     instructions = question.instructions
-    options = question.options
     body = {"type": question.kind, "name": question.name, "instructions": instructions}
     if question.kind == "predicate":
-        no, yes = options
+        no, yes = question.options
         meanings = drop_empty({"True": yes.description, "False": no.description})
         lines = [instructions, *(f"{word}: {text}" for word, text in meanings.items())]
         return body | {"instructions": "\n".join(lines)}
 
-    listed, name = ("choices", "value") if question.kind == "choice" else ("levels", "label")
-    return body | {
-        listed: [
-            {name: option.value} | drop_empty({"description": option.description})
-            for option in options
-        ]
-    }
+    if question.kind == "choice":
+        return body | {"choices": _list_options(question, "value")}
+
+    return body | {"levels": _list_options(question, "label")}
+
+
+def _list_options(question: Question, name: str) -> list[dict[str, str]]:
+    return [
+        {name: option.value} | drop_empty({"description": option.description})
+        for option in question.options
+    ]
 
 
 def write_questions(

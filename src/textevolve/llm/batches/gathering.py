@@ -69,6 +69,7 @@ LOOKED_UP = 500
 """The number of keys that are looked up in the journal at a time."""
 TRIES = 12
 """The most attempts at each request that submits a job: about a quarter of an hour in total."""
+
 T = TypeVar("T")
 log = logging.getLogger("textevolve")
 _FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)

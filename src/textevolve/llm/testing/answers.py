@@ -23,7 +23,7 @@ from textevolve.images import IMAGE_TOKENS
 from textevolve.protocol.chat import (
     DONE,
     NamedChoice,
-    read_parts,
+    read_text_and_images,
     split_message,
     write_chunk,
     write_completion,
@@ -161,7 +161,7 @@ def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words among which the end of the last message lets the model choose; Yes and No if
     it names none."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
-    end = read_parts(messages[-1].get("content"))[0][-120:] if messages else ""
+    end = read_text_and_images(messages[-1].get("content"))[0][-120:] if messages else ""
     if match := _LABELS.search(end):
         return (*match[1].split(", "), match[2])
     match = _CHOICE.search(end)
@@ -211,7 +211,7 @@ def _usage(body: Mapping[str, Any], text: str, answer: Answer) -> dict[str, Any]
     prompt = 4
     characters = 0
     for message in body.get("messages", ()):
-        content, images = read_parts(message.get("content"))
+        content, images = read_text_and_images(message.get("content"))
         characters += len(content)
         prompt += IMAGE_TOKENS * len(images)
     prompt += characters // 4

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from textevolve.llm.testing.answers import Answer
-from textevolve.protocol.chat import read_parts
+from textevolve.protocol.chat import read_text_and_images
 
 
 def _refusal(status: int, message: str, type: str, code: str | None = None, **more: Any) -> Answer:
@@ -227,7 +227,7 @@ def faults(
 def seen_images(body: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the bytes of the images in a request's messages, in order."""
     for message in body.get("messages") or ():
-        _, images = read_parts(message.get("content"))
+        _, images = read_text_and_images(message.get("content"))
         for url in images:
             yield base64.b64decode(url.partition(",")[2])
 

@@ -286,7 +286,8 @@ class ResponseWriter:
             return
         item = self._output[-1]
         self._open = False
-        item["status"], where = "completed", self._at(item)
+        item["status"] = "completed"
+        where = self._at(item)
 
         if item["type"] == "message":
             part = item["content"][0]
