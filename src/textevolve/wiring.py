@@ -21,8 +21,9 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.protocol import Debate
 from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage, empty_default
-from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
+from textevolve.judges.judge import Judge
+from textevolve.judges.opening import Judges, keep_whole
 from textevolve.llm.batches.ledger import (
     BatchedModel,
     BatchLedger,
@@ -163,7 +164,7 @@ class Workbench(Setting):
         target_of: Opens the application under test as a model.
         embed: Embeds a text with the embedder of a collection. In a cost estimate the embedders are
             called too, but the vectors are constants.
-        judge_of: Opens a judge from its text and optional rubric, once.
+        judge_of: Opens a judge, with an optional rubric, once.
         fill: Puts stored agents, in the versions that the run pins, into a profile.
         resources: The store of namespaces, agents and memories.
         budget: Shared by all models.
@@ -198,9 +199,9 @@ class Workbench(Setting):
         """The study's own model."""
         return self.model_of(self.default_model)
 
-    def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
+    def whole_judge_of(self, judge: Judge, rubric: str = "") -> Evaluator:
         """Open a judge like `judge_of`, but a debate that a limit cuts short raises BudgetError."""
-        return keep_whole(self.judge_of(text, rubric))
+        return keep_whole(self.judge_of(judge, rubric))
 
     def debate_of(self, profile: Profile, recall: str | None) -> Debate:
         """Open a debate by a profile. `recall`: the name of the user's own function that recalls

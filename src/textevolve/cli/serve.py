@@ -16,7 +16,6 @@ from textevolve.cli.execution import calm_collector, fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
-from textevolve.evaluators import judge_models
 from textevolve.server.options import ServerOptions, ViewOptions, find_client_key, is_here
 from textevolve.settings import Settings, read_settings
 from textevolve.store import Store, open_store
@@ -46,9 +45,7 @@ def _serve(**values: Any) -> None:
 def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
     """Return the models that the options name, or else the default model; empty if none is
     available."""
-    judge_model_names = [
-        name for judge in options.judge for name in judge_models(judge, None) if name
-    ]
+    judge_model_names = [name for judge in options.judge for name in judge.models(None) if name]
     models = [*options.model, *judge_model_names]
     if models:
         return models
