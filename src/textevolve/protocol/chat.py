@@ -456,7 +456,7 @@ def read_completion(raw: bytes) -> Completion:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """What a model answered in a chat.
+    """The answer of a model in a chat.
 
     Attributes:
         text: The answer without reasoning.

@@ -1,5 +1,5 @@
-"""What is said over the wire, in any protocol: messages and tool calls of chats, the tokens of an
-answer, typed questions and their answers.
+"""The contents of bodies in any protocol: messages, tool calls, the tokens of an answer, typed
+questions and their answers.
 
 The types are plain data without a wire form. `chat` and `decisions` write them as bodies and read
 them from bodies; the journal stores them in forms of its own.
