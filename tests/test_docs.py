@@ -281,7 +281,7 @@ def test_every_judge_and_option_is_described():
 def test_every_metric_is_described():
     text = TEXTS["docs/metrics.md"]
     for name in SHIPPED:
-        assert re.search(rf"^\|.*`{re.escape(name)}\b", text, re.MULTILINE), name
+        assert re.search(rf"^- .*`{re.escape(name)}\b", text, re.MULTILINE), name
 
 
 def test_every_format_of_rows_is_described():
