@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.llm.model import Message, Request
-from textevolve.llm.prices import ReportedUsage, usage_of
-from textevolve.llm.structured import StreamedThoughts, split_reasoning
+from textevolve.llm.prices import usage_of
 from textevolve.llm.testing import Answer
 from textevolve.llm.wire import AnswerPiece, ask_streaming
+from textevolve.protocol.contents import StreamedThoughts, split_reasoning
+from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import Price
 
 

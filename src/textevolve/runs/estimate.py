@@ -31,9 +31,10 @@ from textevolve.llm.testing.answers import (
     drawn_embedding,
     instance,
 )
-from textevolve.llm.wire import as_response, chat_body, dump_vector, read_completion
+from textevolve.llm.wire import as_response, chat_body, dump_vector
 from textevolve.llm.wrappers import Journaled
 from textevolve.mappings import drop_none
+from textevolve.protocol.chat import read_completion
 from textevolve.runs.driver import models_asked
 from textevolve.runs.stored import StoredSpec, read_spec
 from textevolve.runs.study import AnyStudy, StudySpec
