@@ -92,7 +92,7 @@ class Run:
                     items.append(item)
             status = store.get_run(run.id).status
         judged = [item for item in items if isinstance(item, MemoryJudgement)]
-        return judged, collected, status, run
+        return judged, collected, status, run.record
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def registered() -> Callable[..., RunRecord]:
 
     def register(store: Store, cases: Iterable[Case], **fields: Any) -> RunRecord:
         stored = make_stored(**fields)
-        return register_run(store, STUDY, stored, cases, Launch())
+        return register_run(store, STUDY, stored, cases, Launch()).record
 
     return register
 

@@ -200,9 +200,10 @@ def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:
-    from textevolve.runs.report import make_data
+    from textevolve.runs import report, stored
 
-    study = find_study(run.spec["kind"])
+    study_run = stored.StudyRun(run)
+    study = study_run.study
     # Of the records as the store has them, so that the figures are those of `runs show --json`.
-    data = make_data(study, run, lambda: map(study.decode, map(study.encode, records)))
+    data = report.make_data(study_run, lambda: map(study.decode, map(study.encode, records)))
     return data["aggregates"]

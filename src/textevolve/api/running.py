@@ -60,12 +60,10 @@ async def open_run(
                 yield run, records
             return
 
-    stored = await driver.specify(study, spec, settings, objects)
+    plan = await driver.plan_run(spec, settings, launch, cases)
 
     with rare_collections():
         async with open_store(settings.store) as store:
-            if cases is None:
-                cases = driver.read_cases(study, spec, settings)
-            run = driver.register_run(store, study, stored, cases, launch)
-            async with aclosing(driver.perform(store, run, settings, launch)) as records:
-                yield run, records
+            run = plan.register(store)
+            async with aclosing(driver.perform(store, run, settings, plan.launch)) as records:
+                yield run.record, records

@@ -49,10 +49,8 @@ from textevolve.runs.driver import models_asked
 from textevolve.runs.gates import UNGATED, Gated, draw_gates, require_same_cases
 from textevolve.runs.stored import (
     Records,
-    StoredSpec,
+    StudyRun,
     name_entries,
-    read_spec,
-    read_stored,
     show_rows,
 )
 from textevolve.runs.study import AnyStudy, RecordStatus, Row, StudySpec
@@ -406,12 +404,11 @@ class _CountedRecords:
         self.sums = {variant: figures for variant, figures in sums.items() if figures.records}
 
 
-def make_report(
-    study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
-) -> Report:
+def make_report(store: Store, run: StudyRun, records: Records, gated: Gated = UNGATED) -> Report:
     """Return the report of a run: the verdict in a sentence, gates, results, the study's own
     blocks, and the facts of the run. The facts precede the matrix, which may be long."""
-    spec = read_spec(study, read_stored(run))
+    study = run.study
+    spec = run.spec
     counted = _CountedRecords(study, records, gated.gates.pass_threshold)
     study_report = study.report(spec, study.summarise(spec, counted))
     results: list[Block] = []
@@ -419,7 +416,7 @@ def make_report(
         results = draw_results(study, spec, store, run.id, counted.sums)
 
     def order() -> Iterator[Block]:
-        present_facts = {**study_report.facts, **describe_run(study, spec, store, run)}
+        present_facts = {**study_report.facts, **describe_run(store, run)}
         facts = drop_empty(present_facts)
         yield from (*draw_gates(gated.outcomes), *results)
         for block in study_report.blocks:
@@ -435,20 +432,20 @@ def make_report(
     return replace(study_report, sentence=sentence, blocks=order(), facts={})
 
 
-def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
+def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
     """Return facts about a run: its models, settings, cost and store. Some may be empty."""
-    stored = read_stored(run)
+    stored = run.stored
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
     models = [
         f"{stored.model} ({stored.why})" if stored.why else stored.model,
-        *_list_other_models(study, spec, stored),
+        *_list_other_models(run),
     ]
 
     return {
         "Model": wording.shorten_models(", ".join(filter(None, models))),
         "Other models": wording.shorten_models(wording.other_models(spent)),
-        "Settings": wording.shorten_models(_describe_settings(spec)),
+        "Settings": wording.shorten_models(_describe_settings(run.spec)),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
@@ -472,22 +469,23 @@ def _describe_settings(spec: StudySpec) -> str:
     )
 
 
-def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:
+def _list_other_models(run: StudyRun) -> list[str]:
     """Return the models that the run calls besides its main one; empty if a judge's file is
     missing."""
-    same = (stored.model, stored.model.partition("/")[0])
+    own = run.stored.model
+    same = (own, own.partition("/")[0])
     try:
-        return [model for model in models_asked(study.asks(spec), stored) if model not in same]
+        asks = run.study.asks(run.spec)
+        return [model for model in models_asked(asks, run.stored) if model not in same]
     except InputError:
         return []
 
 
-def make_data(
-    study: AnyStudy, run: RunRecord, records: Records, gated: Gated = UNGATED
-) -> dict[str, Any]:
+def make_data(run: StudyRun, records: Records, gated: Gated = UNGATED) -> dict[str, Any]:
     """Return the report as JSON-ready data for programs."""
-    stored = read_stored(run)
-    spec = read_spec(study, stored)
+    study = run.study
+    stored = run.stored
+    spec = run.spec
     counted = _CountedRecords(study, records, gated.gates.pass_threshold)
     data = study.data(spec, study.summarise(spec, counted))
     content = {"kind": stored.kind, "run": run.id, "model": stored.model, **data}
@@ -514,9 +512,8 @@ def check_format(ending: str) -> None:
 
 
 def write_output(
-    study: AnyStudy,
     store: Store,
-    run: RunRecord,
+    run: StudyRun,
     records: Records,
     ending: str,
     target: IO[bytes],
@@ -525,13 +522,13 @@ def write_output(
 ) -> None:
     """Write the result in the format of an ending, one of `ROWS` and `WHOLE`."""
     if ending in ROWS:
-        write_records(study, records, target, ending)
+        write_records(run.study, records, target, ending)
     elif ending == ".html":
-        write_html(make_report(study, store, run, records, gated), target)
+        write_html(make_report(store, run, records, gated), target)
     elif ending == ".md":
-        write_markdown(make_report(study, store, run, records, gated), target)
+        write_markdown(make_report(store, run, records, gated), target)
     else:
-        target.write(json_line(make_data(study, run, records, gated)))
+        target.write(json_line(make_data(run, records, gated)))
 
 
 def write_records(study: AnyStudy, records: Records, target: IO[bytes], ending: str) -> None:
@@ -688,7 +685,7 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComp
     Raises:
         InputError: a case has different inputs in the two runs, or they share no case with a score.
     """
-    require_same_cases(store, run, other)
+    require_same_cases(store, run.id, other.id)
     comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
     names = run.name or run.id, other.name or other.id
 
