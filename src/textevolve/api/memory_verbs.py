@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from textevolve.api.opener import AnyJudge, Opener, split_rows
 from textevolve.api.results import Objects
+from textevolve.api.verb_options import (
+    CreationOptions,
+    EvolutionOptions,
+    IntegrationOptions,
+    MemoryEvaluationOptions,
+    ReadingOptions,
+    takes_options,
+)
 
 if TYPE_CHECKING:
     from textevolve.evaluation import Results
@@ -22,19 +30,15 @@ class MemoryVerbs(Opener):
     """The verbs of `AsyncClient` about memories: create them, use them, and evaluate memory
     systems."""
 
+    @takes_options(MemoryEvaluationOptions)
     async def evaluate_memory(
         self,
         data: str | Path,
         system: str | object,
         *,
         judge: AnyJudge | None = None,
-        answer_model: str | None = None,
-        users: int | None = None,
-        sessions: int | None = None,
-        fresh: str | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[MemoryEvaluationOptions],
     ) -> MemoryEvaluation:
         """Feed the sessions of a data set to a memory system, and judge which points it stored,
         invented and updated, and its answers.
@@ -53,30 +57,17 @@ class MemoryVerbs(Opener):
             data=str(data),
             system=objects.name(system),
             judge=objects.name(judge),
-            answer_model=answer_model,
-            users=users,
-            sessions=sessions,
-            fresh=fresh,
-            model=model,
-            seed=seed,
+            **options,
         )
 
+    @takes_options(CreationOptions)
     async def create_memories(
         self,
         dialogues: str | Path | Iterable[DialogueLike],
         collection: str,
         *,
-        about: str | None = None,
-        focus: str | None = None,
-        window: int | None = None,
-        overlap: int | None = None,
-        entities: bool | None = None,
-        trust_user: float | None = None,
-        trust_assistant: float | None = None,
-        trust_others: float | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[CreationOptions],
     ) -> Creation:
         """Make memories of dialogues, and store them in a collection, NAME or NAMESPACE/NAME.
 
@@ -92,32 +83,16 @@ class MemoryVerbs(Opener):
             rows,
             data=file or "from Python",
             collection=collection,
-            about=about,
-            focus=focus,
-            window=window,
-            overlap=overlap,
-            entities=entities,
-            trust_user=trust_user,
-            trust_assistant=trust_assistant,
-            trust_others=trust_others,
-            model=model,
-            seed=seed,
+            **options,
         )
 
+    @takes_options(IntegrationOptions)
     async def integrate_memories(
         self,
         agent: str,
         *,
-        threshold: float | None = None,
-        always: bool | None = None,
-        questions: int | None = None,
-        insights: int | None = None,
-        newest: int | None = None,
-        budget: int | None = None,
-        min_trust: float | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[IntegrationOptions],
     ) -> Integration:
         """Draw insights from an agent's memories (reflection) if the importance of its new memories
         adds up to `threshold`, or with `always` if there is any new memory. `agent`: NAME or
@@ -126,29 +101,17 @@ class MemoryVerbs(Opener):
             "integrate-memories",
             name,
             agent=agent,
-            threshold=threshold,
-            always=always,
-            questions=questions,
-            insights=insights,
-            newest=newest,
-            budget=budget,
-            min_trust=min_trust,
-            model=model,
-            seed=seed,
+            **options,
         )
 
+    @takes_options(ReadingOptions)
     async def read_corpus(
         self,
         files: str | Sequence[str],
         *,
         collection: str,
-        chunk_tokens: int | None = None,
-        trust: float | None = None,
-        importance: float | None = None,
-        role: str | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[ReadingOptions],
     ) -> Results[DocumentReading]:
         """Read documents into a collection, with a memory for each chunk. Chunks that have not
         changed since an earlier call stay as they are.
@@ -162,27 +125,16 @@ class MemoryVerbs(Opener):
             name,
             files=(files,) if isinstance(files, str) else tuple(files),
             collection=collection,
-            chunk_tokens=chunk_tokens,
-            trust=trust,
-            importance=importance,
-            role=role,
-            model=model,
-            seed=seed,
+            **options,
         )
 
+    @takes_options(EvolutionOptions)
     async def evolve_persona(
         self,
         agent: str,
         *,
-        propose: bool | None = None,
-        changes: int | None = None,
-        persona_tokens: int | None = None,
-        newest: int | None = None,
-        budget: int | None = None,
-        min_trust: float | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[EvolutionOptions],
     ) -> EvolvedPersona:
         """Change an agent's persona by a few small edits that its memories support. `propose`: only
         return the edits, without storing the new persona.
@@ -195,12 +147,5 @@ class MemoryVerbs(Opener):
             "evolve-persona",
             name,
             agent=agent,
-            propose=propose,
-            changes=changes,
-            persona_tokens=persona_tokens,
-            newest=newest,
-            budget=budget,
-            min_trust=min_trust,
-            model=model,
-            seed=seed,
+            **options,
         )

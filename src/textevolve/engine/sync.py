@@ -200,6 +200,7 @@ class SyncMethod(Generic[P, T]):
             return owner.call_sync(self._method, *args, **kwargs)
 
         waiting.__wrapped__ = self._method.__get__(owner)  # whose signature has no `self`
+        vars(waiting).pop("__signature__", None)  # copied from the method, with its `self`
 
         return waiting
 
