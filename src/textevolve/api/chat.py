@@ -24,10 +24,7 @@ class OpenChat(StaysOpen):
     is first used, and closes at the end of its `with` block or by `close`."""
 
     def __init__(self, open_run: OpenRun) -> None:
-        self.resource = KeptOpen[AgentChat](
-            lambda stack: stack.enter_async_context(open_run()),
-            "the chat is closed; open another one",
-        )
+        self.resource = KeptOpen(open_run, "the chat is closed; open another one")
 
     @property
     def chat(self) -> AgentChat:

@@ -61,7 +61,8 @@ def keep_bench(
     model of the settings if that is None. `described`: the facts that are stored with its run."""
     settings = client.read_settings(model)
 
-    async def open(stack: AsyncExitStack) -> Workbench:
+    @asynccontextmanager
+    async def open() -> AsyncGenerator[Workbench]:
         default = ""
         reason = ""
         if models:
@@ -79,7 +80,8 @@ def keep_bench(
             listener=client.listener,
         )
 
-        return await stack.enter_async_context(opened)
+        async with opened as bench:
+            yield bench
 
     return client.keep(KeptOpen(open, f"{name} is closed; open it again"))
 
