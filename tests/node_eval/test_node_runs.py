@@ -17,7 +17,7 @@ from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies.node_report import decode, encode
-from textevolve.studies.nodes import STUDY, NodesSpec, node_cases
+from textevolve.studies.nodes import NodesSpec, node_cases
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_the_same_history_is_one_run_and_an_empty_one_is_none(store):
 
 
 def register(store, spec, episodes, settings):
-    stored = sync.run(driver.specify(STUDY, spec, settings))
-    return driver.register_run(store, STUDY, stored, node_cases(episodes), driver.Launch())
+    plan = sync.run(driver.plan_run(spec, settings, cases=node_cases(episodes)))
+    return plan.register(store)
 
 
 def test_many_episodes_are_judged_in_order_and_found_again(store, model, server):

@@ -23,10 +23,10 @@ from textevolve.runs.gates import (
     Gated,
     GateOutcome,
     Gates,
+    GateWatch,
     check_agreement,
     check_gates,
     check_judges,
-    check_run,
     draw_gates,
     find_baseline,
     junit_suites,
@@ -396,16 +396,26 @@ def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path,
 
 
 def test_a_run_is_held_to_the_records_of_another(home: Path, store: Store):
-    good, bad = (StudyRun(store.get_run(compare_columns(home, store, n))) for n in (10, 4))
-    gates = Gates(no_worse_than="main", max_regressions=0)
+    good = StudyRun(store.get_run(compare_columns(home, store, 10, "main")))
+    bad = StudyRun(store.get_run(compare_columns(home, store, 4)))
+    settings = Settings(store=home / "store.db")
+
+    def watch(run: StudyRun, **limits: Any) -> GateWatch:
+        watch = GateWatch(store, run, Gates(**limits), settings)
+        for row in rows[::-1]:
+            watch.add(row)
+        return watch
+
     rows = of(*[1.0] * 10, variant="old") + of(*[1.0] * 4, *[0.0] * 6, variant="new")
-    against = check_run(store, bad, rows[::-1], gates, good)
+    against = watch(bad, no_worse_than="main", max_regressions=0).check()
     assert [(one.variant, one.holds) for one in against.outcomes] == [("new", False), ("old", True)]
     assert "(c4, c5, c6, c7, c8, ...)" in str(against.outcomes[0])
-    itself = check_run(store, bad, rows, gates, bad)
+    itself = watch(good, no_worse_than="main", max_regressions=0).check()
     assert [one.found for one in itself.outcomes] == ["this is the run main itself"] * 2
     judges = [GateOutcome("min agreement", False, "no")]
-    alone = check_run(store, bad, rows, Gates(min_mean=0), judges=judges)
+    alone_watch = watch(bad, min_mean=0)
+    alone_watch.judges = Gated(Gates(min_mean=0), judges)
+    alone = alone_watch.check()
     assert (alone.outcomes[0], alone.holds) == (judges[0], False)
 
 

@@ -22,8 +22,8 @@ from textevolve.engine import sync
 from textevolve.engine.sync import iterated, waited
 
 if TYPE_CHECKING:
-    from textevolve.api.chat import OpenChat
     from textevolve.api.namespaces import Namespace
+    from textevolve.api.opened import OpenChat
 
 
 class Client(Opener):

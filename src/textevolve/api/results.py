@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -80,6 +81,38 @@ class Objects:
         self.by_name[name] = value
 
         return name
+
+    def name_all(self, values: Any) -> tuple[Any, ...]:
+        """Register one object or several, and return their names for specifications."""
+        several: list[Any] = [values]
+        if isinstance(values, Iterable) and not isinstance(values, str | Mapping | JudgeOptions):
+            several = list(cast("Iterable[Any]", values))
+        return tuple(name for name in map(self.name, several) if name is not None)
+
+
+def list_images(name: str, images: Iterable[Any]) -> list[Any]:
+    """Return images as a list.
+
+    Raises:
+        InputError: it is a single image.
+    """
+    if isinstance(images, str | bytes | os.PathLike):
+        raise InputError(f"{name} must be a list of images, not a single image")
+    return list(images)
+
+
+def take_candidates(candidates: object) -> tuple[str, ...]:
+    """Return the candidates of a case; one text is one candidate.
+
+    Raises:
+        InputError: they are no texts.
+    """
+    if isinstance(candidates, str):
+        return (candidates,)
+    if isinstance(candidates, Iterable) and not isinstance(candidates, Mapping | bytes):
+        return tuple(cast("Iterable[str]", candidates))
+    kind = type(cast(object, candidates)).__name__
+    raise InputError(f"candidates must be a list of texts, or one text, not {kind}")
 
 
 # Judges as Python objects with options, for example in `evaluate(..., judge=Debate(rounds=2))`.

@@ -54,7 +54,7 @@ async def open_run(
         from textevolve.remote.runs import record_of, remote_server
 
         if (server := remote_server(settings, client.server)) is not None:
-            remote = await server.begin(study, spec, launch, cases)
+            remote = await server.begin(spec, launch, cases)
             run = record_of(remote, server.address)
             async with aclosing(server.follow(remote, launch, again=ends)) as records:
                 yield run, records

@@ -4,38 +4,49 @@ each of them in a method that waits for the result."""
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from textevolve.api.memory_verbs import MemoryVerbs
 from textevolve.api.opener import (
     AnyJudge,
     AskedModel,
     AskedTarget,
+    Opener,
     Rows,
     load_opened,
     specify,
     split_rows,
 )
-from textevolve.api.results import CaseResult, JudgeOptions, Objects, attach_run
+from textevolve.api.results import (
+    CaseResult,
+    JudgeOptions,
+    Objects,
+    attach_run,
+    list_images,
+    take_candidates,
+)
 from textevolve.api.verb_options import (
     BatchOptions,
     CalibrateOptions,
     ChainOptions,
     ChatOptions,
     CompareOptions,
+    CreationOptions,
     EvaluationOptions,
+    EvolutionOptions,
     FitOptions,
     GuideOptions,
     InnovateOptions,
+    IntegrationOptions,
     LabelOptions,
+    MemoryEvaluationOptions,
     OptimizeOptions,
     ProfileOptions,
+    ReadingOptions,
     SummaryOptions,
     takes_options,
 )
@@ -49,10 +60,12 @@ if TYPE_CHECKING:
     from textevolve.agents.chat import AgentChat
     from textevolve.api.namespaces import AsyncNamespace
     from textevolve.debate.profile import Profile
+    from textevolve.evaluation import Results
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.attempt import Generator
     from textevolve.loops.calibration.plan import CalibrationResult
     from textevolve.loops.optimization import Optimization
+    from textevolve.memory_eval.evaluation import MemoryEvaluation
     from textevolve.metrics.plain import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
@@ -63,11 +76,15 @@ if TYPE_CHECKING:
     from textevolve.studies.guide import GuidedAnswer
     from textevolve.studies.innovate import Innovated
     from textevolve.studies.labels.fit import FittedSignals
+    from textevolve.studies.memories.create import Creation, DialogueLike
+    from textevolve.studies.memories.evolve_persona import EvolvedPersona
+    from textevolve.studies.memories.integrate import Integration
+    from textevolve.studies.memories.read_corpus import DocumentReading
     from textevolve.studies.profile import GeneratedProfile
     from textevolve.studies.summarize import Summary
 
 
-class AsyncClient(MemoryVerbs):
+class AsyncClient(Opener):
     """The verbs, such as `evaluate` and `compare`, as async methods. Model calls that were made
     before are answered from the store; the program's own functions are called again. All verbs may
     raise:
@@ -129,13 +146,13 @@ class AsyncClient(MemoryVerbs):
         spec = _specify_evaluation(objects, judge, recall, options)
         of_each = tuple(
             read_images(one, f"image of candidate {n}")
-            for n, one in enumerate(_listed("candidate_images", candidate_images), 1)
+            for n, one in enumerate(list_images("candidate_images", candidate_images), 1)
         )
         case = Case(
             input,
-            _take_candidates(candidates) or (IMAGE_ALONE,) * len(of_each),
+            take_candidates(candidates) or (IMAGE_ALONE,) * len(of_each),
             "1",
-            images=read_images(_listed("images", images), "images"),
+            images=read_images(list_images("images", images), "images"),
             candidate_images=of_each,
         )
         check_case(case)
@@ -210,10 +227,10 @@ class AsyncClient(MemoryVerbs):
             objects,
             prompts=prompts,
             data=file,
-            models=_name_all(models, objects),
-            targets=_name_all(targets, objects),
-            metric=_name_all(metric, objects),
-            judge=_name_all(judge, objects),
+            models=objects.name_all(models),
+            targets=objects.name_all(targets),
+            metric=objects.name_all(metric),
+            judge=objects.name_all(judge),
             **options,
         )
 
@@ -435,6 +452,126 @@ class AsyncClient(MemoryVerbs):
 
         return fitted
 
+    @takes_options(MemoryEvaluationOptions)
+    async def evaluate_memory(
+        self,
+        data: str | Path,
+        system: str | object,
+        *,
+        judge: AnyJudge | None = None,
+        name: str = "",
+        **options: Unpack[MemoryEvaluationOptions],
+    ) -> MemoryEvaluation:
+        """Feed the sessions of a data set to a memory system, and judge which points it stored,
+        invented and updated, and its answers.
+
+        `system`: as on the command line (`context`, `http://...`, `mem0`, ...), or an object with
+        `add` and `search`, sync or async. An object is identified by the name of its class: set
+        another `fresh` after changes of its code.
+        """
+        objects = Objects()
+
+        return await self._run_kind(
+            "memory-eval",
+            name,
+            None,
+            objects,
+            data=str(data),
+            system=objects.name(system),
+            judge=objects.name(judge),
+            **options,
+        )
+
+    @takes_options(CreationOptions)
+    async def create_memories(
+        self,
+        dialogues: str | Path | Iterable[DialogueLike],
+        collection: str,
+        *,
+        name: str = "",
+        **options: Unpack[CreationOptions],
+    ) -> Creation:
+        """Make memories of dialogues, and store them in a collection, NAME or NAMESPACE/NAME.
+
+        `dialogues`: a file or folder, or lists of messages (`{"role": ..., "content": ...}`, with
+        an optional `timestamp`); a single list of messages is one dialogue. A repeated dialogue
+        adds nothing; of a continued one only the new turns are read.
+        """
+        file, rows = split_rows(dialogues)
+
+        return await self._run_kind(
+            "create-memories",
+            name,
+            rows,
+            data=file or "from Python",
+            collection=collection,
+            **options,
+        )
+
+    @takes_options(IntegrationOptions)
+    async def integrate_memories(
+        self,
+        agent: str,
+        *,
+        name: str = "",
+        **options: Unpack[IntegrationOptions],
+    ) -> Integration:
+        """Draw insights from an agent's memories (reflection) if the importance of its new memories
+        adds up to `threshold`, or with `always` if there is any new memory. `agent`: NAME or
+        NAMESPACE/NAME."""
+        return await self._run_kind(
+            "integrate-memories",
+            name,
+            agent=agent,
+            **options,
+        )
+
+    @takes_options(ReadingOptions)
+    async def read_corpus(
+        self,
+        files: str | Sequence[str],
+        *,
+        collection: str,
+        name: str = "",
+        **options: Unpack[ReadingOptions],
+    ) -> Results[DocumentReading]:
+        """Read documents into a collection, with a memory for each chunk. Chunks that have not
+        changed since an earlier call stay as they are.
+
+        Raises:
+            ConflictError: somebody else changed a document's memories meanwhile.
+        """
+
+        return await self._run_kind(
+            "read-corpus",
+            name,
+            files=(files,) if isinstance(files, str) else tuple(files),
+            collection=collection,
+            **options,
+        )
+
+    @takes_options(EvolutionOptions)
+    async def evolve_persona(
+        self,
+        agent: str,
+        *,
+        name: str = "",
+        **options: Unpack[EvolutionOptions],
+    ) -> EvolvedPersona:
+        """Change an agent's persona by a few small edits that its memories support. `propose`: only
+        return the edits, without storing the new persona.
+
+        Raises:
+            ConflictError: the persona was changed meanwhile.
+        """
+
+        return await self._run_kind(
+            "evolve-persona",
+            name,
+            agent=agent,
+            **options,
+        )
+
     @takes_options(LabelOptions)
     async def compare_quants(
         self,
@@ -465,8 +602,8 @@ class AsyncClient(MemoryVerbs):
             quants=tuple(str(quant) for quant in quants),
             data=file,
             prompts=prompts,
-            metric=_name_all(metric, objects),
-            judge=_name_all(judge, objects),
+            metric=objects.name_all(metric),
+            judge=objects.name_all(judge),
             **options,
         )
 
@@ -569,26 +706,3 @@ def _lay_out(profile: str | Path | Profile | None) -> dict[str, Any]:
 def _as_result(run: RunRecord, record: Any) -> CaseResult:
     debate = record if hasattr(record, "turns") else None
     return attach_run(CaseResult(record, run.id, debate), run, [record])
-
-
-def _name_all(values: Any, objects: Objects) -> tuple[Any, ...]:
-    """Register one object or several, and return their names for the specification."""
-    several: list[Any] = [values]
-    if isinstance(values, Iterable) and not isinstance(values, str | Mapping | JudgeOptions):
-        several = list(cast("Iterable[Any]", values))
-    return tuple(name for name in map(objects.name, several) if name is not None)
-
-
-def _listed(name: str, images: Iterable[Any]) -> list[Any]:
-    if isinstance(images, str | bytes | os.PathLike):
-        raise InputError(f"{name} must be a list of images, not a single image")
-    return list(images)
-
-
-def _take_candidates(candidates: object) -> tuple[str, ...]:
-    if isinstance(candidates, str):
-        return (candidates,)
-    if isinstance(candidates, Iterable) and not isinstance(candidates, Mapping | bytes):
-        return tuple(cast("Iterable[str]", candidates))
-    kind = type(cast(object, candidates)).__name__
-    raise InputError(f"candidates must be a list of texts, or one text, not {kind}")

@@ -263,7 +263,7 @@ def run_study(
             )
 
         launch = take_launch(run_options)
-        detail = sync.run(server.begin(study, spec, launch))
+        detail = sync.run(server.begin(spec, launch))
         with MirrorStore(server.address) as mirror:
             follow = partial(server.follow, detail, store=mirror)
             run = StudyRun(mirror.take_run(detail))

@@ -278,7 +278,7 @@ def execute(
     try:
         with (
             open_progress(study, run.record, quiet=quiet) as progress,
-            closing(sync.iterate(perform(launch.heard_by(progress)))) as records,
+            closing(sync.iterate(perform(replace(launch, listener=progress)))) as records,
         ):
             for record in records:
                 row = study.row(record)

@@ -127,9 +127,6 @@ class Launch:
     ends: bool = True
     halt: Halt = never
 
-    def heard_by(self, listener: Listener) -> Launch:
-        return replace(self, listener=listener)
-
     def __post_init__(self) -> None:
         if self.time_limit is not None and not 0 <= self.time_limit < float("inf"):
             raise InputError(f"the time limit must be 0 or more seconds, not {self.time_limit}")
@@ -229,22 +226,11 @@ def read_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> Iterable
     labels of a labelling task.
 
     Raises:
-        InputError: the specification names nothing that can be read.
-    """
-    labelled = _read_labelled_cases(study, spec, settings)
-    return study.cases(spec) if labelled is None else labelled
-
-
-def _read_labelled_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> list[Case] | None:
-    """Return the cases of a study that reads a labelling task instead of a file; None if its
-    specification names no task.
-
-    Raises:
-        InputError: there is no such task, or it has no labels.
+        InputError: the specification names nothing that can be read, or a task without labels.
     """
     tasks = [name for name in files_read(spec) if name.startswith(LABELLING)]
     if not tasks:
-        return None
+        return study.cases(spec)
     with TemporaryDirectory(prefix="textevolve-labels-") as folder:
         files = {name: _write_labels(name, settings, Path(folder)) for name in tasks}
         changed: dict[str, Any] = {}
@@ -314,11 +300,60 @@ class Plan:
     launch: Launch
 
     def register(self, store: Store) -> StudyRun:
-        """Return the stored run of the plan, or store a new one."""
+        """Return the stored run with this specification and these cases, or store a new one.
+
+        The cases are copied to the store one after the other, and are not held in memory.
+        """
+        stored = self.stored
+        spec = read_spec(self.study, stored)
+        digest = hashlib.sha256(_canonical(stored.identity(spec)))
         cases = self.cases
         if cases is None:
             cases = read_cases(self.study, self.spec, self.settings)
-        return register_run(store, self.study, self.stored, cases, self.launch)
+
+        def noted() -> Iterator[Case]:
+            for case in cases:
+                digest.update(b"\n" + _canonical(_identify(case)))
+                yield case
+
+        draft = store.create_run(
+            stored.model_dump(mode="json"),
+            f"draft-{secrets.token_hex(16)}",
+            self.launch.name,
+            self.launch.source,
+        )
+
+        try:
+            store.add_cases(draft.id, noted())
+            record = store.settle_run(draft.id, digest.hexdigest())
+            run = StudyRun(_bring_up(store, record, stored))
+        except BaseException:
+            store.delete_run(draft.id)
+            raise
+
+        run.spec = spec
+        return run
+
+
+def _identify(case: Case) -> list[Any]:
+    """Return the parts of a case that identify its run."""
+    row: list[Any] = [
+        case.id,
+        case.input,
+        case.candidates,
+        dict(case.parameters),
+        case.reference,
+    ]
+    if case.context is not None:
+        row.append(case.context)
+    if case.trajectory is not None:
+        row.append(case.trajectory.as_row())
+    if case.images or case.candidate_images:
+        referring_case = refer_to_images(case)
+        images = referring_case.images
+        row.append({"images": images, "of_candidates": referring_case.candidate_images})
+
+    return row
 
 
 async def plan_run(
@@ -350,55 +385,6 @@ async def plan_run(
     stored = stored.model_copy(update=changes)
 
     return Plan(study, spec, settings, stored, cases, replace(launch, objects=objects))
-
-
-def register_run(
-    store: Store,
-    study: AnyStudy,
-    stored: StoredSpec,
-    cases: Iterable[Case],
-    launch: Launch,
-) -> StudyRun:
-    """Return the stored run with this specification and these cases, or store a new one.
-
-    The cases are copied to the store one after the other, and are not held in memory.
-    """
-    spec = read_spec(study, stored)
-    digest = hashlib.sha256(_canonical(stored.identity(spec)))
-
-    def noted() -> Iterator[Case]:
-        for case in cases:
-            row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
-            row += [] if case.context is None else [case.context]
-            row += [] if case.trajectory is None else [case.trajectory.as_row()]
-            if case.images or case.candidate_images:
-                referring_case = refer_to_images(case)
-                row += [
-                    {
-                        "images": referring_case.images,
-                        "of_candidates": referring_case.candidate_images,
-                    }
-                ]
-
-            digest.update(b"\n" + _canonical(row))
-            yield case
-
-    draft = store.create_run(
-        stored.model_dump(mode="json"),
-        f"draft-{secrets.token_hex(16)}",
-        launch.name,
-        launch.source,
-    )
-
-    try:
-        store.add_cases(draft.id, noted())
-        record = store.settle_run(draft.id, digest.hexdigest())
-        run = StudyRun(_bring_up(store, record, stored))
-        run.spec = spec
-        return run
-    except BaseException:
-        store.delete_run(draft.id)
-        raise
 
 
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
@@ -467,7 +453,7 @@ async def perform(
                 answers += event.usage
             launch.listener(event)
 
-        work = _work(store, run, settings, launch.heard_by(hear))
+        work = _work(store, run, settings, replace(launch, listener=hear))
         name = run.record.name
         facts = {"study": study.kind, "run_id": run.id, "run_name": name or None}
         work = open_tracing(settings).follow(f"{study.kind} {name or run.id}", facts, work)

@@ -1,7 +1,7 @@
 """Gates: limits on the scores of a run, which make a build fail if quality falls.
 
-The functions check the rows of any kind of study, without a store. `baseline.py` looks up the
-earlier run that scores are compared with.
+`check_gates` checks the rows of any kind of study, without a store. `GateWatch` checks a run while
+it is performed, and looks up the earlier run that its scores are compared with.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def check_gates(
 
     `rows`: the rows of a run, with unique keys. `earlier`: the rows of the run that `no_worse_than`
     names, unless it names a variant. `itself`: whether that run is this one. `judges`: the outcomes
-    of `baseline.check_judges`, which reads the store; without them the gate `min_agreement` fails.
+    of `check_judges`, which reads the store; without them the gate `min_agreement` fails.
     """
     if not gates.any:
         return []
@@ -521,25 +521,6 @@ def require_same_cases(store: Store, run_id: str, other_id: str) -> None:
             )
 
 
-def check_run(
-    store: Store,
-    run: StudyRun,
-    rows: Iterable[Row],
-    gates: Gates,
-    baseline: StudyRun | None = None,
-    judges: Sequence[GateOutcome] = (),
-) -> Gated:
-    """Check the gates of a run with these rows, by the same intervals as in the run's report.
-    `judges`: the outcomes of `check_judges`."""
-    earlier = None
-    if baseline is not None:
-        earlier = map(baseline.study.row, read_records(store, baseline)())
-    in_order = sorted(rows, key=lambda row: (row.position, row.key))
-    itself = baseline is not None and baseline.id == run.id
-
-    return Gated(gates, check_gates(in_order, gates, earlier, itself=itself, judges=judges))
-
-
 class GateWatch:
     """The rows and the gates of a run that is performed.
 
@@ -553,7 +534,7 @@ class GateWatch:
 
     def __init__(self, store: Store, run: StudyRun, gates: Gates, settings: Settings) -> None:
         self._store = store
-        self._run = run
+        self._run_id = run.id
         self._gates = gates
         self._baseline = find_baseline(store, run, gates, settings)
         self._rows = dict[str, Row]()
@@ -586,15 +567,20 @@ class GateWatch:
         return not (self.unscored or self.unjudged)
 
     def check(self) -> Gated:
-        """Check all gates on the rows that were added."""
-        return check_run(
-            self._store,
-            self._run,
-            self._rows.values(),
-            self._gates,
-            self._baseline,
-            self.judges.outcomes,
+        """Check all gates on the rows that were added, by the same intervals as in the run's
+        report."""
+        rows = sorted(self._rows.values(), key=lambda row: (row.position, row.key))
+        baseline = self._baseline
+        earlier = None
+        itself = False
+        if baseline is not None:
+            earlier = map(baseline.study.row, read_records(self._store, baseline)())
+            itself = baseline.id == self._run_id
+
+        outcomes = check_gates(
+            rows, self._gates, earlier, itself=itself, judges=self.judges.outcomes
         )
+        return Gated(self._gates, outcomes)
 
 
 # The records and gates of a run as test cases in the JUnit format, for build servers.

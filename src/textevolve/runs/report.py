@@ -99,9 +99,10 @@ def baseline_name(spec: StudySpec, variants: Mapping[str, object]) -> str:
     return getattr(spec, "baseline", None) or next(iter(variants), "")
 
 
-def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
+def find_threshold(run: StudyRun) -> float | None:
     """Return the score from which records pass: that of the specification, of the debate, or of the
     judge that decides; None if a metric decides, or if the judge's file is missing."""
+    spec = run.spec
     threshold = getattr(spec, "threshold", None)
     profile = getattr(spec, "profile", None)
     if isinstance(threshold, tuple):  # a limit of a number in a node's state each
@@ -111,7 +112,7 @@ def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
     if isinstance(profile, Profile):
         return profile.threshold
     try:
-        judges = study.asks(spec).judges
+        judges = run.study.asks(spec).judges
         by_metric = getattr(spec, "metric", None) or getattr(spec, "score_by", None)
         return pass_threshold(judges[0]) if judges and not by_metric else None
     except InputError:
@@ -119,10 +120,8 @@ def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
 
 
 def draw_results(
-    study: AnyStudy,
-    spec: StudySpec,
     store: Store,
-    run_id: str,
+    run: StudyRun,
     figures: Mapping[str, Aggregates],
     place: str = "",
 ) -> list[Block]:
@@ -130,15 +129,15 @@ def draw_results(
     the case on which the baseline and the best other variant differ most. There is nothing to draw
     for a single record. `place`: the address of the pages of cases, to which links append a case's
     number; if it is empty, links lead to rows of the matrix in the same report."""
-    blocks = draw_aggregates(figures, find_threshold(study, spec))
+    blocks = draw_aggregates(figures, find_threshold(run))
     if not blocks:
         return []
     variants = tuple(filter(None, figures))
-    has_cells = study.rows is not None
+    has_cells = run.study.rows is not None
     rows: list[MatrixRow] = []
     links: list[str] = []
-    for record in _find_first(store, run_id):
-        matrix_rows = show_rows(study, run_id, variants, [record])
+    for record in _find_first(store, run.id):
+        matrix_rows = show_rows(run, variants, [record])
         rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
         links += [str(record.position + 1) if place else row.id * has_cells for row in matrix_rows]
 
@@ -146,7 +145,7 @@ def draw_results(
         heads = name_entries(rows, variants)
         blocks.append(cells.draw_first(rows, heads, links, place or "#row-"))
     if has_cells and len(variants) > 1:
-        blocks += _draw_difference(study, spec, store, run_id, figures)
+        blocks += _draw_difference(store, run, figures)
 
     return blocks
 
@@ -167,13 +166,9 @@ def _only_best(row: MatrixRow) -> MatrixRow:
 
 
 def _draw_difference(
-    study: AnyStudy,
-    spec: StudySpec,
-    store: Store,
-    run_id: str,
-    figures: Mapping[str, Aggregates],
+    store: Store, run: StudyRun, figures: Mapping[str, Aggregates]
 ) -> Sequence[Block]:
-    base = baseline_name(spec, figures)
+    base = baseline_name(run.spec, figures)
     means = {name: aggregates.mean.value for name, aggregates in figures.items() if name != base}
     best = max(means, key=lambda name: means[name] or 0.0)
     before, after = (figures[name].case_means() if name in figures else {} for name in (base, best))
@@ -182,11 +177,11 @@ def _draw_difference(
     if case is None:
         return []
     variants: Sequence[str] = tuple(figures)
-    stored_records = store.read_records(run_id, RecordFilter(case=case))
+    stored_records = store.read_records(run.id, RecordFilter(case=case))
     pair = variants.index(base), variants.index(best)
     drawn = (
         cells.draw_cell_difference(row, variants, pair)
-        for row in show_rows(study, run_id, variants, stored_records)
+        for row in show_rows(run, variants, stored_records)
     )
 
     return [block for block in drawn if block is not None][:1]
@@ -408,12 +403,11 @@ def make_report(store: Store, run: StudyRun, records: Records, gated: Gated = UN
     """Return the report of a run: the verdict in a sentence, gates, results, the study's own
     blocks, and the facts of the run. The facts precede the matrix, which may be long."""
     study = run.study
-    spec = run.spec
     counted = _CountedRecords(study, records, gated.gates.pass_threshold)
-    study_report = study.report(spec, study.summarise(spec, counted))
+    study_report = study.report(run.spec, study.summarise(run.spec, counted))
     results: list[Block] = []
     if study.aggregates or study.rows is not None:
-        results = draw_results(study, spec, store, run.id, counted.sums)
+        results = draw_results(store, run, counted.sums)
 
     def order() -> Iterator[Block]:
         present_facts = {**study_report.facts, **describe_run(store, run)}
@@ -485,9 +479,8 @@ def make_data(run: StudyRun, records: Records, gated: Gated = UNGATED) -> dict[s
     """Return the report as JSON-ready data for programs."""
     study = run.study
     stored = run.stored
-    spec = run.spec
     counted = _CountedRecords(study, records, gated.gates.pass_threshold)
-    data = study.data(spec, study.summarise(spec, counted))
+    data = study.data(run.spec, study.summarise(run.spec, counted))
     content = {"kind": stored.kind, "run": run.id, "model": stored.model, **data}
     content |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
     content |= {"answers": dict(stored.answers)} if stored.answers else {}

@@ -288,7 +288,7 @@ def read_records(
     selection: RecordFilter | None = None,
 ) -> Records:
     """Return a function that reads all stored records of a run, or a selection of them."""
-    study = run.study
+    study = run.study  # found now, so that an unknown kind is refused at once
 
     def read() -> Iterator[Any]:
         for record in store.iterate_records(run.id, selection):
@@ -323,7 +323,7 @@ SHOWN_ELSEWHERE = ("score", "passed", "status", "reason", "index", "id", "positi
 
 
 def show_rows(
-    study: AnyStudy, run_id: str, variants: Sequence[str], stored_records: Sequence[StoredRecord]
+    run: StudyRun, variants: Sequence[str], stored_records: Sequence[StoredRecord]
 ) -> list[MatrixRow]:
     """Return the records of a case, or a single record, as rows of a matrix. There are several rows
     if there are several samples. With variants, a row has an entry for each variant.
@@ -331,7 +331,8 @@ def show_rows(
     Raises:
         StoreError: a record cannot be read.
     """
-    decoded = [decode_record(study, run_id, stored) for stored in stored_records]
+    study = run.study
+    decoded = [decode_record(study, run.id, stored) for stored in stored_records]
     if study.rows is not None:
         return list(study.rows(decoded, variants))
     entries = [

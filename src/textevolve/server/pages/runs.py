@@ -146,7 +146,7 @@ def read_results(store: Store, opened: OpenedRun) -> Report:
     spec = run.spec
     if study.rows is not None and total > 1:
         figures = read_figures(store, run.id)
-        blocks = draw_results(study, spec, store, run.id, figures, f"/runs/{run.id}/cases/")
+        blocks = draw_results(store, run, figures, f"/runs/{run.id}/cases/")
         return Report("", state_verdict(spec, figures), blocks)
 
     load_records = read_records(store, run)
@@ -187,9 +187,9 @@ class RowsQuery(BaseModel):
 
 
 def _show(opened: OpenedRun, stored: Sequence[StoredRecord]) -> list[MatrixRow]:
-    if opened.study is None or not stored:  # they went away between two queries
+    if opened.of_study is None or not stored:  # they went away between two queries
         return []
-    return show_rows(opened.study, opened.run.id, opened.variants, stored)
+    return show_rows(opened.of_study, opened.variants, stored)
 
 
 def _fill(row: MatrixRow, columns: int) -> MatrixRow:
