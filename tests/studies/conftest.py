@@ -14,8 +14,9 @@ from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.memory.cue import Memory
-from textevolve.runs.driver import Launch, register_run
+from textevolve.runs.driver import Launch, Plan
 from textevolve.runs.stored import StoredSpec
+from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.evaluate import STUDY, EvaluateSpec
@@ -77,7 +78,8 @@ def registered() -> Callable[..., RunRecord]:
 
     def register(store: Store, cases: Iterable[Case], **fields: Any) -> RunRecord:
         stored = make_stored(**fields)
-        return register_run(store, STUDY, stored, cases, Launch())
+        plan = Plan(STUDY, EvaluateSpec(), Settings(), stored, cases, Launch())
+        return plan.register(store).record
 
     return register
 
