@@ -92,7 +92,7 @@ def fields_of(value: object) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else {}
 
 
-def items_of(value: object) -> list[Any]:
+def list_entries(value: object) -> list[Any]:
     """Return the items of a list or a tuple, or of its JSON; empty for any other value."""
     parsed = parse_text(value)
     return list(cast("Sequence[Any]", parsed)) if isinstance(parsed, list | tuple) else []
@@ -102,7 +102,7 @@ def list_messages(value: object) -> Sequence[RawMessage] | None:
     """Return the messages of a list, or of its JSON; None for anything else."""
     if not isinstance(parse_text(value), list | tuple):
         return None
-    messages = items_of(value)
+    messages = list_entries(value)
     return messages if all(map(is_message, messages)) else None
 
 
@@ -125,7 +125,7 @@ def _unwrap(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return fields
 
     # A serialised message has the names of its class as id.
-    names = [str(name) for name in (fields.get("type"), *items_of(fields.get("id")))]
+    names = [str(name) for name in (fields.get("type"), *list_entries(fields.get("id")))]
     roles = [ROLES_OF_TYPES[name] for name in names if name in ROLES_OF_TYPES]
     is_plain = fields.get("type") in ("system", "tool") and "content" in fields
     if roles:
@@ -185,7 +185,7 @@ def _role_of_item(fields: Mapping[str, Any]) -> str:
 
 def _list_calls(fields: Mapping[str, Any]) -> list[Any]:
     """Return the calls beside the content of a message, with the one of the older form."""
-    calls = items_of(fields.get("tool_calls"))
+    calls = list_entries(fields.get("tool_calls"))
     older = fields.get("function_call")
 
     return [*calls, older] if isinstance(older, Mapping) else calls
@@ -235,7 +235,7 @@ def _read_thought(fields: Mapping[str, Any]) -> str:
     if isinstance(value, str):
         return value
 
-    texts = (str(fields_of(part).get("text", "")) for part in items_of(value))
+    texts = (str(fields_of(part).get("text", "")) for part in list_entries(value))
     return "\n".join(filter(None, texts))
 
 

@@ -14,7 +14,7 @@ from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.memory.cue import Memory
-from textevolve.runs.driver import Launch, Plan
+from textevolve.runs.driver import Launch, RunPlan
 from textevolve.runs.stored import StoredSpec
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
@@ -78,7 +78,7 @@ def registered() -> Callable[..., RunRecord]:
 
     def register(store: Store, cases: Iterable[Case], **fields: Any) -> RunRecord:
         stored = make_stored(**fields)
-        plan = Plan(STUDY, EvaluateSpec(), Settings(), stored, cases, Launch())
+        plan = RunPlan(STUDY, EvaluateSpec(), Settings(), stored, cases, Launch())
         return plan.register(store).record
 
     return register

@@ -16,7 +16,7 @@ from textevolve.json_texts import parse_text, write_text
 from textevolve.messages import (
     RawMessage,
     RecordedCall,
-    items_of,
+    list_entries,
     list_messages,
     plain_name,
     read_message,
@@ -61,7 +61,7 @@ def read_chat(value: object) -> Chat | None:
 def read_texts(value: object) -> tuple[str, ...]:
     """Return the texts of a list of texts, or of its JSON; empty for anything else, and for a list
     with any other item."""
-    items = items_of(parse_text(value))
+    items = list_entries(parse_text(value))
     texts = tuple(item for item in items if isinstance(item, str))
     return texts if len(texts) == len(items) else ()
 

@@ -277,7 +277,7 @@ def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """A run that is about to begin, with all that its specification leaves open.
 
     Attributes:
@@ -360,7 +360,7 @@ async def plan_run(
     home: str = "",
     fresh: str = "",
     asks_models: bool = True,
-) -> Plan:
+) -> RunPlan:
     """Plan the run of a specification: every way of starting a study begins with it.
 
     `cases`: the cases to run it on; None: those that the specification names. `home`: the namespace
@@ -379,7 +379,7 @@ async def plan_run(
         changes["described"] = {**stored.described, "namespace": settings.namespace}
     stored = stored.model_copy(update=changes)
 
-    return Plan(study, spec, settings, stored, cases, replace(launch, objects=objects))
+    return RunPlan(study, spec, settings, stored, cases, replace(launch, objects=objects))
 
 
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:

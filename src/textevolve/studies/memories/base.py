@@ -99,7 +99,7 @@ def versions_of(collections: Sequence[Collection]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChangedCollection:
     """The collection that a run changes: its name in the store of its namespace."""
 
     bench: Workbench
@@ -122,11 +122,11 @@ class Target:
         return applied
 
 
-def open_target(bench: Workbench, name: str) -> Target:
+def open_changed_collection(bench: Workbench, name: str) -> ChangedCollection:
     """Open the collection that a run changes. `name`: NAMESPACE/NAME, or NAME in the namespace of
     the settings."""
     store, bare_name = memories_of(bench.resources, name, bench.settings.namespace)
-    return Target(bench, store, bare_name)
+    return ChangedCollection(bench, store, bare_name)
 
 
 def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:

@@ -45,7 +45,7 @@ from textevolve.rows.columns import CHATS, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
 from textevolve.spec import option
 from textevolve.store import Store
-from textevolve.studies.memories.base import describe_by, open_target
+from textevolve.studies.memories.base import describe_by, open_changed_collection
 from textevolve.wiring import Workbench
 
 # The columns that may hold the messages of a dialogue; the first that exists is used.
@@ -314,7 +314,7 @@ class _Work:
 async def run(
     spec: CreateMemoriesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[DialogueRecord]:
-    target = open_target(bench, spec.collection)
+    target = open_changed_collection(bench, spec.collection)
     work = _Work(spec, bench, await target.ground(bench.model, spec))
     source = stream(enumerate(cases, 1), work.read, bench.concurrency, ahead=2)
     async with aclosing(source) as readings:

@@ -56,7 +56,7 @@ from textevolve.studies.memories.base import (
     change_key,
     describe_by,
     find_collections,
-    open_target,
+    open_changed_collection,
     read_agent_case,
     read_newest,
     versions_of,
@@ -205,7 +205,7 @@ class _Integrating:
         self._spec = spec
         self._bench = bench
         self._snapshot = snapshot
-        self._target = open_target(bench, snapshot.into)
+        self._target = open_changed_collection(bench, snapshot.into)
 
     async def draw(self, numbered: tuple[int, str]) -> _Drawn:
         """Recall memories for a question, and have the model draw insights from them."""

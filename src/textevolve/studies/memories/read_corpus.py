@@ -42,7 +42,7 @@ from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
 from textevolve.spec import Several, option
 from textevolve.store import Store
-from textevolve.studies.memories.base import describe_by, open_target
+from textevolve.studies.memories.base import describe_by, open_changed_collection
 from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
@@ -164,7 +164,7 @@ class _Reading:
     def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
         self._spec = spec
         self._bench = bench
-        self._target = open_target(bench, bench.described["collection"])
+        self._target = open_changed_collection(bench, bench.described["collection"])
         self._base = int(bench.described["version"])
         self._role = spec.role or ""
         self._known: Mapping[str, list[StoredChunk]] = {}
