@@ -12,7 +12,6 @@ from textevolve.errors import InputError
 from textevolve.llm.prompts import count_tokens
 from textevolve.memory.cue import Cue
 from textevolve.memory.recall import (
-    CANDIDATE_CHARACTERS,
     QUERY_CHARACTERS,
     Recalled,
     RecallSource,
@@ -296,7 +295,7 @@ def test_short_texts_are_whole_queries():
         "Hi.": 0.25,
     }
     assert weights_of("Why?", ["Why?", " "], "Why?") == {"Why?": 2.25}
-    exact = "x y " * (QUERY_CHARACTERS // 4 - 1) + "x yz"
+    exact = "x y " * 199 + "x yz"
     assert list(weights_of(exact)) == [exact]
     assert list(weights_of("", (), exact)) == [exact]
 
@@ -306,17 +305,17 @@ def test_long_inputs_are_searched_by_their_ends():
     first, last = make_queries(" ".join(words), (), "")
     assert (first.text, last.text) == (" ".join(words[:100]), " ".join(words[-100:]))
     assert (first.weight, last.weight) == (0.5, 0.5)
-    cut, rest = make_queries("ab " + " ".join(words), (), "")
+    cut, rest = make_queries(" ".join(["ab", *words, "cd"]), (), "")
     assert cut.text == " ".join(["ab", *words[:99]])  # no half of a word
-    assert rest.text == last.text
-    single = "x" * (QUERY_CHARACTERS + 1)
+    assert rest.text == " ".join([*words[-99:], "cd"])
+    single = "x" * 801
     assert list(weights_of(single)) == [single[1:]]
     assert list(weights_of("", (), " ".join(words))) == [last.text]
 
 
 def test_candidates_are_searched_by_their_beginnings():
     assert list(weights_of("", [f"text {n}" for n in range(12)])) == [f"text {n}" for n in range(8)]
-    exact = "x y " * (CANDIDATE_CHARACTERS // 4 - 1) + "x yz"
+    exact = "x y " * 99 + "x yz"
     assert list(weights_of("", [exact])) == [exact]
     assert list(weights_of("", [exact + "x"])) == [exact.removesuffix(" yz")]
 
@@ -519,7 +518,9 @@ async def test_exact_budgets_cut_nothing():
     assert (len(less.memories), less.over_budget, less.tokens) == (1, 1, 10)
 
 
-@pytest.mark.parametrize(("budget", "whole", "room"), [(64, 3, 34), (24, 0, 24), (27, 1, 17)])
+@pytest.mark.parametrize(
+    ("budget", "whole", "room"), [(64, 3, 34), (24, 0, 24), (26, 1, 16), (25, 0, 25)]
+)
 async def test_summaries_have_their_room(budget, whole, room):
     """Whole memories take half of the budget at most, and leave 16 tokens at least."""
     store = await filled(*(new(f"tea {n} " + "x" * 34, importance=n / 10) for n in range(9)))
@@ -570,4 +571,5 @@ async def test_summaries_need_an_order():
 
 
 async def test_no_sources_no_memories():
-    assert await recall_from([], embed, settings(), " ") == Recalled()
+    recalled = await recall_from([], embed, settings(), " ")
+    assert recalled == Recalled((), 0, 0, 0, 0, 0)
