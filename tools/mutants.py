@@ -163,7 +163,7 @@ def is_killed(mutant: Mutant, tests: Sequence[str], marks: str = "not slow and n
         options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marks]
         options += ["-o", f"faulthandler_timeout={STUCK}"]
         try:
-            ended = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-c", RUN, folder, *options, *paths],
                 cwd=ROOT,
                 capture_output=True,
@@ -172,7 +172,7 @@ def is_killed(mutant: Mutant, tests: Sequence[str], marks: str = "not slow and n
             )
         except subprocess.TimeoutExpired:
             return True
-    return ended.returncode != 0
+    return process.returncode != 0
 
 
 RUN = f"""
