@@ -197,9 +197,9 @@ def test_only_cases_are_unpacked():
 
 
 def test_objects_become_cases():
-    first, second, third = take_cases([Case("a", ("b",)), ("c", ["d"]), Case("e", ("f",), "7")])
-    assert (first.id, second.id, third.id) == ("1", "2", "7")
-    assert (second.input, second.candidates) == ("c", ("d",))
+    numbered, pair, third = take_cases([Case("a", ("b",)), ("c", ["d"]), Case("e", ("f",), "7")])
+    assert (numbered.id, pair.id, third.id) == ("1", "2", "7")
+    assert (pair.input, pair.candidates) == ("c", ("d",))
 
 
 @pytest.mark.parametrize(

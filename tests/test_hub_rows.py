@@ -39,12 +39,12 @@ class Handler(BaseHTTPRequestHandler):
             for branch, files in branches.items():
                 if path == f"/api/datasets/{name}/tree/{branch}":
                     listed = [
-                        {"type": "file", "path": one, "size": len(body), "oid": COMMIT}
-                        for one, body in files.items()
+                        {"type": "file", "path": path_, "size": len(body), "oid": COMMIT}
+                        for path_, body in files.items()
                     ]
                     return self.send(200, json.dumps(listed).encode())
-                for one, body in files.items():
-                    if path == f"/datasets/{name}/resolve/{branch}/{one}":
+                for path_, body in files.items():
+                    if path == f"/datasets/{name}/resolve/{branch}/{path_}":
                         return self.send(200, body)
             if name in path:
                 return self.send(404, b"", "RevisionNotFound")
@@ -102,7 +102,7 @@ def test_the_files_of_a_split_are_read_one_after_another(served):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         (
             "hf:owner/converted",
@@ -113,8 +113,8 @@ def test_the_files_of_a_split_are_read_one_after_another(served):
         ("hf:owner/plain", "the hub has not converted it to Parquet; download its files"),
     ],
 )
-def test_what_is_not_there_is_said(served, name, said):
-    with pytest.raises(InputError, match=said):
+def test_what_is_not_there_is_said(served, name, message):
+    with pytest.raises(InputError, match=message):
         read(name)
 
 

@@ -62,8 +62,8 @@ def test_a_key_that_is_there_twice_is_refused_with_its_line(tmp_path, line):
 
 
 def test_a_backslash_that_is_itself_escaped_begins_no_escape():
-    given = r'{"a": "\\ud800 \" \\\\ud800 \n"}'
-    assert mend_halves(given) == given
+    text = r'{"a": "\\ud800 \" \\\\ud800 \n"}'
+    assert mend_halves(text) == text
     assert mend_halves(r'"\\\ud800"') == r'"\\\ufffd"'
     assert mend_halves(r'"\ud800\ud83d\ude00"') == r'"\ufffd\ud83d\ude00"'
 
@@ -169,8 +169,8 @@ def test_files_are_utf_8(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": "\xff"}\n')
     assert message_of(str(path)) == ": not UTF-8 text (byte 16); convert it first"
-    (_, first), (where, second) = read_lines(str(path))  # only its own line is invalid
-    assert (first, where, second) == ('{"a": 1}\n', f"{path}:2", '{"a": "\udcff"}\n')
+    (_, valid), (where, broken) = read_lines(str(path))  # only its own line is invalid
+    assert (valid, where, broken) == ('{"a": 1}\n', f"{path}:2", '{"a": "\udcff"}\n')
     assert message_of(str(tmp_path / "b.csv")) == ": cannot be read (No such file or directory)"
 
 

@@ -43,14 +43,14 @@ def test_no_word_is_cut_that_fits_a_third_of_a_chunk(text):
     for end in accumulate(len(chunk.text) for chunk in split(text)):
         if end < len(text) and not text[end - 1].isspace() and text[end - 1] not in "。！？":
             around = text[: end + 1].split()[-1]
-            whole = around + (text[end + 1 :].split() or [""])[0]
-            assert len(whole) > MOST // 3
+            expected = around + (text[end + 1 :].split() or [""])[0]
+            assert len(expected) > MOST // 3
 
 
 def test_the_path_of_headings_stands_with_each_chunk():
     text = "Before.\n# Ward\n## Night\nLamp on.\n## Day\nLamp off.\n# Home\nTea.\n"
-    found = [(chunk.headings, chunk.source_in("h.md")) for chunk in split(text)]
-    assert found == [
+    places = [(chunk.headings, chunk.source_in("h.md")) for chunk in split(text)]
+    assert places == [
         ((), "h.md"),
         (("Ward", "Night"), "h.md > Ward > Night"),
         (("Ward", "Day"), "h.md > Ward > Day"),
@@ -67,8 +67,8 @@ def test_what_only_looks_like_a_heading():
 
 
 def test_a_section_is_divided_between_paragraphs_before_sentences_before_words():
-    first, second = "One is here. " * 15, "Two is there. " * 15
-    chunks = split(f"# A\n{first}\n\n{second}\n")
+    opening, ending = "One is here. " * 15, "Two is there. " * 15
+    chunks = split(f"# A\n{opening}\n\n{ending}\n")
     assert [chunk.text.split()[-1] for chunk in chunks] == ["here.", "there."]
     long = split("Say this now. " * 40)
     assert all(chunk.text.rstrip().endswith("now.") for chunk in long)
