@@ -37,10 +37,10 @@ async def test_a_wait_is_told(server, client) -> None:
     model = Limited(client, 1, whose="openai", listener=heard.append)
     for n in range(3):
         await model(ask(n))
-    (held,) = [event for event in heard if isinstance(event, CallHeld)]
-    assert held.reason.startswith("openai's limit of requests")
-    assert 0.5 <= held.wait <= 1.0
-    assert held.model == client.name
+    (hold,) = [event for event in heard if isinstance(event, CallHeld)]
+    assert hold.reason.startswith("openai's limit of requests")
+    assert 0.5 <= hold.wait <= 1.0
+    assert hold.model == client.name
 
 
 async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(server, client) -> None:
@@ -81,5 +81,5 @@ async def test_cancelling_a_call_that_waits_for_a_limit(
     calls[0].cancel()
     calls[1].cancel()
     done = await asyncio.gather(*calls, return_exceptions=True)
-    assert [isinstance(one, asyncio.CancelledError) for one in done] == [True, True, False]
+    assert [isinstance(result, asyncio.CancelledError) for result in done] == [True, True, False]
     assert (server.calls, model.in_flight, model.load) == (2, 0, 0)

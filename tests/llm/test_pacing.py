@@ -81,22 +81,22 @@ def test_headers_of_many_endpoints(headers: dict[str, str], windows: list[RateWi
 
 def run_through(bucket: RateBucket, amounts: list[float], pauses: list[float]) -> list[float]:
     """When each call is made by somebody who comes back exactly when told."""
-    now, made = 1000.0, list[float]()
+    now, moments = 1000.0, list[float]()
     for amount, pause in zip(amounts, pauses, strict=True):
         now += pause
         now += bucket.wait(now, amount)
         assert bucket.wait(now, amount) < 1e-6  # who waits as told may go
         bucket.take(now, amount)
-        made.append(now)
-    return made
+        moments.append(now)
+    return moments
 
 
 @given(limit=st.integers(1, 500), pauses=st.lists(st.floats(0, 90), min_size=1, max_size=200))
 def test_no_minute_has_more_requests_than_its_limit(limit: int, pauses: list[float]) -> None:
     bucket = RateBucket(limit, "requests")
-    made = run_through(bucket, [1.0] * len(pauses), pauses)
-    for first, moment in enumerate(made):
-        assert sum(moment <= other < moment + 59.999 for other in made[first:]) <= limit
+    moments = run_through(bucket, [1.0] * len(pauses), pauses)
+    for place, moment in enumerate(moments):
+        assert sum(moment <= other < moment + 59.999 for other in moments[place:]) <= limit
 
 
 @given(
@@ -107,10 +107,10 @@ def test_no_minute_has_more_tokens_than_its_limit_and_one_call(
     limit: float, calls: list[tuple[float, float]]
 ) -> None:
     amounts, pauses = [a for a, _ in calls], [p for _, p in calls]
-    made = run_through(RateBucket(limit, "tokens"), amounts, pauses)
-    for first, moment in enumerate(made):
-        inside = [a for a, m in zip(amounts, made, strict=True) if moment <= m < moment + 60]
-        assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), first
+    moments = run_through(RateBucket(limit, "tokens"), amounts, pauses)
+    for place, moment in enumerate(moments):
+        inside = [a for a, m in zip(amounts, moments, strict=True) if moment <= m < moment + 60]
+        assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), place
 
 
 class Answering:
@@ -140,10 +140,10 @@ async def test_a_limit_that_is_used_up_holds_all_until_it_is_whole(
 ) -> None:
     model = Limited(Answering(), 4, whose="openai")
     monkeypatch.setitem(HEADERS, "x-ratelimit-reset-tokens", "20s")
-    for remaining, held in (("1000", 0.0), ("101", 0.0), ("99", 20.05)):
+    for remaining, wait in (("1000", 0.0), ("101", 0.0), ("99", 20.05)):
         monkeypatch.setitem(HEADERS, "x-ratelimit-remaining-tokens", remaining)
         await model(LONG)
-        assert model.held()[0] == pytest.approx(held, abs=0.01)
+        assert model.held()[0] == pytest.approx(wait, abs=0.01)
     assert model.held()[1] == "openai's limit of tokens"
 
 

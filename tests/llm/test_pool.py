@@ -29,8 +29,8 @@ def ask(text: object = "?") -> Request:
 
 def turn(debate: int, number: int) -> Request:
     """The turns of a debate begin alike."""
-    said = tuple(f"said {n} " for n in range(number))
-    user = Message("user", (f"case {debate} ", *said, "now you"))
+    turns = tuple(f"said {n} " for n in range(number))
+    user = Message("user", (f"case {debate} ", *turns, "now you"))
     return Request(messages=(Message("system", ("rules",)), user))
 
 
@@ -164,9 +164,12 @@ def settings_of(*members: PoolMember, **more: object) -> Settings:
 
 
 def test_a_pools_price_is_that_of_the_dearest() -> None:
-    one, other = "http://127.0.0.1:1/v1#big", "http://127.0.0.1:2/v1#big"
-    prices = {one: {"input": 1, "output": 5}, other: {"input": 2, "output": 3, "cached_input": 0.5}}
-    settings = settings_of(PoolMember(model=one), PoolMember(model=other), prices=prices)
+    cheap, other = "http://127.0.0.1:1/v1#big", "http://127.0.0.1:2/v1#big"
+    prices = {
+        cheap: {"input": 1, "output": 5},
+        other: {"input": 2, "output": 3, "cached_input": 0.5},
+    }
+    settings = settings_of(PoolMember(model=cheap), PoolMember(model=other), prices=prices)
     assert price_of("pool/m", settings) == Price(input=2, output=5)
 
 
@@ -179,8 +182,11 @@ async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> 
     async with AsyncExitStack() as stack:
         model = await open_model("pool/m", settings, stack)
         assert isinstance(model, Pool)
-        assert [(one.model.most, one.weight) for one in model.members] == [(1, 1), (512, 2)]
-        assert [len(one.model.buckets) for one in model.members] == [1, 0]
+        assert [(endpoint.model.most, endpoint.weight) for endpoint in model.members] == [
+            (1, 1),
+            (512, 2),
+        ]
+        assert [len(endpoint.model.buckets) for endpoint in model.members] == [1, 0]
         await asyncio.gather(*(model(ask(n)) for n in range(20)))
     assert servers[0].most_in_flight == 1
     async with AsyncExitStack() as stack:

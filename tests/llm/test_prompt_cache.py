@@ -118,8 +118,8 @@ CLAUDE = Price(input=3, output=15, cached_input=0.3, cache_write=3.75)
 def test_what_caching_saved_is_reckoned_from_prices(
     usage: dict[str, Any], price: Price | None, cost: float | None, saved: float | None
 ) -> None:
-    found = usage_of(said(**usage), price)
-    assert found.cost == (cost if cost is None else pytest.approx(cost))
-    assert found.saved == (saved if saved is None else pytest.approx(saved))
-    assert (found + found).saved == (saved if saved is None else pytest.approx(2 * saved))
-    assert (found - found).saved == (saved if saved is None else 0)
+    total = usage_of(said(**usage), price)
+    assert total.cost == (cost if cost is None else pytest.approx(cost))
+    assert total.saved == (saved if saved is None else pytest.approx(saved))
+    assert (total + total).saved == (saved if saved is None else pytest.approx(2 * saved))
+    assert (total - total).saved == (saved if saved is None else 0)
