@@ -44,11 +44,11 @@ class Target(NamedTuple):
 TARGETS: Mapping[str, Target] = {
     "tensor": Target(["debate/tensor.py"], ["debate/test_tensor.py", "debate/test_early_stop.py"]),
     "statistics": Target(
-        ["statistics/intervals.py", "statistics/comparisons.py", "statistics/intervals.py"],
+        ["statistics/intervals.py", "statistics/comparisons.py"],
         ["test_statistics.py", "test_compare_statistics.py"],
     ),
-    "parsing": Target(["llm/structured.py"], ["llm/test_structured.py"]),
-    "gates": Target(["runs/gates.py", "runs/gates.py"], ["studies/test_gates.py"]),
+    "parsing": Target(["llm/structured.py"], ["llm/test_structured.py", "llm/test_reasoning.py"]),
+    "gates": Target(["runs/gates.py"], ["studies/test_gates.py"]),
     "journal": Target(
         ["store/journal.py", "store/writer.py"],
         ["store/test_disk_journal.py", "store/test_store_failures.py"],
