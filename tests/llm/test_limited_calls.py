@@ -288,7 +288,7 @@ def test_resets_at_their_limits(text: str, now: float, seconds: float | None) ->
         ("3;w=60", [RateWindow("requests", 3.0, None)]),
     ],
 )
-def test_what_remains_is_a_number(remaining: str, windows: Sequence[RateWindow]) -> None:
+def test_remaining_calls_are_numbers(remaining: str, windows: Sequence[RateWindow]) -> None:
     assert list(read_windows({"ratelimit-remaining": remaining}, 0.0)) == windows
 
 

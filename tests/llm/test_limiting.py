@@ -20,9 +20,7 @@ def ask(text: object = "?") -> Request:
     return Request(messages=(Message("user", (str(text),)),))
 
 
-async def test_with_headers_hardly_a_call_is_refused(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
+async def test_headers_avoid_refused_calls(server: ScriptedServer, client: OpenAIClient) -> None:
     server.script = limit = WindowLimit(20, 0.2)
     model = Retrying(Limited(client, 4), PATIENT)
     answers = await asyncio.gather(*(model(ask(n)) for n in range(60)))
@@ -43,7 +41,7 @@ async def test_a_wait_is_told(server, client) -> None:
     assert hold.model == client.name
 
 
-async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(server, client) -> None:
+async def test_settings_limit_the_first_calls(server, client) -> None:
     """300 a minute: 30 at once, 4.5 a second after that."""
     model = Limited(client, 64, buckets=make_buckets(300, None))
     calls = [asyncio.create_task(model(ask(n))) for n in range(32)]
@@ -54,9 +52,7 @@ async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(server, cl
     assert server.calls == 32
 
 
-async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
+async def test_long_waits_are_errors(server: ScriptedServer, client: OpenAIClient) -> None:
     headers = {
         "x-ratelimit-limit-requests": "1000",
         "x-ratelimit-remaining-requests": "0",
@@ -70,9 +66,7 @@ async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
     assert server.calls == 1
 
 
-async def test_cancelling_a_call_that_waits_for_a_limit(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
+async def test_waiting_calls_can_be_cancelled(server: ScriptedServer, client: OpenAIClient) -> None:
     server.script = WindowLimit(1, 0.3)
     model = Limited(client, 4)
     await model(ask(0))

@@ -92,7 +92,7 @@ async def test_held_homes_are_left() -> None:
     assert await members_of(model, turn(1, 2)) == "b"  # which is the home now
 
 
-async def test_homes_that_are_tested_are_left() -> None:
+async def test_tested_homes_are_left() -> None:
     model = pool(member("a"), member("b"))
     assert await members_of(model, turn(1)) == "a"
     home = model.members[0]
@@ -260,7 +260,7 @@ def test_a_rate_limit_shows_health() -> None:
     assert not endpoint.down
 
 
-def test_pauses_double_up_to_a_limit() -> None:
+def test_pauses_double_until_300_seconds() -> None:
     endpoint = member()
     endpoint.fail(FatalModelError("no"), 0.0, probed=False)
     pauses = [endpoint.pause_left(0.0)]

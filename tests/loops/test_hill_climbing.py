@@ -665,7 +665,7 @@ def draw(search, times=60, parent=SEED):
     return [draw_demos(search, parent, k) for k in range(times)]
 
 
-def test_sets_of_demos_vary_in_size():
+def test_demo_sets_vary_in_size():
     sets = draw(begin(30, count=10))
     assert {len(demos) for demos in sets} == {2, 4, 8}
     assert all(len({demo.id for demo in demos}) == len(demos) for demos in sets)

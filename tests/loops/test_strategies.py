@@ -78,7 +78,7 @@ def prompts(server):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_a_better_template_is_found_within_the_budget(strategy):
+async def test_budgets_find_better_templates(strategy):
     result, server = await search(strategy=strategy, budget=150, beam=2, depth=3, successors=3)
     assert result.accepted
     assert server.calls == result.usage.calls <= 150
@@ -89,7 +89,7 @@ async def test_a_better_template_is_found_within_the_budget(strategy):
 
 
 @pytest.mark.parametrize("strategy", ["auto", "protegi"])
-async def test_rows_held_out_are_seen_by_the_decision_alone(strategy):
+async def test_held_out_rows_stay_unseen(strategy):
     result, server = await search(strategy=strategy, budget=150, beam=2, successors=3)
     both = {result.nodes[0].text, result.nodes[result.leader].text}
     for prompt in prompts(server):
@@ -106,7 +106,7 @@ async def test_no_budget_is_exceeded(budget):
     assert result.stopped in ("max_iterations", "converged")
 
 
-async def test_a_budget_that_allows_no_decision_is_refused():
+async def test_budgets_must_allow_a_decision():
     with pytest.raises(InputError, match=r"need 24"):
         await search(budget=20)
 
@@ -128,7 +128,7 @@ class Judge:
         return Made()
 
 
-async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
+async def test_costs_of_judged_outputs():
     judge = Judge()
     result, server = await search(budget=400, evaluator=judge)
     assert result.accepted
@@ -137,12 +137,12 @@ async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
         await search(budget=60, evaluator=Judge())
 
 
-async def test_what_comes_out_does_not_depend_on_the_order_of_answers():
+async def test_concurrency_changes_no_result():
     (serial, _), (many, _) = [await search(budget=120, concurrency=n) for n in (1, 64)]
     assert repr(replace(serial, seconds=0)) == repr(replace(many, seconds=0))  # NaN is not itself
 
 
-async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
+async def test_shown_rows_are_no_evidence():
     result, server = await search(strategy="demos", budget=250)
     assert any(node.demos for node in result.nodes)
     for prompt in prompts(server):
@@ -159,12 +159,12 @@ async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
         ("x" * 2000, 6, False),
     ],
 )
-def test_what_can_be_a_demonstration(value, label, usable):
+def test_rows_usable_as_demonstrations(value, label, usable):
     rules = RewritingRules(SEED, ("n",), ("n",))
     assert can_show(Example("a", {"n": value}, label), rules) == usable
 
 
-async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(tmp_path):
+async def test_resumed_searches_repeat_no_call(tmp_path):
     rows = [{"n": n, "sum": 2 * n} for n in range(60)]
 
     async def run(server, store, **more):

@@ -26,7 +26,7 @@ sections = st.lists(
 
 
 @given(sections, sections)
-def test_every_chunk_and_every_memory_is_dealt_with_once(old, new):
+def test_chunks_and_memories_count_once(old, new):
     old_memories, chunks = kept_of(chunks_of(old)), chunks_of(new)
     steps = align_chunks(old_memories, chunks, "d")
     assert [step.chunk for step in steps if step.chunk] == chunks
@@ -36,7 +36,7 @@ def test_every_chunk_and_every_memory_is_dealt_with_once(old, new):
     assert sum(step.action == "keep" for step in steps) == same.total()
 
 
-def test_a_changed_chunk_a_new_one_and_one_that_is_gone():
+def test_changed_new_and_lost_chunks():
     old = chunks_of([(("A",), "one"), (("A",), "two"), (("A",), "three")])
     new = chunks_of([(("Z",), "one"), (("A",), "two, changed")])
     actions = [(step.action, step.memory) for step in align_chunks(kept_of(old), new, "d")]

@@ -69,7 +69,7 @@ def texts(recalled) -> list[str]:
     return [memory.text for memory in recalled.memories]
 
 
-async def test_what_fits_comes_first_with_its_source_parts_and_id():
+async def test_relevant_memories_come_first():
     store = await filled(
         new("The river is cold.", origin=Origin("notes.md", 3, "Ada", 0.5)),
         new("The depot closes at 16:40.", origin=Origin("handbook.md", 2)),
@@ -97,7 +97,7 @@ async def test_importance_and_recency_weigh():
     assert texts(gravely) == ["tea one", "tea two"]
 
 
-async def test_keywords_decide_between_equally_similar_memories_alone():
+async def test_keywords_only_break_ties():
     store = await filled(
         new("depot depot of old"), new("depot with a blue door"), new("blue door", importance=1)
     )
@@ -106,7 +106,7 @@ async def test_keywords_decide_between_equally_similar_memories_alone():
 
 
 @pytest.mark.parametrize("query", ["KX-2041", "Ann Moss"])
-async def test_by_a_name_or_a_number_what_holds_it_comes_first(query):
+async def test_named_memories_come_first(query):
     store = await filled(new("tea"), new("Ann Bell has KX-2042"), new(f"depot river {query}."))
 
     async def near_tea(collection, text):
@@ -116,7 +116,7 @@ async def test_by_a_name_or_a_number_what_holds_it_comes_first(query):
     assert texts(await recall_memories(store, near_tea, settings(), f"about {query}"))[0] == "tea"
 
 
-async def test_what_is_left_out_is_counted():
+async def test_omitted_memories_are_counted():
     store = await filled(*(new(f"tea {n} " + "x" * 36, importance=n / 10) for n in range(10)))
     only = settings(relevance=0, importance=1, min_score=0.35, limit=5, budget=24)
     recalled = await recall_memories(store, embed, only, "tea")
@@ -126,7 +126,7 @@ async def test_what_is_left_out_is_counted():
     assert recalled.tokens <= 24
 
 
-async def test_a_summary_takes_the_place_of_what_has_no_room():
+async def test_summaries_replace_the_overflow():
     store = await filled(
         *(
             new(f"tea {n} " + "x" * 36, importance=n / 10, origin=Origin(trust=n / 10))
@@ -183,7 +183,7 @@ async def test_association_reaches_over_two_entities():
     assert "some tea" not in texts(await recall_memories(store, embed, trusted, "depot closes"))
 
 
-async def test_memories_that_say_the_same_come_once():
+async def test_equal_memories_come_once():
     store = await filled(new("The depot closes."), new("The river."))
     await filled(new("the  depot closes."), new("tea"), name="more", store=store)
     both = settings(collections=("facts", "default/more", "facts"))
@@ -195,7 +195,7 @@ async def test_memories_that_say_the_same_come_once():
     ]
 
 
-async def test_a_superseded_memory_never_comes_with_the_one_in_its_place():
+async def test_superseded_memories_are_left_out():
     store = await filled(new("depot closes at 16:40"))
     (old,) = store.memories
     later = NewMemory(text="depot closes at 17:00", embedding=vector("depot closes"))
@@ -210,7 +210,7 @@ async def test_a_superseded_memory_never_comes_with_the_one_in_its_place():
     assert texts(earlier) == [old.text]
 
 
-async def test_a_version_gives_the_same_for_ever():
+async def test_versions_always_recall_the_same():
     now = time()
     store = await filled(
         *(new(f"tea {n} river", importance=n / 9, created=now - n * DAY) for n in range(9))
@@ -225,7 +225,7 @@ async def test_a_version_gives_the_same_for_ever():
     assert await recall_memories(store, embed, settings(limit=4), "tea") != before
 
 
-async def test_bad_input_is_said_in_one_line():
+async def test_bad_input_is_refused():
     store = await filled(new("tea"))
     with pytest.raises(InputError, match="no collection 'other/facts' in the namespace 'default'"):
         await recall_memories(store, embed, settings(collections="other/facts"), "tea")
@@ -250,7 +250,7 @@ memories = st.lists(
 
 
 @given(memories, st.integers(16, 60), st.integers(1, 8), st.randoms(use_true_random=False))
-async def test_bounds_budget_and_order_hold_for_any_memories(rows, budget, limit, random):
+async def test_scores_and_budgets_hold(rows, budget, limit, random):
     now = time()
     changes = [
         new(f"{a} {b}" + " x" * 12, importance=i, created=now - hours * 3600)
@@ -275,7 +275,7 @@ async def test_bounds_budget_and_order_hold_for_any_memories(rows, budget, limit
 
 
 @given(st.text(max_size=3000), st.lists(st.text(max_size=900), max_size=12), st.text(max_size=2000))
-def test_queries_are_never_blank_and_each_stands_once(input, candidates, history):
+def test_queries_are_distinct_and_filled(input, candidates, history):
     queries = make_queries(input, candidates, history)
     texts_of_queries = [query.text for query in queries]
     assert len(set(texts_of_queries)) == len(texts_of_queries)
@@ -304,7 +304,7 @@ def test_short_texts_are_whole_queries():
     assert list(weights_of("", (), exact)) == [exact]
 
 
-def test_long_inputs_are_searched_by_their_ends():
+def test_long_inputs_have_two_queries():
     words = [f"word{n:03}" for n in range(200)]
     opening, last = make_queries(" ".join(words), (), "")
     assert (opening.text, last.text) == (" ".join(words[:100]), " ".join(words[-100:]))
@@ -317,7 +317,7 @@ def test_long_inputs_are_searched_by_their_ends():
     assert list(weights_of("", (), " ".join(words))) == [last.text]
 
 
-def test_candidates_are_searched_by_their_beginnings():
+def test_candidates_are_queried_in_part():
     assert list(weights_of("", [f"text {n}" for n in range(12)])) == [f"text {n}" for n in range(8)]
     exact = "x y " * 99 + "x yz"
     assert list(weights_of("", [exact])) == [exact]
@@ -552,7 +552,7 @@ async def test_empty_summaries_are_left_out():
     assert (recalled.summarised, recalled.over_budget, len(recalled.memories)) == (0, 7, 2)
 
 
-async def test_summaries_are_as_trusted_as_their_sources():
+async def test_summaries_inherit_the_least_trust():
     async def summarize(texts, tokens):
         return "a summary"
 
