@@ -36,6 +36,7 @@ from textevolve import AsyncClient
 from textevolve.api.results import Objects
 from textevolve.cli.execution import calm_collector
 from textevolve.events import Event, StepStarted
+from textevolve.judges.judge import parse_judge
 from textevolve.judges.probe import QUESTIONS
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.calibration.plan import CalibrationResult
@@ -111,7 +112,7 @@ async def search(
     )
     spec = CalibrateSpec(
         template=TEMPLATE,
-        judge=judge,
+        judge=parse_judge(judge) if judge else None,
         metric=None if judge else objects.name(grade),
         strategy="protegi",
         beam=options.beam,

@@ -33,6 +33,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
 from textevolve.events import Event
+from textevolve.judges.judge import parse_judge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.optimization import (
@@ -213,7 +214,7 @@ async def measure_tasks(
     async with open_run(store, run, settings, limits, listener) as bench:
         for start in range(0, len(tasks), BLOCK):
             block = tasks[start : start + BLOCK]
-            outcomes = await try_block(block, bench, bench.whole_judge_of(judge))
+            outcomes = await try_block(block, bench, bench.whole_judge_of(parse_judge(judge)))
             done += [outcome for outcome in outcomes if outcome is not None]
             progress = f"{judge}: {start + len(block)} of {len(tasks)} tasks"
             print(progress, file=sys.stderr, flush=True)

@@ -38,6 +38,7 @@ from textevolve.bench.fitting import cross_validate, fit_signals, gather_signals
 from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.evaluation import Usage
+from textevolve.judges.judge import parse_judge
 from textevolve.report.data import plain
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
@@ -96,7 +97,7 @@ async def ask(
     orders: Orders = "both",
 ) -> list[Verdict]:
     """All verdicts of one judge; what the journal holds is not asked again."""
-    spec = AgreementSpec(judge=(judge,), model=model, samples=samples, orders=orders)
+    spec = AgreementSpec(judge=(parse_judge(judge),), model=model, samples=samples, orders=orders)
     began = time.monotonic()
     cases = map(as_case, items)
     client = AsyncClient(settings=settings, limits=limits)

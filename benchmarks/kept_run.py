@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from textevolve.evaluation import Case
-from textevolve.evaluators import judge_models
 from textevolve.events import Listener, silence
+from textevolve.judges.judge import parse_judge
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -55,7 +55,7 @@ async def open_run(
         StoreError: another process works on this run.
     """
     model, judge = run.spec["model"], run.spec["judge"]
-    names = [name or model for name in (judge_models(judge, model) if judge else ())]
+    names = [name or model for name in (parse_judge(judge).models(model) if judge else ())]
     setting = Setting(model, (model, *names), run.spec["today"])
     with store.lease(run.id):
         async with open_workbench(

@@ -28,7 +28,7 @@ from judges import read_half
 from textevolve.bench.items import Item
 from textevolve.evaluation import Case
 from textevolve.judges.context import JudgeContext, Options, prompt
-from textevolve.judges.instruction_likelihood import cut_instruction, request_instruction
+from textevolve.judges.measures import cut_instruction, request_instruction
 from textevolve.llm.model import Message, Model
 from textevolve.llm.opening import open_client
 from textevolve.llm.prompts import fence

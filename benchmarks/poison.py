@@ -38,6 +38,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.events import Event
+from textevolve.judges.judge import parse_judge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import instructions_of
 from textevolve.loops.optimization import ModelGenerator, OptimizationPlan
@@ -185,7 +186,7 @@ async def measure(
     async with open_run(store, run, settings, limits, listener) as bench:
         queue = asyncio.Semaphore(bench.concurrency)
         patient_judge, writer = (
-            judge_in_turn(bench.whole_judge_of(judge), queue),
+            judge_in_turn(bench.whole_judge_of(parse_judge(judge)), queue),
             InTurn(bench.model, queue),
         )
         outcomes = await gather_bounded(

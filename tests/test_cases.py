@@ -385,8 +385,9 @@ def test_parts_of_messages_are_texts():
         {},
         None,
     ]
-    (turn,) = read_chat([say("assistant", content)])
-    assert turn.text == "plain\ntyped\n42\n43\n(image)\n(audio)\n(part of no type)"
+    result, turn = read_chat([say("assistant", content)])
+    assert (result.speaker, result.text) == ("Tool", "42\n43")
+    assert turn.text == "plain\ntyped\n(image)\n(audio)\n(part of no type)"
     assert turn.calls == ('find({"q": 1})',)
 
 

@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 import textevolve
+from registered import own_judges
 from textevolve.cli import FAILED, INTERRUPTED, MISUSED, PARTLY
 from textevolve.cli.app import app
 from textevolve.cli.commands import COMMANDS as COMMAND_TABLE
@@ -33,8 +34,11 @@ from textevolve.debate.profile import (
 )
 from textevolve.debate.result import DebateResult, Turn, result_metrics
 from textevolve.evaluation import Case, Failure
+from textevolve.judges.judge import find_judge, judge_names, listed_judges, options_of
 from textevolve.llm.catalogue import read_catalogue
 from textevolve.llm.providers import PROVIDERS
+from textevolve.metrics.label_metrics import SHIPPED
+from textevolve.rows import SUFFIXES
 from textevolve.runs.study import read_study, schema_of_all
 from textevolve.settings import ENVIRONMENT, Settings
 from textevolve.studies.evaluate import unusable
@@ -263,6 +267,29 @@ def test_providers_and_weights_are_those_of_the_program():
         assert f"| `{name}` | {weights.bytes / 1e9:.2f} GB | {weights.licence} |" in text
 
 
+def test_every_judge_and_option_is_described():
+    text = TEXTS["docs/judges.md"]
+    names = text.partition("| name | method |")[2].partition("\n\n")[0]
+    options = text.partition("| option | for |")[2].partition("\n\n")[0]
+    for form in listed_judges():
+        assert re.search(rf"`{re.escape(form.partition('PROFILE')[0])}", names), form
+    for name in judge_names():
+        for option in options_of(find_judge(name)):
+            assert re.search(rf"`{option}\b", options), f"{name}+{option}"
+
+
+def test_every_metric_is_described():
+    text = TEXTS["docs/metrics.md"]
+    for name in SHIPPED:
+        assert re.search(rf"^- .*`{re.escape(name)}\b", text, re.MULTILINE), name
+
+
+def test_every_format_of_rows_is_described():
+    text = TEXTS["docs/data.md"].partition("## Files")[2].partition("\n## ")[0]
+    for suffix in SUFFIXES:
+        assert f"`{suffix}`" in text, suffix
+
+
 def test_every_public_name_is_described():
     everything = "\n".join(text for page, text in TEXTS.items() if page.startswith("docs/"))
     missing = [n for n in textevolve.__all__ if not re.search(rf"\b{n}\b", everything)]
@@ -382,6 +409,8 @@ def test_no_registry_and_no_place_of_one_machine():
         "docs/bench.md",
         "docs/calibrate.md",
         "docs/chains.md",
+        "docs/judges.md",
+        "docs/own-judge.md",
         "docs/python.md",
         "docs/decisions.md",
         "docs/images.md",
@@ -395,10 +424,11 @@ def test_python_examples_run(page, home, model, monkeypatch):
     """The blocks of a page, one after another, in one namespace; tests in them are run too."""
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
     namespace = {"__name__": "docs"}
-    for number, (_, code) in enumerate(blocks("python", page), 1):
-        exec(compile(code, f"{page}, block {number}", "exec"), namespace)
-        for name in [n for n in namespace if n.startswith("test_")]:
-            namespace.pop(name)(home)
+    with own_judges():
+        for number, (_, code) in enumerate(blocks("python", page), 1):
+            exec(compile(code, f"{page}, block {number}", "exec"), namespace)
+            for name in [n for n in namespace if n.startswith("test_")]:
+                namespace.pop(name)(home)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 
-from textevolve import store
-from textevolve.agents.resources import split_name
+from textevolve.agents.resources import StoredAgent, full_name, split_name
 from textevolve.debate.profile import Agent, Profile
 from textevolve.errors import InputError
 from textevolve.llm.embeddings import embed_texts
@@ -24,13 +22,58 @@ from textevolve.llm.model import Model
 from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, Embed, Vector
+from textevolve.memory.record import Collection, Embed, MemoryStore, Vector
 from textevolve.settings import Settings
 from textevolve.spec import Frozen
-from textevolve.store import kinds
+from textevolve.store import Store, kinds
 
-if TYPE_CHECKING:
-    from textevolve.store import Store
+T = TypeVar("T")
+
+
+async def read_resources(settings: Settings, read: Callable[[Store], T]) -> T:
+    """Open the store of agents and memories, read it in another thread, and close it.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+
+    def read_and_close() -> T:
+        with Store(settings.memory_location) as resources:
+            return read(resources)
+
+    return await asyncio.to_thread(read_and_close)
+
+
+def find_agent(resources: Store, name: str, namespace: str) -> StoredAgent:
+    """Find a stored agent. `name`: NAMESPACE/NAME, or NAME in the namespace `namespace`.
+
+    Raises:
+        InputError: there is no such agent, or the name is not valid.
+    """
+    space, bare_name = split_name(name, namespace)
+    return resources.read(kinds.get, kinds.AGENTS, space, bare_name)
+
+
+def find_collection(resources: Store, name: str, namespace: str) -> Collection:
+    """Find a collection of memories in its current version. `name`: NAMESPACE/NAME, or NAME in the
+    namespace `namespace`.
+
+    Raises:
+        InputError: there is no such collection, or the name is not valid.
+    """
+    space, bare_name = split_name(name, namespace)
+    return resources.read(kinds.get, kinds.COLLECTIONS, space, bare_name)
+
+
+def memories_of(resources: Store, name: str, namespace: str) -> tuple[MemoryStore, str]:
+    """Return the store of a collection, and the collection's name in it. `name`: NAMESPACE/NAME, or
+    NAME in the namespace `namespace`. The collection need not exist.
+
+    Raises:
+        InputError: the name is not valid.
+    """
+    space, bare_name = split_name(name, namespace)
+    return resources.memories(space), bare_name
 
 
 class PinnedAgent(Frozen):
@@ -52,14 +95,14 @@ def read_agent(resources: Store, name: str, namespace: str) -> PinnedAgent:
         InputError: there is no such agent, or the name is not valid.
     """
     try:
-        space, bare_name = split_name(name, namespace)
-        agent = resources.read(kinds.get, kinds.AGENTS, space, bare_name)
+        agent = find_agent(resources, name, namespace)
     except InputError as error:
         raise InputError(f"the stored agent '{name}': {error}") from None
 
     spec = agent.spec
-    full = tuple("/".join(split_name(each, space)) for each in spec.recalled)
-    memory = spec.memory.model_copy(update={"collections": full}) if full else None
+    memory = None
+    if collections := tuple(full_name(each, agent.namespace) for each in spec.recalled):
+        memory = spec.memory.model_copy(update={"collections": collections})
 
     return PinnedAgent(
         version=agent.spec_version, persona=spec.persona, model=spec.model, memory=memory
@@ -72,9 +115,11 @@ async def pin_agents(names: Iterable[str], settings: Settings) -> dict[str, Pinn
     every = sorted(set(names))
     if not every:
         return {}
-    with closing(store.Store(settings.memory_location)) as resources:
-        space = settings.namespace
-        return {n: await asyncio.to_thread(read_agent, resources, n, space) for n in every}
+
+    return await read_resources(
+        settings,
+        lambda resources: {name: read_agent(resources, name, settings.namespace) for name in every},
+    )
 
 
 def with_stored_agents(profile: Profile, agent_of: Callable[[str], PinnedAgent]) -> Profile:
@@ -100,19 +145,20 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
         InputError: there is no such collection, or a name is not valid.
         StoreError: the store cannot be read.
     """
-    versions = dict[str, int]()
 
-    with closing(store.Store(settings.memory_location)) as resources:
+    def pin(resources: Store) -> dict[str, int]:
+        versions = dict[str, int]()
         for name in sorted(set(names)):
             try:
-                namespace, bare_name = split_name(name, settings.namespace)
-                collection = await resources.memories(namespace).collection(bare_name)
+                collection = find_collection(resources, name, settings.namespace)
             except InputError as error:
                 raise InputError(f"a debater recalls from '{name}': {error}") from None
 
             versions[collection.full_name] = collection.version
 
-    return versions
+        return versions
+
+    return await read_resources(settings, pin)
 
 
 def open_recall(
@@ -131,9 +177,9 @@ def open_recall(
             return ()
         sources: list[RecallSource] = []
         for name in dict.fromkeys(cue.settings.collections):
-            space, bare_name = split_name(name, namespace)
-            version = pinned(versions, f"{space}/{bare_name}")
-            sources.append(RecallSource(resources.memories(space), bare_name, version))
+            store, bare_name = memories_of(resources, name, namespace)
+            version = pinned(versions, full_name(name, namespace))
+            sources.append(RecallSource(store, bare_name, version))
 
         memories = await recall_from(sources, embed, cue.settings, cue, summarize=summarize)
 

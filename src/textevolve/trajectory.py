@@ -7,12 +7,13 @@ from a case.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import parse_text, write_text
 from textevolve.mappings import drop_none, first_of
+from textevolve.messages import list_messages, pair_results, read_message, result_text
 
 ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
 """The names that frameworks use for the arguments of a call."""
@@ -148,24 +149,23 @@ def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
     if not isinstance(parsed, list | tuple):
         raise InputError(f"{where}: tool calls must be a list, not {value!r:.60}")
     items = cast("list[Any]", parsed)
-    messages = [entry for entry in _list_objects(items) if "role" in entry]
-    calls = _list_calls(messages) if messages else items
+    if list_messages(items):
+        return _read_messages(items, where)
 
-    return tuple(_read_call(entry, where) for entry in calls)
+    return tuple(_read_call(entry, where) for entry in items)
 
 
-def _list_calls(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the tool calls in the messages of a chat, without repetition, each with its result
-    from the tool's message."""
-    calls: dict[str, Any] = {}
-    for message in messages:
-        for call in _list_objects(parse_text(message.get("tool_calls"))):
-            calls.setdefault(str(call.get("id") or f"#{len(calls)}"), call)
-        if (id := str(message.get("tool_call_id"))) in calls:
-            outcome = {"result": message.get("content"), "error": _find_error(message)}
-            calls[id] = {**calls[id], **outcome}
+def _read_messages(items: Sequence[Any], where: str) -> tuple[ToolUse, ...]:
+    """Return the tool calls in the messages of a chat, in order, each with its result."""
+    uses: list[ToolUse] = []
+    for call, result in pair_results(map(read_message, items)):
+        use = _read_call({"name": call.name, "arguments": call.arguments}, where)
+        text = None if result is None else result_text(result)
+        if result is not None and result.is_error:
+            use = replace(use, error=text or "error")
+        uses.append(replace(use, result=text))
 
-    return list(calls.values())
+    return tuple(uses)
 
 
 def _read_call(item: Any, where: str) -> ToolUse:

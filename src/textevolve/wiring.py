@@ -21,8 +21,9 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.protocol import Debate
 from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage, empty_default
-from textevolve.evaluators import Judges, keep_whole
 from textevolve.events import Listener, silence
+from textevolve.judges.judge import Judge
+from textevolve.judges.opening import Judges, keep_whole
 from textevolve.llm.batches.ledger import (
     BatchedModel,
     BatchLedger,
@@ -157,19 +158,29 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench(Setting):
-    """The tools with which a study works. `model`: the study's own model. `target_of`: opens the
-    application under test as a model. `judge_of`: opens a judge from its text and optional rubric,
-    once. `fill`: puts stored agents, in the versions that the run pins, into a profile.
-    `resources`: the store of namespaces, agents and memories. `budget`: shared by all models.
-    `recall`: recalls memories for debaters, from the pinned versions of their collections if the
-    run pins them. `tracing`: the root of spans. `concurrency`: the number of cases worth running at
-    once; `calls_per_case`: the number of concurrent calls within a case. `deadline`: the end of the
-    time limit, as `time.monotonic` counts; None: no limit. `first`: the position of the first
-    case."""
+    """The tools with which a study works.
+
+    Attributes:
+        target_of: Opens the application under test as a model.
+        embed: Embeds a text with the embedder of a collection. In a cost estimate the embedders are
+            called too, but the vectors are constants.
+        judge_of: Opens a judge, with an optional rubric, once.
+        fill: Puts stored agents, in the versions that the run pins, into a profile.
+        resources: The store of namespaces, agents and memories.
+        budget: Shared by all models.
+        recall: Recalls memories for debaters, from the pinned versions of their collections if the
+            run pins them.
+        tracing: The root of spans.
+        concurrency: The number of cases worth running at once.
+        calls_per_case: The number of concurrent calls within a case.
+        deadline: The end of the time limit, as `time.monotonic` counts; None: no limit.
+        first: The position of the first case.
+    """
 
     settings: Settings
     model_of: ModelOf
     target_of: Callable[[Target], Model]
+    embed: Embed
     judge_of: Callable[..., Evaluator]
     fill: Callable[[Profile], Profile]
     journal: Journal
@@ -185,17 +196,12 @@ class Workbench(Setting):
 
     @property
     def model(self) -> Model:
+        """The study's own model."""
         return self.model_of(self.default_model)
 
-    @property
-    def embed(self) -> Embed:
-        """A function that embeds a text with the embedder of a collection. In a cost estimate the
-        embedders are called too, but the vectors are constants."""
-        return embed_with(self.model_of, made_up=self.mode == "rehearsed")
-
-    def whole_judge_of(self, text: str, rubric: str = "") -> Evaluator:
+    def whole_judge_of(self, judge: Judge, rubric: str = "") -> Evaluator:
         """Open a judge like `judge_of`, but a debate that a limit cuts short raises BudgetError."""
-        return keep_whole(self.judge_of(text, rubric))
+        return keep_whole(self.judge_of(judge, rubric))
 
     def debate_of(self, profile: Profile, recall: str | None) -> Debate:
         """Open a debate by a profile. `recall`: the name of the user's own function that recalls
@@ -331,6 +337,7 @@ async def open_workbench(
             settings=settings,
             model_of=model_of,
             target_of=target_of,
+            embed=embed,
             judge_of=cache(judges.open),
             fill=fill,
             tracing=tracing,

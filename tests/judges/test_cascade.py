@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 
 from textevolve.errors import BudgetError, InputError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import (
-    Judges,
-    check_absolute,
-    describe_judge,
-    judge_models,
-    judges_in,
-    parse_evaluator,
-    with_model,
-)
 from textevolve.judges.cascade import Cascade, certainty_of
+from textevolve.judges.judge import parse_judge, require_absolute
+from textevolve.judges.opening import Judges
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 
@@ -160,8 +153,9 @@ async def test_where_the_second_fails_there_is_no_score(error, kind):
     ],
 )
 def test_the_comma_that_parts_two_judges_is_found(text, parts):
-    spec = parse_evaluator(f"cascade:{text}")
-    assert (spec.profile, spec.parts) == (text.partition(":")[0], parts)
+    cascade = parse_judge(f"cascade:{text}")
+    assert cascade.below == text.partition(":")[0]
+    assert tuple(map(str, cascade.parts)) == parts
 
 
 @pytest.mark.parametrize(
@@ -173,30 +167,33 @@ def test_the_comma_that_parts_two_judges_is_found(text, parts):
 )
 def test_a_text_that_is_no_cascade_is_refused(text, reason):
     with pytest.raises(InputError, match=reason):
-        parse_evaluator(text)
+        parse_judge(text)
 
 
 def test_what_is_known_of_a_judge_is_known_of_a_cascade(tmp_path):
     text = "cascade:0.90:metric:exact,cascade:0.5:probe@a/b,debate+rounds=1"
-    assert judge_models(text, "m") == ("a/b", "m")
-    assert judge_models("cascade:1:metric:exact,metric:contains", None) == ()
+    cascade = parse_judge(text)
+    assert cascade.models("m") == ("a/b", "m")
+    assert parse_judge("cascade:1:metric:exact,metric:contains").models(None) == ()
     named = "cascade:0.90:metric:exact,cascade:0.5:probe@a/b,debate+rounds=1@x/y"
-    assert with_model(text, "x/y") == with_model(named, "z") == named
-    assert with_model(f"hybrid:r.yaml:{text}", "x/y") == f"hybrid:r.yaml:{named}"
-    assert [spec.name for spec in judges_in(text)] == ["metric", "probe", "debate"]
-    spec = parse_evaluator(text)
-    assert (spec.reads_reference, spec.needs, spec.is_debate) == (True, ("reference",), False)
-    assert parse_evaluator("cascade:1:faithfulness,probe").needs == ("context",)
-    about = describe_judge(text)
+    assert cascade.with_model("x/y").text == parse_judge(named).with_model("z").text == named
+    hybrid = parse_judge(f"hybrid:r.yaml:{text}").with_model("x/y")
+    assert hybrid == parse_judge(f"hybrid:r.yaml:{named}")
+    assert [leaf.name for leaf in cascade.leaves()] == ["metric", "probe", "debate"]
+    assert cascade.reads_reference
+    assert not cascade.is_debate
+    assert cascade.needs == ("reference",)
+    assert parse_judge("cascade:1:faithfulness,probe").needs == ("context",)
+    about = cascade.describe()
     assert about["metric:exact"]
-    assert about[spec.parts[1]]["debate+rounds=1"]["profile"]["rounds"] == 1
+    assert about[cascade.second.text]["debate+rounds=1"]["profile"]["rounds"] == 1
     for relative in ("cascade:1:pairwise,probe", "cascade:1:probe,pairwise"):
         with pytest.raises(InputError, match="cannot be compared"):
-            check_absolute(relative)
-    check_absolute("cascade:1:probe,debate")
+            require_absolute(parse_judge(relative))
+    require_absolute(parse_judge("cascade:1:probe,debate"))
     rules = tmp_path / "r.yaml"
     rules.write_text("rules: [{kind: length, max: 5}]")
-    assert describe_judge(f"cascade:1:rules:{rules},probe")[f"rules:{rules}"]["rules"]
+    assert parse_judge(f"cascade:1:rules:{rules},probe").describe()[f"rules:{rules}"]["rules"]
 
 
 # From end to end
@@ -219,7 +216,7 @@ async def test_judges_are_opened_with_their_models_and_the_rubric(tmp_path):
             return client
 
         judges = Judges("m", model_of)
-        cascade = judges.open("cascade:0.9:probe@cheap,single", "It is a prime.")
+        cascade = judges.open(parse_judge("cascade:0.9:probe@cheap,single"), "It is a prime.")
         sure = await cascade(PAIR)
         assert server.calls == sure.usage.calls == 2  # one question, the rubric's
         assert "It is a prime." in json.dumps(list(server.requests))
@@ -227,4 +224,4 @@ async def test_judges_are_opened_with_their_models_and_the_rubric(tmp_path):
         assert server.calls == 2 + unsure.usage.calls == 2 + 3
         assert sorted(set(asked)) == ["cheap", "m"]
         with pytest.raises(InputError, match="judge cascade takes no rubric"):
-            judges.open("cascade:1:metric:exact,metric:contains", "x")
+            judges.open(parse_judge("cascade:1:metric:exact,metric:contains"), "x")

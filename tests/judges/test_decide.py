@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from textevolve.bench.agreement import best_probabilities
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import Judges, parse_evaluator
 from textevolve.judges.decide import DECIDED
+from textevolve.judges.judge import parse_judge
+from textevolve.judges.opening import Judges
 from textevolve.judges.rubric import ask_criteria, read_criteria, read_levels
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
@@ -100,7 +101,9 @@ async def ask(name, case=CASE, script=chatting, *, rubric="", wire=None):
         ScriptedServer(script, wires=(wire,) if wire else ()) as server,
         OpenAIClient(server.url, "scripted", decisions=wire) as client,
     ):
-        opened = Judges("scripted", lambda _: Deciding(client, wire)).open(name, rubric)
+        opened = Judges("scripted", lambda _: Deciding(client, wire)).open(
+            parse_judge(name), rubric
+        )
         return await opened(case), server.requests
 
 
@@ -198,7 +201,9 @@ class Decider:
 
 
 def judged(name, case, rows, rubric=""):
-    judge = Judges("d", lambda _: Deciding(Decider(rows), "systemone")).open(name, rubric)
+    judge = Judges("d", lambda _: Deciding(Decider(rows), "systemone")).open(
+        parse_judge(name), rubric
+    )
     return asyncio.run(judge(case)).result
 
 
@@ -233,7 +238,7 @@ def test_the_score_is_a_mean_of_the_criteria_in_any_order(shares, random):
 )
 def test_options_that_make_no_sense_are_refused(text, reason):
     with pytest.raises(InputError, match=reason):
-        parse_evaluator(text)
+        parse_judge(text)
 
 
 # Criteria

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import Judges, parse_evaluator
-from textevolve.judges.measures import cosine
+from textevolve.judges.judge import parse_judge
+from textevolve.judges.measures import EmbeddingSimilarity, cosine
+from textevolve.judges.opening import Judges
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Request
@@ -21,7 +22,7 @@ NUMBERS = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3)
 
 async def judge(case=CASE, script=None):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await Judges("scripted", lambda _: client).open("embedding")(case)
+        made = await Judges("scripted", lambda _: client).open(EmbeddingSimilarity())(case)
         vectors = [await embed(client, text) for text in ("Seven.", "Nine.")]
     return made, vectors
 
@@ -44,11 +45,11 @@ async def test_a_case_needs_a_reference_and_a_model_that_embeds():
         name = "local/qwen2.5-coder-1.5b"
 
     with pytest.raises(InputError, match="gives no embeddings"):
-        Judges("m", lambda _: Local()).open("embedding")
+        Judges("m", lambda _: Local()).open(EmbeddingSimilarity())
     Local.name = "local/minilm"
-    Judges("m", lambda _: Local()).open("embedding")
+    Judges("m", lambda _: Local()).open(EmbeddingSimilarity())
     with pytest.raises(InputError, match="it has none"):
-        parse_evaluator("embedding+rules")
+        parse_judge("embedding+rules")
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"embedding": []}', '{"embedding": ["x"]}'])
@@ -62,7 +63,7 @@ async def test_what_is_no_vector_is_a_failure(text):
                 made = await client(Request(messages=request.messages))
             return type(made)(text, "stop", made.usage)
 
-    made = await Judges("m", lambda _: Broken()).open("embedding")(CASE)
+    made = await Judges("m", lambda _: Broken()).open(EmbeddingSimilarity())(CASE)
     assert all(isinstance(one, Failure) and one.kind == "failed" for one in made.result)
 
 

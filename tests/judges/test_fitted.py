@@ -8,14 +8,6 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.evaluators import (
-    check_absolute,
-    describe_judge,
-    is_swayed,
-    judge_models,
-    parse_evaluator,
-    with_model,
-)
 from textevolve.judges.context import Judgement
 from textevolve.judges.fitted import (
     FittedFile,
@@ -25,6 +17,7 @@ from textevolve.judges.fitted import (
     parse_fitted,
     save_fitted,
 )
+from textevolve.judges.judge import parse_judge, require_absolute
 
 RATINGS = {"fitted_to": "ratings", "good": 4.0, "intercept": -0.5}
 
@@ -204,26 +197,28 @@ def test_a_broken_file_is_one_line(text, said):
 def test_what_a_fitted_judge_asks_is_known_everywhere(home):
     save_fitted(make_file((("probe", 1.0), ("jury@openai/other", 1.0))), home / "my.judge")
     path = str(home / "my.judge")
-    assert judge_models(path, None) == ("openai/some-model", "openai/other")
-    assert with_model(path, "openai/third") == path
-    told = describe_judge(path)
+    judge = parse_judge(path)
+    assert judge.models(None) == ("openai/some-model", "openai/other")
+    assert judge.with_model("openai/third") == judge
+    told = judge.describe()
     assert told["fitted"]["signals"][0]["judge"] == "probe"
     assert told["jury@openai/other"]["profile"]["name"]
-    assert parse_evaluator(path).needs == ()
-    check_absolute(path)
+    assert judge.needs == ()
+    require_absolute(judge)
     save_fitted(make_file((("pairwise", 1.0),)), home / "my.judge")
     with pytest.raises(InputError, match="compares the candidates"):
-        check_absolute(path)
+        require_absolute(judge)
     save_fitted(make_file((("metric:exact", 1.0),)), home / "my.judge")
-    assert parse_evaluator(path).needs == ("reference",)
-    assert parse_evaluator(path).reads_reference
+    assert judge.needs == ("reference",)
+    assert judge.reads_reference
 
 
 def test_which_judges_the_order_may_sway():
     swayed = {
-        name: is_swayed(name) for name in ("probe+rules", "pairwise", "debate", "look:length")
+        name: parse_judge(name).is_swayed
+        for name in ("probe+rules", "pairwise", "debate", "look:length")
     }
     assert swayed == {"probe+rules": False, "pairwise": False, "debate": True, "look:length": False}
-    assert is_swayed("python:mine")
-    assert is_swayed("decide+choice")
-    assert not is_swayed("decide+pairwise")
+    assert parse_judge("python:mine").is_swayed
+    assert parse_judge("decide+choice").is_swayed
+    assert not parse_judge("decide+pairwise").is_swayed

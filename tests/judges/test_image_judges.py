@@ -8,10 +8,10 @@ from made_images import png
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.images import image_url
-from textevolve.judges.context import Options
-from textevolve.judges.measures import LookJudge
+from textevolve.judges.opening import Judges
+from textevolve.judges.plain import LookJudge
 from textevolve.judges.probe import Probe
-from textevolve.judges.statements import CHECKS, StatementJudge
+from textevolve.judges.statements import StatementJudge
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 
@@ -35,9 +35,9 @@ def images_in(body):
     return found
 
 
-async def judge(kind, case, script=None, **more):
+async def judge(kind, case, script=None, **options):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await kind(client, **{"options": Options(), **more})(case)
+        made = await Judges("scripted", lambda _: client).open(kind(**options))(case)
     return made, list(server.requests)
 
 
@@ -54,9 +54,9 @@ def yes(_body, _number):
         (BOTH, [[["red", "green"]], [["red", "blue"]]]),
     ],
 )
-@pytest.mark.parametrize("options", [Options(), Options(examples=True)])
+@pytest.mark.parametrize("options", [{}, {"examples": True}])
 async def test_a_probe_sees_the_inputs_images_and_its_candidates(case, seen, options):
-    made, asked = await judge(Probe, case, yes, options=options)
+    made, asked = await judge(Probe, case, yes, **options)
     assert all(isinstance(one, EvaluationResult) for one in made.result)
     each = len(asked) // 2
     assert sorted(map(images_in, asked)) == sorted(seen * each)
@@ -67,6 +67,6 @@ async def test_judges_of_texts_refuse_images_to_judge_and_pass_over_those_of_the
     assert (await look(ASKED)).result == (await look(PLAIN)).result
     with pytest.raises(InputError, match="reads texts alone, and the candidates have images"):
         await look(DRAWN)
-    for check in CHECKS.values():
+    for kind in StatementJudge.__subclasses__():
         with pytest.raises(InputError, match="reads texts alone"):
-            await judge(StatementJudge, DRAWN, check=check)
+            await judge(kind, DRAWN)

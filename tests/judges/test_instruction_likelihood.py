@@ -7,7 +7,8 @@ import pytest
 
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Case, Failure, Usage
-from textevolve.judges.instruction_likelihood import InstructionLikelihood, read_surprise
+from textevolve.judges.measures import InstructionLikelihood, read_surprise
+from textevolve.judges.opening import Judges
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -36,7 +37,7 @@ def honest(body, _number=0):
 async def judge(case=CASE, script=honest, tokenizes=True):
     server = ScriptedServer(script, tokenizes=tokenizes)
     async with server, OpenAIClient(server.url, "scripted") as client:
-        made = await InstructionLikelihood(client)(case)
+        made = await Judges("scripted", lambda _: client).open(InstructionLikelihood())(case)
     return made, server.requests
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from textevolve.errors import AccessError, CapabilityError, InputError
 from textevolve.evaluation import Case
-from textevolve.judges.context import Options
-from textevolve.judges.decide import Pairwise
+from textevolve.judges.opening import Judges
+from textevolve.judges.pairwise import Pairwise
 from textevolve.judges.probe import QUESTIONS, Checklist, Probe
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, Fault, ScriptedServer, misbehave
@@ -37,9 +37,9 @@ def fair(body, _number=0):
     return Answer(yes=worth[0] if len(worth) == 1 else worth[0] / sum(worth))
 
 
-async def judge(kind, case=CASE, script=fair, options=None, **more):
+async def judge(kind, case=CASE, script=fair, **options):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await kind(client, options or Options(), **more)(case)
+        made = await Judges("scripted", lambda _: client).open(kind(**options))(case)
     return made, server.requests
 
 
@@ -84,7 +84,7 @@ async def test_a_reference_is_asked_for_in_a_call_of_its_own_and_shown(kind):
             text='{"criteria": ["It is prime."]}' if wants_json else "My answer is three."
         )
 
-    _, asked = await judge(kind, script=script, options=Options(reference=True))
+    _, asked = await judge(kind, script=script, reference=True)
     own = [body for body in asked if "Answer it yourself" in text_of(body)]
     assert len(own) == 1
     assert "Seven." not in text_of(own[0])

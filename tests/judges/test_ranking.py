@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize
 
-from textevolve.judges.decide import bradley_terry, mean_wins
+from textevolve.judges.pairwise import bradley_terry, mean_wins
 
 few = settings(max_examples=min(40, settings().max_examples))
 

@@ -4,15 +4,8 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import (
-    Judges,
-    check_absolute,
-    describe_judge,
-    judge_models,
-    parse_evaluator,
-    read_rubric,
-    with_model,
-)
+from textevolve.judges.judge import parse_judge, require_absolute
+from textevolve.judges.opening import Judges
 from textevolve.judges.rubric import expand_rubric, load_rubric, read_criteria, shipped_rubrics
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
@@ -32,7 +25,7 @@ async def test_every_shipped_rubric_says_its_source_and_can_be_judged_by(name):
     assert "\n".join(criteria) == rubric.text
     for judge, calls in (("probe", 2), ("checklist", 2 * len(criteria)), ("pairwise", 2)):
         async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
-            opened = Judges("scripted", lambda _: client).open(judge, name)
+            opened = Judges("scripted", lambda _: client).open(parse_judge(judge), name)
             made = await opened(CASE)
         assert made.coverage == 1
         assert server.calls == calls
@@ -43,12 +36,12 @@ async def test_every_shipped_rubric_says_its_source_and_can_be_judged_by(name):
 def test_a_rubric_is_a_name_or_a_text_and_loses_its_comment(tmp_path):
     copied = tmp_path / "mine.md"
     copied.write_text(load_rubric("tone").source.replace("polite, and", "polite, brief, and"))
-    text = read_rubric(parse_evaluator(f"checklist+rubric={copied}"))
+    text = parse_judge(f"checklist+rubric={copied}").find_rubric()
     assert text == load_rubric("tone").text.replace("polite, and", "polite, brief, and")
-    assert read_rubric(parse_evaluator("probe+rubric=tone")) == load_rubric("tone").text
-    assert describe_judge("probe+rubric=tone") == {"rubric": load_rubric("tone").text}
+    assert parse_judge("probe+rubric=tone").find_rubric() == load_rubric("tone").text
+    assert parse_judge("probe+rubric=tone").describe() == {"rubric": load_rubric("tone").text}
     with pytest.raises(InputError, match="did you mean 'tone'"):
-        read_rubric(parse_evaluator("probe+rubric=tonne"))
+        parse_judge("probe+rubric=tonne").find_rubric()
     assert expand_rubric("  It is short. ") == "It is short."
     assert expand_rubric("Is it short? <!-- or not -->") == "Is it short? <!-- or not -->"
     for wrong, said in (
@@ -68,19 +61,19 @@ def refuse(name):
 
 
 async def test_a_metric_judges_without_a_model():
-    judge = Judges("m", refuse).open("metric:exact")
+    judge = Judges("m", refuse).open(parse_judge("metric:exact"))
     made = await judge(CASE)
     assert [(one.score, one.passed) for one in made.result] == [(1, True), (0, False)]
     assert (made.usage.calls, made.coverage) == (0, 1)
-    assert judge_models("metric:exact", "m") == ()
-    assert with_model("metric:regex:a@b+c", "m") == "metric:regex:a@b+c"
-    check_absolute("metric:rouge-l")
+    assert parse_judge("metric:exact").models("m") == ()
+    assert parse_judge("metric:regex:a@b+c").with_model("m").text == "metric:regex:a@b+c"
+    require_absolute(parse_judge("metric:rouge-l"))
 
 
 async def test_a_metric_of_a_case_without_reference_has_no_score():
     case = Case("x", ("abcd",))
-    (found,) = (await Judges("m", refuse).open("metric:exact")(case)).result
+    (found,) = (await Judges("m", refuse).open(parse_judge("metric:exact"))(case)).result
     assert isinstance(found, Failure)
     assert "needs the case's reference" in found.reason
-    (found,) = (await Judges("m", refuse).open("metric:regex:^[a-d@+]+$")(case)).result
+    (found,) = (await Judges("m", refuse).open(parse_judge("metric:regex:^[a-d@+]+$"))(case)).result
     assert found.score == 1

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import Judges
+from textevolve.judges.judge import parse_judge
+from textevolve.judges.opening import Judges
 from textevolve.judges.statements import average_precision, split_passages
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
@@ -43,7 +44,7 @@ def answering(statements, yes):
 
 async def judge(name, script, case=CASE):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await Judges("scripted", lambda _: client).open(name)(case)
+        made = await Judges("scripted", lambda _: client).open(parse_judge(name))(case)
     return made, server.requests
 
 

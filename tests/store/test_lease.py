@@ -190,4 +190,4 @@ def ask(store: Store, statement: str, **values: float) -> list[tuple[Any, ...]]:
 
     if statement.startswith("SELECT"):
         return store.read(run)
-    return store.change(run)  # pyright: ignore[reportPrivateUsage]
+    return store.writer.run(None, run)

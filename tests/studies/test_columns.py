@@ -134,8 +134,15 @@ def test_a_chat_may_be_an_input_a_candidate_or_a_cell():
     assert two.candidates == ("Hello.", "The moon.")
 
 
-def test_a_chat_that_ends_with_a_question_has_no_candidate():
-    assert take_case({"messages": CHAT[:3]}).candidates == ()
+def test_the_last_reply_of_a_chat_is_the_candidate():
+    columns = Columns()
+    (case,) = take_cases([{"messages": CHAT[:3]}], columns)
+    assert case.candidates == ("Hello.",)
+    assert columns.warnings(reference=True) == [
+        "turns after the assistant's last reply are left out in 1 of the chats"
+    ]
+    (asked,) = take_cases([{"messages": CHAT[:3]}], reading=RowReading(answered=True))
+    assert asked.candidates == ()
 
 
 def test_calls_of_tools_are_lines_and_images_are_named():

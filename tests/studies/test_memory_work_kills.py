@@ -25,7 +25,7 @@ from textevolve.store import Store, open_store
 from textevolve.store.journal import StoreJournal
 from textevolve.store.memories import StoredMemories
 from textevolve.store.repository import Store
-from textevolve.studies import evolve_persona, integrate_memories, read_corpus
+from textevolve.studies.memories import evolve_persona, integrate, read_corpus
 import textevolve.llm.client, textevolve.cli.study
 
 def kill_at(wanted):

@@ -169,6 +169,11 @@ def split_name(name: str, namespace: str) -> tuple[str, str]:
     return parts
 
 
+def full_name(name: str, namespace: str) -> str:
+    """Return NAMESPACE/NAME for a name that may lack its namespace. Raises as `split_name`."""
+    return "/".join(split_name(name, namespace))
+
+
 def agent_collections(spec: AgentSpec) -> tuple[str, ...]:
     """Return the names of the collections that an agent reads or writes, as its specification
     writes them."""

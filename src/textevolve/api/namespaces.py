@@ -50,6 +50,7 @@ from textevolve.memory.record import (
     Vector,
     digest_of,
     digests_of,
+    stream_memories,
     take_time,
 )
 from textevolve.report.files import open_target
@@ -57,7 +58,6 @@ from textevolve.spec import Frozen, suggest
 from textevolve.store import kinds
 from textevolve.store.kinds import Kind
 from textevolve.store.resource_rows import NameRange
-from textevolve.studies.memories.base import stream_memories
 
 # The memories of one collection in Python: add, import, search, list, re-embed and forget them.
 

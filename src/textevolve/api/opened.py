@@ -24,8 +24,8 @@ from textevolve.desk.memories import MemoryDesk
 from textevolve.engine import sync
 from textevolve.engine.sync import KeptOpen, StaysOpen
 from textevolve.evaluation import Case, Evaluation, Evaluator
-from textevolve.evaluators import check_absolute, describe_judge, judge_models
 from textevolve.judges.fitted import check_name as check_name
+from textevolve.judges.judge import Judge, require_absolute
 from textevolve.llm.chains.chain import (
     Chain,
     Values,
@@ -87,12 +87,13 @@ def keep_bench(
 class OpenJudge(StaysOpen):
     """An evaluator that stays open until it or its client is closed, or the program ends."""
 
-    def __init__(self, client: ClientOptions, judge: str, model: str | None) -> None:
+    def __init__(self, client: ClientOptions, judge: Judge, model: str | None) -> None:
         self.judge = judge
-        check_absolute(judge)
-        describe_judge(judge)  # its files are read, so that what is wrong with them is said now
-        models = judge_models(judge, model)
-        self.resource = keep_bench(client, "metric", judge, {"judge": judge}, models, model)
+        require_absolute(judge)
+        judge.describe()  # its files are read, so that errors in them are reported now
+        name = judge.text
+        models = judge.models(model)
+        self.resource = keep_bench(client, "metric", name, {"judge": name}, models, model)
 
     async def __call__(self, case: Case, /) -> Evaluation:
         """Judge a case.

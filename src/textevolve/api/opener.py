@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from textevolve.api.options import ClientOptions
 from textevolve.api.results import JudgeOptions, Objects, attach_run
 from textevolve.evaluation import Evaluator
+from textevolve.judges.judge import Judge, read_judge
 from textevolve.mappings import drop_none
 from textevolve.runs.study import find_study
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
 
-AnyJudge: TypeAlias = str | Evaluator | JudgeOptions
+AnyJudge: TypeAlias = str | Evaluator | JudgeOptions | Judge
 """A judge: its name such as "probe+rules", any evaluator, or an object such as
 `Debate(rounds=2)`."""
 
@@ -59,7 +60,7 @@ class Opener(ClientOptions):
         Raises:
             InputError: there is no such judge, or it only compares texts with each other.
         """
-        return load_opened().OpenJudge(self, Objects().name(spec) or "", model)
+        return load_opened().OpenJudge(self, read_judge(Objects().name(spec)), model)
 
     def as_metric(
         self,
@@ -80,7 +81,9 @@ class Opener(ClientOptions):
         Raises:
             InputError: the judge or a number cannot be used.
         """
-        opened = self.judge(judge, model=model) if isinstance(judge, str | JudgeOptions) else judge
+        opened: Any = judge
+        if isinstance(judge, str | JudgeOptions | Judge):
+            opened = self.judge(Objects().name(judge), model=model)
 
         return load_opened().make_metric(opened, input, output, threshold, missing)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textevolve.debate.profile import Profile
-from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -20,6 +20,9 @@ from textevolve.evaluation import (
     Usage,
     select_failure,
 )
+from textevolve.judges.judge import Judge, quote_value, read_judge
+from textevolve.judges.rubric import is_rubric_name
+from textevolve.mappings import drop_none
 from textevolve.runs.study import find_study
 from textevolve.showing import TableRows
 from textevolve.spec import Frozen
@@ -67,11 +70,13 @@ class Objects:
     def name(self, value: Any) -> Any:
         """Register an object, and return its name for specifications. A text, a mapping (the fields
         of a target) and None are returned unchanged; a judge such as `Debate(rounds=2)` becomes its
-        spec as a text."""
+        text."""
         if value is None or isinstance(value, str | Mapping):
             return cast("Any", value)
         if isinstance(value, JudgeOptions):
             return value.text
+        if isinstance(value, Judge):
+            return read_judge(value).text
         first = name = name_object(value)
         number = 1
         while self.by_name.get(name, value) is not value:  # as of two lambdas side by side
@@ -98,23 +103,32 @@ class Debate(JudgeOptions, DebateParameters):
 
     @property
     def fields(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.model_fields_set}
+        # In the order of the class, so that the text is the same in every process.
+        names = type(self).model_fields
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
     @property
     def text(self) -> str:
-        options = self.fields
-        profile = options.pop("profile", None)
-        model = options.pop("model", None)
-        if isinstance(profile, Profile) or any(isinstance(v, Mapping) for v in options.values()):
-            raise InputError(
-                "only evaluate takes a Profile object or weights; here name the YAML file of a"
-                " profile"
-            )
-
-        head = "debate" if profile is None else f"debate:{profile}"
-        parts = [f"{name}={value}" for name, value in options.items()]
+        options = drop_none(self.fields)
+        profile: str | Profile = options.pop("profile", "")
+        model = options.pop("model", "")
+        is_name = isinstance(profile, str)
+        written = profile if is_name else profile.model_dump_json(exclude_defaults=True)
+        head = f"debate:{quote_value(written)}" if written else "debate"
+        rubric = options.pop("rubric", "")
+        parts = [f"{name}={quote_value(value)}" for name, value in options.items()]
+        if rubric:
+            parts.append(f"rubric={_quote_rubric(rubric)}")
 
         return "+".join([head, *parts]) + (f"@{model}" if model else "")
+
+
+def _quote_rubric(rubric: str) -> str:
+    """Return a rubric as the text of a judge has it: quoted, unless it is a shipped one's name."""
+    if is_rubric_name(rubric):
+        return rubric
+    # Without the space an @ would name a file.
+    return json.dumps(f" {rubric}" if rubric.startswith("@") else rubric, ensure_ascii=False)
 
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from textevolve.bench.items import Item, blind_credits, label_credit
 from textevolve.bench.verdicts import Verdict, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.judges.fitted import FittedFile, FittedSignal, FittedThreshold
-from textevolve.judges.measures import LOOK
+from textevolve.judges.plain import LOOK
 from textevolve.llm.model import text_hash
 from textevolve.statistics.calibration import (
     Calibration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator, Iterable
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from textevolve.agents.resources import split_name
 from textevolve.engine.local import CALM
@@ -42,7 +42,7 @@ def open_named(
     name. The namespace of the settings is created at its first use."""
     settings = read_settings(store=store)
     space, bare_name = split_name(name, namespace or settings.namespace)
-    with closing(Store(settings.memory_location)) as resources:
+    with Store(settings.memory_location) as resources:
         if space == settings.namespace:
             resources.ensure_namespace(space)
         yield settings, resources, space, bare_name

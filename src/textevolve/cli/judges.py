@@ -11,35 +11,9 @@ import yaml
 from textevolve.cli import options
 from textevolve.cli.results import open_console, print_json
 from textevolve.debate.profile import load_profile, shipped_profiles
+from textevolve.judges.judge import listed_judges, load_installed_judges
 from textevolve.judges.rubric import load_rubric, shipped_rubrics
 from textevolve.report.terminal import draw_facts
-
-JUDGES = {
-    "debate:PROFILE": "the agents of a profile debate; the default",
-    "jury:PROFILE": "the same agents, each blind and alone",
-    "single": "one neutral agent states its scores",
-    "escalation:PROFILE": "a jury; a debate only if it is in doubt",
-    "probe": "the probability of yes to questions about each text",
-    "checklist": "yes / no questions that a model writes for the input",
-    "trajectory": "a checklist over an agent's tool calls and answer",
-    "reference": "a probe with a reference answer",
-    "pairwise": "which of two texts is better, in both orders",
-    "decide": "a typed question for each criterion of a rubric",
-    "faithfulness": "statements of the text that the context supports",
-    "answer-relevance": "statements of the text that help to answer",
-    "context-recall": "statements of the reference in the context",
-    "context-precision": "passages of the context that the answer needs",
-    "instruction-likelihood": "how well the instruction can be guessed from a text",
-    "embedding@MODEL": "similarity of the embeddings of text and reference",
-    "metric:NAME": "a metric without a model, such as metric:rouge-l",
-    "metric:FILE.py:FUNCTION": "your own function of output, reference and row",
-    "look:length": "the number of words, a baseline for other judges",
-    "rules:FILE.yaml": "length, patterns, JSON schema, ...; no model",
-    "hybrid:FILE.yaml:JUDGE": "rules first, then a judge",
-    "cascade:BELOW:FIRST,SECOND": "the first judge, or the second if the first is uncertain",
-    "FILE.judge": "judges fitted to labels by `judges fit`",
-}
-"""All judges in the form in which `--judge` takes them, with a description."""
 
 
 def list_judges(as_json: options.Json = False) -> None:
@@ -48,10 +22,11 @@ def list_judges(as_json: options.Json = False) -> None:
     A judge takes options (probe+rules, pairwise+reference, debate:general+rounds=1) and a model of
     its own (probe@openai/gpt-6-luna).
     """
+    load_installed_judges()
     if as_json:
-        print_json([{"name": name, "description": text} for name, text in JUDGES.items()])
+        print_json([{"name": name, "description": text} for name, text in listed_judges().items()])
         return
-    for name, text in JUDGES.items():
+    for name, text in listed_judges().items():
         typer.echo(f"{name:28}{text}")
 
 

@@ -29,7 +29,6 @@ from textevolve.desk.memories import (
     draw_mentions,
     draw_recalled,
     read_memory_rows,
-    recalled_data,
 )
 from textevolve.errors import NotFoundError
 from textevolve.memory.recall_settings import RecallSettings
@@ -132,7 +131,7 @@ def search(
         recalled = memories.search(options.read_argument(query), as_of=as_of, **fields)
         if as_json:
             for memory in recalled.memories:
-                print_json(recalled_data(memory))
+                print_json(asdict(memory))
         else:
             show_report(draw_recalled(recalled))
 

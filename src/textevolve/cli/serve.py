@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
-from contextlib import closing, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,6 @@ from textevolve.cli.execution import calm_collector, fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
-from textevolve.evaluators import judge_models
 from textevolve.server.options import ServerOptions, ViewOptions, find_client_key, is_here
 from textevolve.settings import Settings, read_settings
 from textevolve.store import Store, open_store
@@ -34,7 +33,7 @@ def _serve(**values: Any) -> None:
     from textevolve.server.app import bind, create_app, listen, require_keys, url_of
 
     settings = read_settings(store=options.store)
-    with closing(Store(settings.memory_location)) as resources:
+    with Store(settings.memory_location) as resources:
         require_keys(options, resources, key)
     fetch_weights(_find_models(options, settings), settings)
     listener = bind(options.host, options.port)
@@ -46,9 +45,7 @@ def _serve(**values: Any) -> None:
 def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
     """Return the models that the options name, or else the default model; empty if none is
     available."""
-    judge_model_names = [
-        name for judge in options.judge for name in judge_models(judge, None) if name
-    ]
+    judge_model_names = [name for judge in options.judge for name in judge.models(None) if name]
     models = [*options.model, *judge_model_names]
     if models:
         return models

@@ -399,8 +399,18 @@ def override(profile: Profile, parameters: Mapping[str, Any]) -> Profile:
     data = {name: getattr(profile, name) for name in fields}
     if "components" in parameters and "weights" not in parameters:
         data["weights"] = {}
+
+    return build_profile({**data, **parameters})
+
+
+def build_profile(fields: Mapping[str, Any]) -> Profile:
+    """Return the profile with these fields.
+
+    Raises:
+        InputError: a field is unknown, or its value cannot be used.
+    """
     try:
-        return Profile.model_validate({**data, **parameters})
+        return Profile.model_validate(fields)
     except ValidationError as error:
         raise InputError(explain(error, Profile)) from None
 

@@ -12,7 +12,7 @@ import datetime
 import json
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -27,7 +27,7 @@ from textevolve.agents.chat import (
     SessionKeeper,
     SessionMessage,
 )
-from textevolve.agents.resources import StoredAgent, split_name
+from textevolve.agents.resources import StoredAgent
 from textevolve.errors import AnswerError, InputError
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
@@ -38,13 +38,13 @@ from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.recall import Cue, Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import ChangeSource, DialogueTurn
+from textevolve.memory_snapshots import find_agent, find_collection, memories_of
 from textevolve.runs.stored import open_standing_run
 from textevolve.settings import Settings, today
 from textevolve.spans import span
 from textevolve.spec import Frozen, option
 from textevolve.store import Store, kinds
 from textevolve.store.sessions import StoredSessions
-from textevolve.studies.memories.base import find_agent
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
 # The instructions for summarising the first messages of a chat that no longer fit the context.
@@ -163,10 +163,10 @@ async def plan_chat(
         SettingsError: the requested model is not available.
     """
     if resources is None:
-        with closing(Store(settings.memory_location)) as opened:
+        with Store(settings.memory_location) as opened:
             return await plan_chat(request, settings, opened)
     options = request.options
-    agent = await find_agent(resources, options.agent, settings.namespace)
+    agent = await asyncio.to_thread(find_agent, resources, options.agent, settings.namespace)
     model, reason = await choose_model(settings, options.model or agent.spec.model)
 
     return await asyncio.to_thread(_look_up, request, agent, resources, model, reason)
@@ -180,7 +180,7 @@ def _look_up(
     options = request.options
     recalled = spec.recalled if options.memory else ()
     collections = [
-        resources.read(kinds.get, kinds.COLLECTIONS, namespace, split_name(name, namespace)[1])
+        find_collection(resources, name, namespace)
         for name in dict.fromkeys([*recalled, *spec.written] if options.memory else [])
     ]
     session = ""
@@ -354,12 +354,14 @@ class Chats:
         """Create memories and return their ids. In a conversation that is not stored only the last
         exchange is read, since memories of earlier exchanges were made, or declined, when these
         were new."""
-        with span("part", "learn", self._bench.tracing, conversation=turn.session):
+        bench = self._bench
+        store, name = memories_of(bench.resources, collection, plan.agent.namespace)
+        with span("part", "learn", bench.tracing, conversation=turn.session):
             created = await create_memories(
-                self._bench.resources.memories(plan.agent.namespace),
-                self._bench.embed,
-                self._bench.model_of(plan.model),
-                split_name(collection, plan.agent.namespace)[1],
+                store,
+                bench.embed,
+                bench.model_of(plan.model),
+                name,
                 dialogue,
                 CreationSettings(about=turn.user),
                 source,
@@ -412,8 +414,12 @@ def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[Dialogue
 
 
 def _turn(message: SessionMessage) -> DialogueTurn:
-    when = datetime.datetime.fromtimestamp(message.created, datetime.UTC)
-    return DialogueTurn(message.role, message.text, when.isoformat(timespec="seconds"))
+    return DialogueTurn(message.role, message.text, _format_time(message.created))
+
+
+def _format_time(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as turns of dialogues have it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
 class StoredKeeper(SessionKeeper):
@@ -459,8 +465,7 @@ class _UnkeptKeeper(SessionKeeper):
     def dialogue(self, turn: FinishedTurn) -> tuple[list[DialogueTurn], ChangeSource]:
         """Return the conversation with its last exchange, and a source key for its memories, which
         are made only once even if the same message is answered several times."""
-        when = datetime.datetime.fromtimestamp(turn.created, datetime.UTC)
-        now = when.isoformat(timespec="seconds")
+        now = _format_time(turn.created)
         before = [DialogueTurn(entry.role, entry.text) for entry in self._request.history]
         last = [
             DialogueTurn("user", turn.message, now),

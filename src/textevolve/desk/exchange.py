@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any, TypeVar, cast
@@ -20,7 +21,7 @@ from textevolve.agents.resources import AgentSpec, SpecVersion
 from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
-from textevolve.memory.record import MemoryRecord, write_time
+from textevolve.memory.record import MemoryRecord, stream_memories, write_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Diff, Report, Table, Texts
 from textevolve.rows import parse_row, read_lines
@@ -33,7 +34,6 @@ from textevolve.store.upkeep import Exported
 T = TypeVar("T")
 FORMAT = "textevolve export"  # the name of the format in the header of an exported file
 VERSION = 1
-PAGE = 500  # the number of memories that are read from the store at once
 
 _STORED = {kind.noun: TypeAdapter[Any](kind.stored) for kind in KINDS.values()}
 _MEMORY = TypeAdapter(MemoryRecord)
@@ -61,11 +61,9 @@ async def export_lines(
     for inner, stored in resources:
         yield {inner.noun: _STORED[inner.noun].dump_python(stored, mode="json")}
         if inner is COLLECTIONS:
-            after = None
-            while page := await desk.memories.page(stored.name, after=after, limit=PAGE):
-                for memory in page:
+            async with aclosing(stream_memories(desk.memories, stored.name)) as memories:
+                async for memory in memories:
                     yield {"memory": _MEMORY.dump_python(memory, mode="json")}
-                after = page[-1].id
 
 
 def read_content(path: str, kind: Kind[Any, Any]) -> list[Exported]:

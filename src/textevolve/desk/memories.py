@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -220,11 +220,6 @@ def _value(name: str, value: Any) -> Any:
 
 SHOWN = 1000
 """The number of characters of a memory that a list shows."""
-
-
-def recalled_data(memory: Memory) -> dict[str, Any]:
-    """Return a recalled memory as JSON-ready data."""
-    return asdict(memory)
 
 
 def draw_recalled(recalled: Recalled) -> Report:

@@ -1,10 +1,11 @@
-"""Judges other than the debate. Each is an `Evaluator` that asks models short questions and
-computes scores from the log-probabilities of the answers, or calls no model at all.
+"""All judges. Each is an object whose fields are its options, registered by its name; opened, it is
+an `Evaluator`.
 
-`probe.py` asks yes / no questions about one candidate at a time (`Probe`, and `Checklist` with
-criteria written for the input). `pairwise.py` asks in both orders which of two candidates is
-better, and computes scores from the comparisons. `decide.py` asks typed questions in one request.
-`cascade.py` and `fitted.py` combine judges. `context.py` has their shared parts. A debate, a jury
-and a single judge that states scores are profiles of `textevolve.debate`; `textevolve.bench`
-measures judges.
+`judge.py` has what all judges are, their registry and their texts; `opening.py` opens them for a
+run; `context.py` has the bases of judges that ask a model, and of judges that call none. Each other
+file declares judges: `debates.py` by a debate of `textevolve.debate`; `pairwise.py` by comparisons
+in both orders; `probe.py` by yes / no questions about one candidate at a time; `decide.py` by typed
+questions in one request; `measures.py` by likelihoods and embeddings; `statements.py` by the parts
+of a text; `plain.py` without a model; `cascade.py` and `fitted.py` by other judges.
+`textevolve.bench` measures judges.
 """

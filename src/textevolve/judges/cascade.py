@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textevolve.errors import (
     BudgetError,
@@ -34,8 +34,21 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.judges.context import Judgement, Options
+from textevolve.judges.judge import (
+    CombinedJudge,
+    Judge,
+    begins_judge,
+    describe_parts,
+    judge,
+    judge_argument,
+    mask_quoted,
+    parse_judge,
+)
 from textevolve.judges.judged import has_log_odds
 from textevolve.llm.decisions import log_odds, probability, softmax
+
+if TYPE_CHECKING:
+    from textevolve.judges.opening import Judges
 
 
 def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None:
@@ -69,10 +82,39 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
     return max(softmax([log_odds(outcome.score) for outcome in scored]))
 
 
-CASCADE = "cascade"
 FORM = "cascade:BELOW:FIRST,SECOND, such as cascade:0.9:probe,debate:general"
 DECIDED_BY = "decided_by"
 """The key in a result's metadata that holds the name of the judge whose result it is."""
+
+
+@judge(
+    "cascade:BELOW:FIRST,SECOND", help="the first judge, or the second if the first is uncertain"
+)
+@dataclass(frozen=True)
+class CascadeJudge(CombinedJudge):
+    """Two judges. The second one judges if the certainty of the first is less than `below`, which
+    is a number or its text."""
+
+    below: float | str = judge_argument()
+    first: Judge = judge_argument()
+    second: Judge = judge_argument()
+    usage: ClassVar[str] = FORM
+
+    def describe(self) -> Mapping[str, Any]:
+        return describe_parts(self)
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        cheap, strong = bench.open_parts(self, rubric)
+        names = (self.first.text, self.second.text)
+        return Cascade(cheap, strong, float(self.below), names)
+
+    def write(self) -> str:
+        return f"{self.name}:{self.below}:{self.first},{self.second}"
+
+    @classmethod
+    def read(cls, text: str) -> Judge:
+        below, first, second = read_cascade(text, begins_judge)
+        return cls(below, parse_judge(first), parse_judge(second), source=text)
 
 
 def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, str, str]:
@@ -87,7 +129,7 @@ def read_cascade(text: str, begins_judge: Callable[[str], bool]) -> tuple[str, s
     """
     _, _, tail = text.partition(":")
     below, _, judges = tail.partition(":")
-    commas = [comma.start() for comma in re.finditer(",", judges)]
+    commas = [comma.start() for comma in re.finditer(",", mask_quoted(judges))]
     pairs = [(judges[:at].strip(), judges[at + 1 :].strip()) for at in commas]
     pairs = [(cheap, strong) for cheap, strong in pairs if cheap and strong]
     if not pairs:

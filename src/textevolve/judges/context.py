@@ -5,12 +5,12 @@ answers, are in its own file."""
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from importlib import resources
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import yaml
 from pydantic import Field
@@ -20,6 +20,7 @@ from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
+    Evaluator,
     Failure,
     Usage,
     attempt,
@@ -29,6 +30,7 @@ from textevolve.evaluation import (
     settings_of,
     share_scored,
 )
+from textevolve.judges.judge import AskingJudge, Judge, judge_option, options_of
 from textevolve.llm.decision_wires import wire_of
 from textevolve.llm.decisions import (
     TOP_LOGPROBS,
@@ -54,6 +56,11 @@ from textevolve.llm.prompts import (
 )
 from textevolve.llm.structured import describe_missing_text
 from textevolve.spec import Frozen
+
+if TYPE_CHECKING:
+    from textevolve.judges.opening import Judges
+
+Seed: TypeAlias = Annotated[int, Field(ge=-(10**18), le=10**18)]
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -124,7 +131,7 @@ class CaseOptions(Frozen):
     and used to draw the marks around texts. `threshold`: the score in [0, 1] from which a text
     passes."""
 
-    seed: Annotated[int, Field(ge=-(10**18), le=10**18)] = 0
+    seed: Seed = 0
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
 
 
@@ -421,16 +428,35 @@ class JudgeContext:
 
 
 @dataclass(frozen=True)
-class ModelJudge(ABC):
-    """The base of judges that ask a model. Each subclass implements `judge` for one case.
-    `decider`: the model that answers the questions, if `model` writes the criteria or statements to
-    be judged; None: `model` does both."""
+class ModelJudge(AskingJudge):
+    """The base of judges that ask a model. Each subclass implements `judge` for one case, and
+    declares as its fields which of `Options` it has."""
 
-    model: Model
-    options: Options = field(default_factory=Options)
-    decider: Model | None = None
+    seed: Seed = judge_option(0, "sent with each call, and draws the marks around texts")
 
-    async def __call__(self, case: Case, /) -> Judgement:
+    @property
+    def threshold(self) -> float | None:
+        return Options().threshold
+
+    @property
+    def reads_reference(self) -> bool:
+        return bool(getattr(self, "reference", False))
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        names = Options.model_fields.keys() & options_of(type(self)).keys()
+        values = {name: getattr(self, name) for name in names}
+        values |= {"rubric": rubric, "concurrency": bench.concurrency}
+        decider: str | None = getattr(self, "decider", None)
+        return partial(
+            self.judge_case,
+            model=bench.model_of(self.model or bench.model),
+            options=Options(**values),
+            decider=None if decider is None else bench.model_of(decider),
+        )
+
+    async def judge_case(
+        self, case: Case, /, model: Model, options: Options, decider: Model | None
+    ) -> Judgement:
         """Judge a case. If a call for the case as a whole fails, no candidate has a score.
 
         Raises:
@@ -438,7 +464,7 @@ class ModelJudge(ABC):
             FatalModelError: no call can succeed.
             CapabilityError: the endpoint gives no log-probabilities.
         """
-        context = JudgeContext(case, self.model, self.options, self.decider)
+        context = JudgeContext(case, model, options, decider)
         outcome = await attempt(self.judge(context))
 
         return context.fail(outcome) if isinstance(outcome, Failure) else outcome
@@ -448,11 +474,38 @@ class ModelJudge(ABC):
         """Judge one case."""
 
 
-class PlainJudge(ABC):
-    """The base of judges that call no model. Each subclass implements `grade` for one candidate.
-    `title`: the judge's name in messages."""
+@dataclass(frozen=True)
+class QuestionJudge(ModelJudge):
+    """The base of judges that ask about texts as a whole, by a rubric if there is one. `rubric`: a
+    text, or the name of a shipped rubric, or the path of a file after an @."""
 
-    title: ClassVar[str]
+    rules: bool = judge_option(default=False, help="explicit rules in the prompts")
+    reference: bool = judge_option(default=False, help="show the reference answer")
+    rubric: str = judge_option("", "criteria that replace the questions", file=True)
+
+
+@dataclass(frozen=True)
+class DecidedJudge(ModelJudge):
+    """The base of judges that let a model write what is judged. `decider`: the model that answers
+    the questions about it; None: the same model does both."""
+
+    decider: str | None = judge_option(None, "the model that judges what the main model wrote")
+
+    def __post_init__(self) -> None:
+        if self.decider is not None and not self.decider.strip():
+            raise InputError(
+                f"judge {self.name}: no model is named; name one, as in decider=local/laya"
+            )
+
+
+class PlainJudge(Judge):
+    """The base of judges that call no model. Each subclass implements `grade` for one candidate.
+    `title`: the judge's name in messages; empty: the name in its text."""
+
+    title: ClassVar[str] = ""
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        return self
 
     async def __call__(self, case: Case, /) -> Judgement:
         """Grade each candidate of a case without a model.
@@ -461,7 +514,7 @@ class PlainJudge(ABC):
             InputError: the case or its parameters cannot be used.
         """
         check_case(case)
-        reject_candidate_images(case, self.title)
+        reject_candidate_images(case, self.title or self.name)
         threshold = Options().overridden(settings_of(case)).threshold
         started = time.monotonic()
         outcomes = tuple([await self.grade(case, text, threshold) for text in case.candidates])

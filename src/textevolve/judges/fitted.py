@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 import yaml
@@ -30,21 +30,22 @@ from textevolve.evaluation import (
     share_scored,
 )
 from textevolve.judges.context import CaseOptions, Judgement
+from textevolve.judges.judge import Judge, describe_parts, judge, judge_argument, parse_judge
 from textevolve.judges.judged import has_log_odds, ranks_of
-from textevolve.judges.measures import LOOK
+from textevolve.judges.plain import LOOK
 from textevolve.llm.decisions import probability
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.statistics.intervals import Array
 from textevolve.texts.yaml_lines import build_at, parse_yaml
 
+if TYPE_CHECKING:
+    from textevolve.judges.opening import Judges
+
 # The file of a fitted judge, in a form that people can read: signals, weights, and measured
 # figures. `textevolve.bench` fits a judge to labels, and `fitted.py` judges with it.
 
 ENDING = ".judge"
-OTHER_JUDGES = ("python", "rules", "hybrid", "cascade", "metric")
-"""The first words of other judges' texts that may end with `.judge`, too, since they name files or
-other judges."""
 HEAD = """\
 # A judge that was fitted to labels. Use it like any other: --judge FILE.judge
 # utility = intercept + sum over the signals of weight * (value - mean) / scale
@@ -129,12 +130,6 @@ class FittedFile(Frozen):
         return HEAD + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 
 
-def is_fitted(judge: str) -> bool:
-    """Tell whether a judge's text is the path of a fitted judge's file."""
-    begins = judge.strip().partition(":")[0]
-    return judge.strip().endswith(ENDING) and begins not in OTHER_JUDGES
-
-
 def load_fitted(path: str) -> FittedFile:
     """Read the file of a fitted judge.
 
@@ -172,6 +167,39 @@ def save_fitted(file: FittedFile, path: str | Path) -> None:
         Path(path).write_text(file.text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+@judge("FILE.judge", help="judges fitted to labels by `judges fit`", name="fitted")
+@dataclass(frozen=True)
+class FittedFileJudge(Judge):
+    """A fitted judge by the path of its file. Its parts are the signals, each with the model of the
+    fit. The file is read whenever it is asked for, since it may be written anew."""
+
+    path: str = judge_argument()
+    ending: ClassVar[str] = ENDING
+
+    @property
+    def parts(self) -> tuple[Judge, ...]:
+        signals = load_fitted(self.path).signals
+        return tuple(parse_judge(signal.judge).with_model(signal.model) for signal in signals)
+
+    def describe(self) -> Mapping[str, Any]:
+        file = load_fitted(self.path).model_dump(mode="json")
+        return {**describe_parts(self), "fitted": file}
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        file = load_fitted(self.path)
+        names = [signal.judge for signal in file.signals]
+        signals = dict(zip(names, bench.open_parts(self, rubric), strict=True))
+        ordered = frozenset(name for name in names if parse_judge(name).is_swayed)
+        return FittedJudge(file, signals, ordered, bench.concurrency, self.path)
+
+    def write(self) -> str:
+        return self.path
+
+    @classmethod
+    def read(cls, text: str) -> Judge:
+        return cls(text, source=text)
 
 
 SignalValues: TypeAlias = Sequence[float | Failure]

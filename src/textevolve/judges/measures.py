@@ -1,28 +1,169 @@
-"""A judge that calls an embedder instead of asking questions: it scores the cosine similarity of
-embeddings.
+"""Judges that measure a model instead of asking it: by the probabilities of given tokens
+(`instruction-likelihood`), or by vectors (`embedding`).
+
+How likely is the instruction, given the response? The model sees a response alone and is asked for
+its instruction. The true instruction is forced as the answer, and the log-probabilities of its
+tokens measure the surprise of the model. A well-written answer to a similar but different
+instruction scores low, and the model never has to judge, at which small models are bad.
+
+The endpoint must be able to force tokens, as llama.cpp's server and therefore every local model is.
+A JSON schema is no substitute: in it models split words into unusual tokens, which adds more
+surprise than the text itself. The idea, with sampled instructions that are compared by their words
+instead of log-probabilities, is FLIP, arXiv 2602.13551, section 3.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, reject_candidate_images
-from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, PlainJudge, require_field
+from textevolve.errors import AnswerError, CapabilityError, InputError
+from textevolve.evaluation import EvaluationResult, Evaluator, reject_candidate_images
+from textevolve.judges.context import JudgeContext, Judgement, ModelJudge, prompt, require_field
+from textevolve.judges.judge import judge
 from textevolve.llm.catalogue import PROVIDER, embedder_of
 from textevolve.llm.decisions import probability
 from textevolve.llm.embeddings import embed
-from textevolve.metrics.label_metrics import grade_output, needs_label, open_metric
-from textevolve.metrics.plain import LabelMetric
+from textevolve.llm.model import Message, Request, Response
+from textevolve.llm.prompts import fence, image_rules, images_of, name_images
+from textevolve.llm.structured import describe_missing_text
+
+if TYPE_CHECKING:
+    from textevolve.judges.opening import Judges
+
+WORDS = 20
+"""The number of words of the instruction that are forced. When measured, 20 words gave the same
+verdicts as the whole instruction, and 10 words did not."""
+CERTAIN = 1e-6
+"""The least surprise in nats; a surprise of 0 would make the ratio infinite."""
+LONGEST = 600
+"""The maximum number of characters that are forced; of a longer text half are taken from each
+end."""
+
+
+@judge("instruction-likelihood", help="how well the instruction can be guessed from a text")
+@dataclass(frozen=True)
+class InstructionLikelihood(ModelJudge):
+    """A judge by the likelihood of the instruction given the response, with one call for each
+    candidate and one for an empty response. No prompt shows more than one candidate. Only the first
+    `WORDS` words of the instruction count.
+
+    With L the surprise, in nats, of the instruction after a response, and N after an empty one,
+    score = N / (N + L). It is 0.5 if the response says nothing about the instruction, and nearer to
+    1 the better the response predicts it. Scores are comparable among responses to the same input.
+    A response that repeats its instruction scores high, whatever else it says.
+    """
+
+    async def judge(self, context: JudgeContext) -> Judgement:
+        case = context.case
+        target = cut_instruction(context.case.input)
+        # Under a code of the input alone, so that it is asked once for all.
+        empty = fence("response", "", context.lone_nonce)
+        alone = max(await _surprise(context, target, empty), CERTAIN)
+        # The input is what has to be told, so its images are not shown either.
+        unasked = replace(case, images=())
+
+        async def read(candidate: int) -> EvaluationResult:
+            text = case.candidates[candidate]
+            images = name_images(unasked, candidate)
+            response = context.fenced("response", text, images)
+            shown = images_of(unasked, (candidate,))
+            left = max(await _surprise(context, target, response, shown), CERTAIN)
+            odds = math.log(alone) - math.log(left)
+            feedback = (
+                f"{max(0.0, 1.0 - left / alone):.0%} of the instruction can be told from the"
+                " response: it should do all that is asked, and nothing else"
+            )
+            surprise = {"left": left, "alone": alone}
+
+            return context.result(probability(odds), [feedback], log_odds=odds, surprise=surprise)
+
+        return context.judgement(await context.each(range(len(case.candidates)), read))
+
+
+def cut_instruction(text: str, words: int = WORDS) -> str:
+    """Return the first `words` words of a text, or all for 0; if they have more than `LONGEST`
+    characters, only their beginning and end."""
+    text = text.strip()
+    for last in islice(re.finditer(r"\S+", text), words - 1, words) if words else ():
+        text = text[: last.end()]
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
+
+
+async def _surprise(
+    context: JudgeContext, target: str, response: str, images: tuple[str, ...] = ()
+) -> float:
+    """Ask for the instruction of a response, with `target` forced as the answer, and return its
+    surprise. `images`: those of the response.
+
+    Raises:
+        FatalModelError: no call can succeed. CapabilityError: the endpoint cannot force tokens, or
+            gives no log-probabilities.
+    """
+    rules = image_rules(context.case) if images else ()
+    request = request_instruction(response, target, context.options.seed, images, rules)
+
+    return read_surprise(await context.model(request), target)
+
+
+def request_instruction(
+    response: str, target: str, seed: int, images: tuple[str, ...] = (), rules: tuple[str, ...] = ()
+) -> Request:
+    """Return the request that asks for the instruction of a response, and forces `target` as the
+    answer. `images`: those of the response; `rules`: how to treat them."""
+    text = prompt("backward").render(response=response)
+    schema = {
+        "type": "object",
+        "properties": {"instruction": {"type": "string", "enum": [target]}},
+        "required": ["instruction"],
+        "additionalProperties": False,
+    }
+
+    return Request(
+        messages=(Message("user", (*rules, text), images),),
+        schema=json.dumps(schema),
+        forced=target,
+        temperature=0.0,
+        max_tokens=len(json.dumps(target)) + 64,
+        seed=seed,
+        top_logprobs=1,
+    )
+
+
+def read_surprise(response: Response, target: str) -> float:
+    """Return the surprise of `target` in nats: the negative sum of the log-probabilities of its
+    tokens.
+
+    Raises:
+        CapabilityError: the endpoint gave no log-probabilities, or did not force the tokens.
+        AnswerError: the answer is empty.
+    """
+    if not response.text:
+        raise AnswerError(describe_missing_text(response))
+    if not response.logprobs or response.text != target:
+        raise CapabilityError(
+            "the endpoint does not force a text and give the log-probabilities of its tokens, which"
+            " the judge 'instruction-likelihood' needs: use a local model, or another judge, such"
+            " as --judge probe"
+        )
+
+    return -sum(token.logprob for token in response.logprobs)
+
+
+# Similarity of embeddings.
 
 DIGITS = 9
 """The number of digits to which a cosine is rounded, so that equal texts have exactly the cosine
 1."""
 
 
+@judge("embedding@MODEL", help="similarity of the embeddings of text and reference")
 @dataclass(frozen=True)
 class EmbeddingSimilarity(ModelJudge):
     """A judge that scores each candidate by the cosine of its embedding and that of the case's
@@ -33,13 +174,23 @@ class EmbeddingSimilarity(ModelJudge):
         InputError: the model is a local one that generates text and has no embeddings.
     """
 
-    def __post_init__(self) -> None:
-        name = self.model.name
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        name = bench.model_of(self.model or bench.model).name
         if name.startswith(f"{PROVIDER}/") and embedder_of(name) is None:
             raise InputError(
                 f"{name} gives no embeddings: name a model that does, as in embedding@local/minilm"
                 " or embedding@openai/text-embedding-3-small"
             )
+
+        return super().open(bench, rubric)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("reference",)
+
+    @property
+    def reads_reference(self) -> bool:
+        return True
 
     async def judge(self, context: JudgeContext) -> Judgement:
         case = context.case
@@ -71,67 +222,3 @@ def cosine(vector: Sequence[float], other: Sequence[float]) -> float:
     similarity = math.fsum(a * b for a, b in zip(vector, other, strict=True)) / size
 
     return min(1.0, max(-1.0, round(similarity, DIGITS)))
-
-
-# The judge `look:length` scores a text by its number of words. It calls no model.
-#
-# Length says nothing about quality. It is a judge so that a fitted judge can have it among its
-# signals, and so that judges can be compared with it.
-
-LOOK = "look"
-LENGTH = "length"
-USUAL = 100
-"""The number of words of a text with the score 0.5."""
-
-
-@dataclass(frozen=True)
-class LookJudge(PlainJudge):
-    """A judge that scores each text by its number of words: words / (words + `USUAL`).
-
-    Raises:
-        InputError: `look` is not `length`, the only name there is.
-    """
-
-    title = f"{LOOK}:{LENGTH}"
-    look: str = LENGTH
-
-    def __post_init__(self) -> None:
-        if self.look != LENGTH:
-            raise InputError(f"no baseline judge '{self.look}'; there is: {LENGTH}")
-
-    async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
-        odds = math.log(max(1, len(text.split())) / USUAL)
-        score = probability(odds)
-        feedback = f"{LENGTH}: how many words a text has; that says nothing of its quality"
-        return EvaluationResult(score, score >= threshold, feedback, {"log_odds": odds})
-
-
-# A judge that calls no model: it computes a metric, with the case's reference as the label.
-
-
-@dataclass(frozen=True)
-class MetricJudge(PlainJudge):
-    """A judge that grades each candidate by a metric, such as exact match, without a model.
-    `metric`: its name, as `open_metric` takes it.
-
-    Raises:
-        InputError, SettingsError: there is no such metric, or a package that it needs is missing.
-    """
-
-    title = "a metric"
-    metric: str
-
-    def __post_init__(self) -> None:
-        _ = self._opened
-
-    @cached_property
-    def _opened(self) -> LabelMetric:
-        return open_metric(self.metric)
-
-    async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
-        if case.reference is None and needs_label(self.metric):
-            missing = f"the metric {self.metric} needs the case's reference, and it has none"
-            return Failure("failed", missing)
-        row = {"input": case.input, "reference": case.reference, "context": case.context}
-        row |= case.trajectory.as_row() if case.trajectory else {}
-        return await grade_output(self._opened, text, case.reference, threshold, row)

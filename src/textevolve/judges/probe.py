@@ -8,7 +8,7 @@ questions about every case; `Checklist` first has a model write criteria for the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -17,16 +17,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.context import (
     AnswerOdds,
+    DecidedJudge,
     JudgeContext,
     Judgement,
-    ModelJudge,
+    Options,
+    QuestionJudge,
     example_state,
     example_turns,
     prompt,
 )
+from textevolve.judges.judge import judge, judge_option
 from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
 from textevolve.llm.decisions import probability
-from textevolve.llm.model import Request
+from textevolve.llm.model import Model, Request
 from textevolve.llm.structured import ask_structured
 from textevolve.metrics.label_metrics import list_calls
 from textevolve.trajectory import Trajectory
@@ -44,43 +47,50 @@ MOST_CRITERIA = 5
 """The maximum number of criteria that a model writes for an input."""
 
 
+@judge("probe", help="the probability of yes to questions about each text")
 @dataclass(frozen=True)
-class Probe(ModelJudge):
-    """A judge that asks each of its `questions` about each candidate: one call of one token for
-    each question and candidate, or, with a decision model, one request for each candidate.
+class Probe(QuestionJudge):
+    """A judge that asks each of `QUESTIONS` about each candidate: one call of one token for each
+    question and candidate, or, with a decision model, one request for each candidate.
 
     score = P(yes) / (P(yes) + P(no)), from the log-odds averaged over the questions. With the
     option `examples` only the first question is asked, after six answered examples. With a rubric
     there is one question: whether the response does all that the rubric asks.
     """
 
-    questions: tuple[str, ...] = QUESTIONS
+    examples: bool = judge_option(default=False, help="six answered examples, and one question")
 
     async def judge(self, context: JudgeContext) -> Judgement:
         reference = await context.reference()
-        questions = self.questions[:1] if self.options.examples else self.questions
-        if self.options.rubric:
-            questions = (f"{BY_RUBRIC}\n{self.options.rubric}\n",)
+        questions = QUESTIONS[:1] if self.examples else QUESTIONS
+        if context.options.rubric:
+            questions = (f"{BY_RUBRIC}\n{context.options.rubric}\n",)
         return context.judgement(await _examine(context, questions, reference))
 
 
 @dataclass(frozen=True)
-class Checklist(ModelJudge):
-    """A judge that has at most `MOST_CRITERIA` criteria written for the input, and then asks for
-    each candidate whether it meets each of them. The lines of a rubric replace the written
-    criteria. `model` writes the criteria; `decider`, if there is one, answers the questions.
+class CriteriaJudge(QuestionJudge):
+    """The base of judges that ask for each candidate whether it meets each of several criteria: the
+    lines of a rubric, or else at most `MOST_CRITERIA` that the model writes for the input.
     `shipped`: the name of the shipped rubric that is used if the user gives none; empty: none."""
 
     shipped: ClassVar[str] = ""
+    by_criteria: ClassVar[bool] = True
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        rubric = self.options.rubric or (load_rubric(self.shipped).text if self.shipped else "")
+        rubric = context.options.rubric or (load_rubric(self.shipped).text if self.shipped else "")
         # Without levels, since a probe asks yes / no questions only.
         lines = dict.fromkeys(read_levels(line).text for line in read_criteria(rubric))
         criteria = tuple(lines) or await _write_criteria(context)
         reference = await context.reference()
         questions = [f"Is this true of the response: {text}" for text in criteria]
         return context.judgement(await _examine(context, questions, reference), criteria=criteria)
+
+
+@judge("checklist", help="yes / no questions that a model writes for the input")
+@dataclass(frozen=True)
+class Checklist(CriteriaJudge, DecidedJudge):
+    """A checklist whose criteria `model` writes, and `decider` answers, if there is one."""
 
 
 class _Criteria(BaseModel):
@@ -160,31 +170,40 @@ def weigh_answers(
 
 # A judge of a whole trajectory: the request, each tool call with its result, and the answer.
 
-TRAJECTORY = "trajectory"
-"""The name of the judge, and of the shipped rubric by which it judges."""
 MOST_SHOWN = 4000
 """The maximum number of characters of each call, with its result, that the model sees."""
 
 
+@judge("trajectory", help="a checklist over an agent's tool calls and answer")
 @dataclass(frozen=True)
-class TrajectoryJudge(Checklist):
+class TrajectoryJudge(CriteriaJudge):
     """A checklist over the whole trajectory instead of the answer alone. The criteria are the
     user's rubric, otherwise the shipped rubric `trajectory`."""
 
-    shipped: ClassVar[str] = TRAJECTORY
+    shipped: ClassVar[str] = "trajectory"
 
-    async def __call__(self, case: Case, /) -> Judgement:
+    @property
+    def reads_trajectory(self) -> bool:
+        return True
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"rubric": self.find_rubric() or load_rubric(self.shipped).text}
+
+    async def judge_case(
+        self, case: Case, /, model: Model, options: Options, decider: Model | None
+    ) -> Judgement:
         """Judge each candidate as the final answer of the case's trajectory.
 
         Raises:
             InputError: no calls are recorded, or the case or the options cannot be used.
-                FatalModelError, CapabilityError: no call can succeed, or the endpoint gives no
+            FatalModelError, CapabilityError: no call can succeed, or the endpoint gives no
                 log-probabilities.
         """
         trajectory = case.trajectory or Trajectory()
         texts = tuple(write_trajectory(trajectory, answer) for answer in case.candidates)
+        seen = replace(case, candidates=texts)
 
-        return replace(await super().__call__(replace(case, candidates=texts)), case=case)
+        return replace(await super().judge_case(seen, model, options, decider), case=case)
 
 
 def write_trajectory(trajectory: Trajectory, answer: str) -> str:
@@ -205,3 +224,11 @@ def write_trajectory(trajectory: Trajectory, answer: str) -> str:
 def _shorten(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} …"
+
+
+@judge("reference", help="a probe with a reference answer")
+@dataclass(frozen=True)
+class ReferenceProbe(Probe):
+    """A probe that always sees the reference of the case, or, without one, the judge's own."""
+
+    reference: bool = judge_option(default=True, help="show the reference answer")

@@ -13,10 +13,10 @@ share is a mean of probabilities, where Ragas counts verdicts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,12 +28,13 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.context import (
     AnswerOdds,
+    DecidedJudge,
     JudgeContext,
     Judgement,
-    ModelJudge,
     prompt,
     require_field,
 )
+from textevolve.judges.judge import judge
 from textevolve.llm.decisions import probability
 from textevolve.llm.model import Message, Request
 from textevolve.llm.prompts import image_rules
@@ -92,53 +93,72 @@ def average_precision(shares: Sequence[float]) -> float:
     return mean(precisions) if precisions else 0.0
 
 
-CHECKS: Mapping[str, StatementCheck] = {
-    "faithfulness": StatementCheck(
+@dataclass(frozen=True)
+class StatementJudge(DecidedJudge):
+    """The base of judges that run a `StatementCheck`. For each candidate it makes a call that lists
+    the statements (passages of a context and texts of one sentence need none), and a call of one
+    token for each statement, or, with a decision model, one request for all. Questions that depend
+    on the reference alone are asked once for all candidates."""
+
+    statement_check: ClassVar[StatementCheck]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.statement_check.needs
+
+    @property
+    def reads_reference(self) -> bool:
+        return self.statement_check.answer != "response"
+
+    async def judge(self, context: JudgeContext) -> Judgement:
+        case = context.case
+        check = self.statement_check
+        reject_candidate_images(case, "a judge that takes texts apart")
+        for name in check.needs:
+            require_field(case, name)
+        gold = None if check.answer == "response" else case.reference
+        looked_at = [gold or text for text in case.candidates]
+        distinct = tuple(dict.fromkeys(looked_at))
+        outcomes = await context.each(distinct, lambda text: _examine(context, check, text))
+        by_text = dict(zip(distinct, outcomes, strict=True))
+
+        return context.judgement([by_text[text] for text in looked_at])
+
+
+@judge("faithfulness", help="statements of the text that the context supports")
+class Faithfulness(StatementJudge):
+    statement_check = StatementCheck(
         "Does the statement follow from the context alone?", "Statement", ("Context",), mean
-    ),
-    "answer-relevance": StatementCheck(
+    )
+
+
+@judge("answer-relevance", help="statements of the text that help to answer")
+class AnswerRelevance(StatementJudge):
+    statement_check = StatementCheck(
         "Does the statement help to answer the instruction?", "Statement", ("Instruction",), mean
-    ),
-    "context-recall": StatementCheck(
+    )
+
+
+@judge("context-recall", help="statements of the reference in the context")
+class ContextRecall(StatementJudge):
+    statement_check = StatementCheck(
         "Does the context say what the statement says?",
         "Statement",
         ("Context",),
         mean,
         answer="reference",
-    ),
-    "context-precision": StatementCheck(
+    )
+
+
+@judge("context-precision", help="passages of the context that the answer needs")
+class ContextPrecision(StatementJudge):
+    statement_check = StatementCheck(
         "Is the passage of use for arriving at this answer to the instruction?",
         "Passage",
         ("Instruction", "Answer"),
         average_precision,
         answer="either",
-    ),
-}
-"""The checks by the names of their judges."""
-
-
-@dataclass(frozen=True)
-class StatementJudge(ModelJudge):
-    """A judge that runs one of `CHECKS`. For each candidate it makes a call that lists the
-    statements (passages of a context and texts of one sentence need none), and a call of one token
-    for each statement, or, with a decision model, one request for all. Questions that depend on the
-    reference alone are asked once for all candidates. `decider`: the model that judges the
-    statements, if `model` only lists them."""
-
-    check: StatementCheck = field(kw_only=True)
-
-    async def judge(self, context: JudgeContext) -> Judgement:
-        case = context.case
-        reject_candidate_images(case, "a judge that takes texts apart")
-        for name in self.check.needs:
-            require_field(case, name)
-        gold = None if self.check.answer == "response" else case.reference
-        looked_at = [gold or text for text in case.candidates]
-        distinct = tuple(dict.fromkeys(looked_at))
-        outcomes = await context.each(distinct, lambda text: _examine(context, self.check, text))
-        by_text = dict(zip(distinct, outcomes, strict=True))
-
-        return context.judgement([by_text[text] for text in looked_at])
+    )
 
 
 async def _examine(context: JudgeContext, check: StatementCheck, answer: str) -> EvaluationResult:

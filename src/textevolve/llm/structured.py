@@ -28,6 +28,7 @@ from pydantic import BaseModel, ValidationError
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
 from textevolve.llm.prompts import load_template
+from textevolve.messages import split_thought
 from textevolve.rows import mend_halves
 from textevolve.spans import current_span
 
@@ -38,6 +39,7 @@ from textevolve.spans import current_span
 # (`reasoning_effort`), which `client` sends.
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
+_SIGNS = ("<th", "</th", "[THINK]", "<|channel|>")
 _TAGS = ("<think>", "<thinking>", "<thought>")
 _LONGEST = len("</thinking>")
 _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
@@ -46,10 +48,11 @@ _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
 def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
     """Split a text into the reasoning at its beginning and the answer after it. Reasoning without
     an end tag is recognised only in truncated answers, since a text may also be about the tag."""
-    if "<th" not in text[:64]:  # nearly always
+    if not any(sign in text for sign in _SIGNS):  # nearly always
         return "", text
-    if match := _THOUGHTS.match(text):
-        return match[2].strip(), text[match.end() :]
+    thought, answer = split_thought(text)
+    if len(answer) < len(text):
+        return thought, answer
     if finish_reason == "length" and (begun := _BEGUN.match(text)):
         return begun[1].strip(), ""
 

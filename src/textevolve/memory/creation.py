@@ -312,13 +312,15 @@ class PointDecision:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The store, embedder, model, collection and settings with which memories are created."""
+    """The store, embedder, model, collection and settings with which memories are created.
+    `writes`: whether memories are stored; False to decide only."""
 
     store: MemoryStore
     embed: Embed
     model: Model
     collection: Collection
     settings: CreationSettings
+    writes: bool = True
 
 
 @dataclass(slots=True)
@@ -620,16 +622,14 @@ async def keep_points(
     points: Sequence[DialoguePoint],
     start: Start,
     source: ChangeSource,
-    *,
-    write: bool = True,
 ) -> CreatedMemories:
     """Reconcile points with the collection, and apply all changes in one transaction; without
-    `write`, only return the decisions. If another process has applied the same dialogue meanwhile,
-    return the decisions read back from its memories."""
+    `ground.writes`, only return the decisions. If another process has applied the same dialogue
+    meanwhile, return the decisions read back from its memories."""
     name = ground.collection.name
     collection = await ground.store.collection(name)
     done = await reconcile(ground, points, collection.version)
-    if not write:
+    if not ground.writes:
         return CreatedMemories(_decisions(done), None, start.done_turns)
     changes = [_change(draft, source) for draft in drafts_of(done)]
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
@@ -313,6 +313,26 @@ class MemoryStore(Protocol):
         """Return the result of the changes whose source has this key; None if they were never
         applied."""
         ...
+
+
+PAGE = 500
+"""The number of memories that are read from the store at once."""
+
+
+async def stream_memories(
+    store: MemoryStore, collection: str, version: int | None = None, *, closed: bool = False
+) -> AsyncGenerator[MemoryRecord]:
+    """Yield all memories of a collection in the order in which they were stored. `version`: an
+    earlier version of the collection; None: the current one. `closed`: include memories that were
+    superseded or forgotten."""
+    after = None
+
+    while page := await store.page(
+        collection, after=after, limit=PAGE, version=version, closed=closed
+    ):
+        for record in page:
+            yield record
+        after = page[-1].id
 
 
 # The fields of a memory that a person writes: on the command line, in a program, or as a row of a

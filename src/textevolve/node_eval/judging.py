@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -384,7 +385,7 @@ def read_run(history: History) -> Trajectory:
     for item in items:
         error = None if item.interrupted else item.error
         inner = _list_messages(item.output_state)
-        messages += inner
+        messages += _take_new(messages, inner)
         if item.instruction is Instruction.TOOL_CALL and not inner:
             known = {"name": item.node, "result": item.output_state, "error": error}
             is_whole = find_loss(item.input_state) is None
@@ -393,6 +394,21 @@ def read_run(history: History) -> Trajectory:
             failed.append(f"{item.node}: {error}")
 
     return Trajectory((), read_tool_calls(calls or messages, "the run"), steps, tuple(failed))
+
+
+def _take_new(known: Sequence[Any], messages: Sequence[Any]) -> list[Any]:
+    """Return the messages that are not known yet: a state of a graph repeats those before it. Of
+    equal messages as many are new as occur more often than before."""
+    counts = Counter(map(write_text, known))
+    new: list[Any] = []
+
+    for message in messages:
+        text = write_text(message)
+        counts[text] -= 1
+        if counts[text] < 0:
+            new.append(message)
+
+    return new
 
 
 def _list_messages(state: Any) -> list[Any]:

@@ -29,7 +29,6 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import Case, Usage
-from textevolve.evaluators import describe_judge
 from textevolve.events import CallFinished, CallRetried, Listener
 from textevolve.llm.chains.chain import ENDINGS, load_chain
 from textevolve.llm.connections import Http
@@ -466,7 +465,7 @@ def _read_here(study: AnyStudy, spec: StudySpec, *, reads_cases: bool) -> None:
     sets on a hub are left to the server."""
     asks = study.asks(spec)
     for judge in asks.judges:
-        describe_judge(judge)
+        judge.describe()
     for chain in asks.chains:
         if chain.lower().endswith(ENDINGS):
             load_chain(chain)

@@ -138,7 +138,7 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
     """
     stored = read_stored(run)
     study = find_study(stored.kind)
-    judges = study.asks(read_spec(study, stored)).judges
+    judges = [judge.text for judge in study.asks(read_spec(study, stored)).judges]
     annotations = list(list_annotations(read_records(store, run)(), judges))
     if not annotations:
         raise InputError(

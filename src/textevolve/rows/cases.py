@@ -15,11 +15,12 @@ from typing import Any, TypeAlias, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
 from textevolve.mappings import drop_none, pick
+from textevolve.messages import list_messages
 from textevolve.rows import Renaming, read_rows
 from textevolve.rows.chats import (
     ASSISTANT,
     Chat,
-    list_messages,
+    find_last_reply,
     read_chat,
     replies_of,
     write_chat,
@@ -197,13 +198,23 @@ class _RowSource:
 
     def split_chat(self, chat: Chat) -> list[tuple[str, tuple[str, ...]]]:
         """Return pairs of an input and its candidate: with `each_reply` one for each reply,
-        otherwise one for the reply at the end of the chat. The turns before a reply are its input.
-        A chat without such a reply is itself the input, without a candidate."""
-        replies = replies_of(chat)
-        if not self.reading.each_reply:
-            replies = replies[-1:] if chat[-1].speaker == ASSISTANT else []
-        pairs = [(write_chat(before), (write_chat((reply,)),)) for before, reply in replies]
-        return pairs or [(write_chat(chat), ())]
+        otherwise one for the assistant's last reply. The turns before a reply are its input; those
+        after the last one are left out, and counted for the line on columns. A chat without a
+        reply, or one whose reply an application will give, is itself the input."""
+        self.columns.thoughts += sum(bool(turn.thought) for turn in chat)
+        if self.reading.each_reply:
+            pairs = [
+                (write_chat(before), (write_chat((turn,)),)) for before, turn in replies_of(chat)
+            ]
+            return pairs or [(write_chat(chat), ())]
+
+        place = find_last_reply(chat)
+        if place is None or (self.reading.answered and chat[-1].speaker != ASSISTANT):
+            return [(write_chat(chat), ())]
+
+        self.columns.after_reply += place < len(chat) - 1
+
+        return [(write_chat(chat[:place]), (write_chat((chat[place],)),))]
 
     def take_input(self) -> str:
         roles = self.roles

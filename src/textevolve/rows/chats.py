@@ -8,14 +8,20 @@ indented, so that no text within a turn can pass for another turn. The fence aro
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 from textevolve.json_texts import parse_text, write_text
-
-RawMessage: TypeAlias = Mapping[str, Any]
+from textevolve.messages import (
+    RawMessage,
+    RecordedCall,
+    items_of,
+    list_messages,
+    plain_name,
+    read_message,
+    result_text,
+)
 
 USER = "User"
 ASSISTANT = "Assistant"
@@ -25,118 +31,72 @@ _SPEAKERS = {
     **dict.fromkeys(("assistant", "gpt", "ai", "model", "bot", "chatbot"), ASSISTANT),
     **dict.fromkeys(("tool", "function", "ipython"), "Tool"),
 }
-_CONTENTS = ("content", "tool_calls", "function_call")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
     """The content of one message. `speaker`: User, Assistant, System, Tool, `Tool (NAME)` if the
     message names the tool, or `Other (ROLE)`. `text`: its text, which names other parts, such as
-    images, in brackets. `calls`: the tool calls of the message, each as text."""
+    images, in brackets. `calls`: the tool calls of the message, each as text. `thought`: what was
+    thought before it, which is no part of what was said."""
 
     speaker: str
     text: str
     calls: tuple[str, ...] = ()
+    thought: str = ""
 
 
 Chat: TypeAlias = tuple[ChatTurn, ...]
 
 
 def read_chat(value: object) -> Chat | None:
-    """Return the turns of a list of messages ({role, content} or {from, value}), or of its JSON;
-    None for anything else. An empty list is no chat."""
+    """Return the turns of a list of messages, or of its JSON; None for anything else. An empty list
+    is no chat."""
     messages = list_messages(value)
-    return tuple(map(read_message, messages)) if messages else None
+    if not messages:
+        return None
+    return tuple(turn for message in messages for turn in read_turns(message))
 
 
 def read_texts(value: object) -> tuple[str, ...]:
     """Return the texts of a list of texts, or of its JSON; empty for anything else, and for a list
     with any other item."""
-    value = parse_text(value)
-    texts = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
-    strings = tuple(text for text in texts if isinstance(text, str))
-    return strings if len(strings) == len(texts) else ()
+    items = items_of(parse_text(value))
+    texts = tuple(item for item in items if isinstance(item, str))
+    return texts if len(texts) == len(items) else ()
 
 
-def list_messages(value: object) -> Sequence[RawMessage] | None:
-    """Return the messages of a list, or of its JSON; None for anything else."""
-    value = parse_text(value)
-    if not isinstance(value, list | tuple):
-        return None
-    messages = cast("Sequence[object]", value)
-    return cast("Sequence[RawMessage]", messages) if all(map(_is_message, messages)) else None
+def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
+    """Convert a message to turns: one for each result of a tool, and one for what its speaker said.
+    Anthropic's messages of the user hold both."""
+    message = read_message(raw)
+    results = tuple(
+        ChatTurn(_tool_speaker(result.name), result_text(result)) for result in message.results
+    )
+    if results and not message.text and not message.calls:
+        return results
+
+    calls = tuple(map(_write_call, message.calls))
+    said = ChatTurn(speaker_of(message.role), message.text, calls, message.thought)
+
+    return (*results, said)
 
 
-def _is_message(value: object) -> bool:
-    message = _object(value)
-    if isinstance(message.get("role"), str):
-        return any(name in message for name in _CONTENTS)
-    return isinstance(message.get("from"), str) and isinstance(message.get("value"), str)
-
-
-def _object(value: object) -> RawMessage:
-    """Return the value if it is a mapping; otherwise an empty mapping."""
-    return cast(RawMessage, value) if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> Sequence[object]:
-    """Return the value if it is a list; otherwise a list with the value as its only item."""
-    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
-
-
-def read_message(message: RawMessage) -> ChatTurn:
-    """Convert a message to a turn with speaker, text and tool calls."""
-    speaker = speaker_of(str(message.get("role") or message.get("from")))
-    if speaker == "Tool" and message.get("name"):
-        speaker = f"Tool ({_plain(str(message['name']))})"
-    parts = [_read_part(part) for part in _list(message.get("content", message.get("value")))]
-    raw_calls = [*_list(message.get("tool_calls")), message.get("function_call")]
-    calls = [call for _, call in parts if call] + [
-        _read_call(entry) for entry in raw_calls if entry
-    ]
-
-    return ChatTurn(speaker, "\n".join(text for text, _ in parts if text), tuple(calls))
+def _tool_speaker(name: str) -> str:
+    return f"Tool ({plain_name(name)})" if name else "Tool"
 
 
 def speaker_of(role: str) -> str:
     """Return the speaker for a role: User, Assistant, System or Tool; for an unknown role `Other
     (ROLE)`."""
     name = role.strip().lower()
-    return _SPEAKERS.get(name) or f"Other ({_plain(name)})"
+    return _SPEAKERS.get(name) or f"Other ({plain_name(name)})"
 
 
-def _read_part(part: object) -> tuple[str, str]:
-    """Return the text of a part of a message's content, and the tool call in it; each is empty if
-    there is none."""
-    if not isinstance(part, Mapping):
-        return "" if part is None else str(part), ""
-    fields = _object(cast(object, part))
-    kind = str(fields.get("type", ""))
-    if isinstance(fields.get("text"), str):
-        return fields["text"], ""
-    if kind == "tool_use":
-        return "", _read_call(fields)
-    if kind == "tool_result":
-        return "\n".join(_read_part(each)[0] for each in _list(fields.get("content"))), ""
-
-    return f"({'image' if 'image' in kind else _plain(kind) or 'part of no type'})", ""
-
-
-def _read_call(call: object) -> str:
+def _write_call(call: RecordedCall) -> str:
     """Return a tool call as `NAME(ARGUMENTS)` in one line."""
-    fields = _object(call)
-    function = _object(fields.get("function")) or fields
-    raw = function.get("arguments", function.get("input", ""))
-    arguments = write_text(raw)
-    return (
-        f"{_plain(str(function.get('name', function.get('function', ''))))}"
-        f"({' '.join(arguments.split())})"
-    )
-
-
-def _plain(name: str) -> str:
-    """Return a name without special characters, on one line of at most 40 characters."""
-    return re.sub(r"[^\w .-]+", "", name)[:40]
+    arguments = "" if call.arguments is None else write_text(call.arguments)
+    return f"{plain_name(call.name)}({' '.join(arguments.split())})"
 
 
 def write_chat(chat: Chat) -> str:
@@ -153,6 +113,16 @@ def _write_turn(turn: ChatTurn) -> Iterator[str]:
         yield f"{turn.speaker}: {'  '.join(lines)}".rstrip(" ")
     for call in turn.calls:
         yield f"{turn.speaker} calls {call}"
+
+
+def find_last_reply(chat: Chat) -> int | None:
+    """Return the position of the assistant's last turn that says something, or else of the turn of
+    the assistant at the end; None if there is neither."""
+    places = [place for place, turn in enumerate(chat) if turn.speaker == ASSISTANT]
+    saying = [place for place in places if chat[place].text.strip()]
+    if saying:
+        return saying[-1]
+    return places[-1] if places and places[-1] == len(chat) - 1 else None
 
 
 def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:

@@ -189,6 +189,8 @@ class Columns:
         unread: The other columns that contain something.
         references: The columns with a reference answer.
         has_outputs: Whether a column has outputs.
+        after_reply: The number of chats with turns after the assistant's last reply.
+        thoughts: The number of turns whose thought is left out.
     """
 
     header: tuple[str, ...] = ()
@@ -196,6 +198,8 @@ class Columns:
     unread: dict[str, None] = empty_default(dict)
     references: dict[str, None] = empty_default(dict)
     has_outputs: bool = False
+    after_reply: int = 0
+    thoughts: int = 0
     _ids: set[int] = empty_default(set)
     _doubles: dict[str, None] = empty_default(dict)
     _answer: str = ""
@@ -274,6 +278,15 @@ class Columns:
 
         if self._doubles:
             warnings.append(f"ids that more than one case has: {list_names(self._doubles)}")
+
+        if self.after_reply:
+            warnings.append(
+                f"turns after the assistant's last reply are left out in {self.after_reply} of the"
+                " chats"
+            )
+
+        if self.thoughts:
+            warnings.append(f"thoughts beside {self.thoughts} of the replies are left out")
 
         return warnings
 

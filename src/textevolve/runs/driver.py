@@ -29,15 +29,8 @@ from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, Usage, empty_default, refer_to_images
-from textevolve.evaluators import (
-    PYTHON,
-    agents_of,
-    collections_of,
-    describe_judge,
-    judge_models,
-    judges_in,
-)
 from textevolve.events import CallFinished, Event, Listener, silence
+from textevolve.judges.plain import OwnJudge
 from textevolve.labelling.tasks import item_rows
 from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
@@ -68,7 +61,6 @@ from textevolve.spec import files_read, option_properties
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import Store
 from textevolve.tracing.opening import open_tracing
-from textevolve.user_code import OWN, load_user_object
 from textevolve.wiring import (
     Halt,
     Limits,
@@ -147,15 +139,16 @@ async def specify(
     spec = study.complete(spec, settings)
     asks = study.asks(spec)
     objects = {} if objects is None else objects
-    if len(set(asks.judges)) < len(asks.judges):
+    if len({judge.text for judge in asks.judges}) < len(asks.judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
-    for judge in (part for text in asks.judges for part in judges_in(text) if part.name == PYTHON):
-        load_user_object(f"{OWN}{judge.profile}", objects)  # refused before a run is stored
+    for leaf in (leaf for judge in asks.judges for leaf in judge.leaves()):
+        if isinstance(leaf, OwnJudge):
+            leaf.load(objects)  # refused before a run is stored
     reject_chain(study, spec, asks)
     chains = describe_chains(asks.chains, objects)
     of_chains = models_of_chains(chains)
     default_model = spec.plain_model or next(iter(of_chains), None)
-    of_judges = [model for judge in asks.judges for model in judge_models(judge, default_model)]
+    of_judges = [model for judge in asks.judges for model in judge.models(default_model)]
     further_model = next((model for model in (*of_judges, *asks.models) if model), None)
     needs_own = asks.writes or None in of_judges or asks_default(chains)
     has_model = further_model or (may_ask(chains) and (default_model or settings.model))
@@ -165,7 +158,8 @@ async def specify(
         chosen = default_model if needs_own else default_model or further_model
         model, reason = await choose_model(settings, chosen, asks=asks_models)
     described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
-    names = [*asks.agents, *(name for judge in asks.judges for name in agents_of(judge))]
+    profiles = [profile for judge in asks.judges for profile in judge.profiles]
+    names = [*asks.agents, *(name for profile in profiles for name in profile.stored_agents)]
     agents = await pin_agents(names, settings)
     if agents:
         described["agents"] = {name: each.model_dump(mode="json") for name, each in agents.items()}
@@ -203,7 +197,8 @@ def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _collections(asks: Asks) -> tuple[str, ...]:
     """Return the collections of memories that the agents of debates recall from."""
-    of_judges = (name for judge in asks.judges for name in collections_of(judge))
+    profiles = (profile for judge in asks.judges for profile in judge.profiles)
+    of_judges = (name for profile in profiles for name in profile.collections)
     return tuple(dict.fromkeys([*asks.collections, *of_judges]))
 
 
@@ -212,7 +207,7 @@ def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
     the versions of all prompts that the run may use."""
     of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
     recalling = memory_prompts() if of_agents or _collections(asks) else {}
-    judges = {judge: file for judge in asks.judges if (file := describe_judge(judge))}
+    judges = {judge.text: file for judge in asks.judges if (file := judge.describe())}
     return {"judges": judges, "prompts": {**asks.prompts, **recalling}}
 
 
@@ -274,7 +269,7 @@ def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
     """Return every model that a run may call, without repetition; the run's own comes first."""
     chains: Mapping[str, Any] = stored.described.get("chains", {})
     study_models = [stored.model] if asks.writes or asks_default(chains) else []
-    of_judges = [model for judge in asks.judges for model in judge_models(judge, stored.model)]
+    of_judges = [model for judge in asks.judges for model in judge.models(stored.model)]
     of_agents = _models_of_agents(stored.described)
     every = [
         *study_models,

@@ -18,7 +18,7 @@ from pydantic import model_validator
 from textevolve.debate.profile import Profile
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
-from textevolve.evaluators import parse_evaluator, with_model
+from textevolve.judges.debates import DebateJudge
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
@@ -499,15 +499,14 @@ def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
     if isinstance(profile, Profile):
         judges.append((f"debate:{profile.name}", _describe(profile, stored.model)))
     for judge in study.asks(spec).judges:
-        parsed = parse_evaluator(judge)
-        files = stored.judges.get(judge, {})
-        about: object = [with_model(judge, stored.model), files, threshold, rubric]
-        if parsed.is_debate:
+        files = stored.judges.get(judge.text, {})
+        about: object = [judge.with_model(stored.model).text, files, threshold, rubric]
+        if isinstance(judge, DebateJudge):
             changed = {} if threshold is None else {"threshold": threshold}
             judge_profile = Profile.model_validate({**files["profile"], **changed})
-            about = _describe(judge_profile, parsed.model or stored.model)
+            about = _describe(judge_profile, judge.model or stored.model)
 
-        judges.append((judge, about))
+        judges.append((judge.text, about))
 
     return [(judge, json.dumps(about, sort_keys=True)) for judge, about in judges]
 

@@ -18,7 +18,6 @@ from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
-from textevolve.evaluators import pass_threshold
 from textevolve.json_texts import as_object
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_confined
@@ -115,7 +114,7 @@ def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
     try:
         judges = study.asks(spec).judges
         by_metric = getattr(spec, "metric", None) or getattr(spec, "score_by", None)
-        return pass_threshold(judges[0]) if judges and not by_metric else None
+        return judges[0].threshold if judges and not by_metric else None
     except InputError:
         return None
 

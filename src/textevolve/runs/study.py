@@ -34,6 +34,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Result
 from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
+from textevolve.judges.judge import Judge
 from textevolve.mappings import map_values
 from textevolve.rows import mend_halves, read_text
 from textevolve.spec import Frozen, option, option_properties
@@ -90,7 +91,7 @@ class Asks:
     """The judges and models that a study calls; the driver needs them before it opens the run.
 
     Attributes:
-        judges: The judges by their texts.
+        judges: The judges.
         models: Models besides the run's own.
         writes: Whether the study calls the run's model itself; if so, a model is required even if
             every judge names its own.
@@ -102,7 +103,7 @@ class Asks:
             is part of the run's identity.
     """
 
-    judges: tuple[str, ...] = ()
+    judges: tuple[Judge, ...] = ()
     models: tuple[str, ...] = ()
     writes: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -472,7 +473,8 @@ def write_example(kind: str) -> str:
             lines += [f"{name}: {{file: {name}.txt}}" if text else f"{name}: ...", ""]
             continue
 
-        written = yaml.safe_dump({name: info.default}, default_flow_style=True, width=1000)
+        default = str(info.default) if info.annotation is Judge else info.default
+        written = yaml.safe_dump({name: default}, default_flow_style=True, width=1000)
         lines += [f"# {written.strip()[1:-1]}", ""]
 
     return "\n".join(lines)

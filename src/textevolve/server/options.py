@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from textevolve.errors import InputError, SettingsError
+from textevolve.judges.judge import SeveralJudges
 from textevolve.llm.providers import is_loopback
 from textevolve.spec import Frozen, Several, option
 
@@ -25,7 +26,7 @@ class ServerOptions(Frozen):
     first judge, or without judges the first model.
     """
 
-    judge: Several = option(
+    judge: SeveralJudges = option(
         (), "A judge to serve, as the model judge/JUDGE. Repeatable.", metavar="JUDGE"
     )
     model: Several = option(

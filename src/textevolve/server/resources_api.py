@@ -15,7 +15,7 @@ from pydantic import Field
 
 from textevolve.api.namespaces import AsyncMemories, AsyncNamespace, AsyncResources
 from textevolve.desk.exchange import describe, describe_versions
-from textevolve.desk.memories import read_memory, recalled_data
+from textevolve.desk.memories import read_memory
 from textevolve.errors import InputError
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
@@ -279,7 +279,7 @@ async def search_memories(
     """Find memories that are relevant to a text, best first, with the parts of each score."""
     recalled = await memories.search(**search.model_dump(exclude_unset=True))
     counts = {n: v for n, v in asdict(recalled).items() if n not in ("memories", "summarised")}
-    return respond({"data": [recalled_data(memory) for memory in recalled.memories], **counts})
+    return respond({"data": [asdict(memory) for memory in recalled.memories], **counts})
 
 
 @memories_router.post("/import", openapi_extra=IMPORTED)

@@ -24,6 +24,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
 from textevolve.llm.model import JournalEntry, Request, Response
 from textevolve.store import tables
+from textevolve.store.database import Database
 from textevolve.store.documents import (
     CHECK,
     IMAGES,
@@ -94,16 +95,14 @@ class StoreJournal:
         self,
         run_id: str,
         writer: Writer,
-        run_read: Callable[[Callable[[Connection], Any]], Any],
-        find: Callable[[str, list[str]], Rows],
+        database: Database,
         elsewhere: Executor | None,
     ) -> None:
-        """Open the journal of a run. `find` looks up the answers stored under some keys;
-        `elsewhere`: the executor that runs `find` if it may block an event loop for too long."""
+        """Open the journal of a run. `elsewhere`: the executor that looks up answers, if that may
+        block an event loop for too long."""
         self._run_id = run_id
         self._writer = writer
-        self._read = run_read
-        self._find = find
+        self._database = database
         self._elsewhere = elsewhere
         self._looking = False
         self._wanted: list[KeyLookup] = []
@@ -135,7 +134,7 @@ class StoreJournal:
         wait to get it back."""
         waiting = self._wanted
         self._wanted = []
-        find = partial(self._find, self._run_id, [key for key, _ in waiting])
+        find = partial(self._database.find_answers, self._run_id, [key for key, _ in waiting])
         if self._elsewhere is None:
             self._settle(waiting, find)
             return
@@ -175,7 +174,7 @@ class StoreJournal:
         A key may still have an answer, from another attempt.
         """
         parameters = {"run": self._run_id}
-        rows = self._read(lambda c: c.execute(sql(_ERRORS), parameters).all())
+        rows = self._database.read(lambda c: c.execute(sql(_ERRORS), parameters).all())
         with intact(f"run {self._run_id}: a failure"):
             return {key: bytes_to_text(error) for key, error in rows}
 
@@ -310,19 +309,16 @@ class StoreLedger:
         self,
         run_id: str,
         writer: Writer,
-        run_read: Callable[[Callable[[Connection], list[KeptBatch]]], list[KeptBatch]],
+        database: Database,
     ) -> None:
         self._run_id = run_id
         self._writer = writer
-        self._read = run_read
+        self._database = database
 
     async def keep(self, batch: KeptBatch) -> None:
         """Store a batch job or its changes; returns once they are durable."""
-        change = asyncio.to_thread(
-            self._writer.run,
-            lambda connection: keep_batch(connection, self._run_id, batch),
-            self._run_id,
-        )
+        run_id = self._run_id
+        change = asyncio.to_thread(self._writer.run, run_id, keep_batch, run_id, batch)
         await asyncio.shield(change)
 
     async def find_open(self, model: str) -> list[KeptBatch]:
@@ -331,7 +327,7 @@ class StoreLedger:
 
     def all_open(self) -> list[KeptBatch]:
         """Return the jobs of all models that still lack answers, oldest first."""
-        return self._read(lambda connection: open_batches(connection, self._run_id))
+        return self._database.read(open_batches, self._run_id)
 
 
 def keep_batch(connection: Connection, run_id: str, batch: KeptBatch) -> None:

@@ -11,7 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from time import time
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -82,7 +82,7 @@ def _reads(
     @wraps(query)
     async def ask(store: StoredMemories, *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(
-            lambda: store.database().read(lambda c: query(store, c, *args, **kwargs))
+            lambda: store.database().read(partial(query, store), *args, **kwargs)
         )
 
     return ask
@@ -96,7 +96,7 @@ def _writes(
     @wraps(change)
     async def write(store: StoredMemories, *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(
-            lambda: store.database().write(lambda c: change(store, c, *args, **kwargs))
+            lambda: store.database().write(partial(change, store), *args, **kwargs)
         )
 
     return write

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Connection
@@ -38,6 +38,7 @@ from textevolve.store.dialects import (
 )
 from textevolve.store.documents import DAMAGES
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SCHEMA = "textevolve"
@@ -190,18 +191,22 @@ class PostgresDatabase:
             self.engine.dispose()
             raise
 
-    def read(self, query: Callable[[Connection], T]) -> T:
+    def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run a function of a connection, again if the connection is lost; it reads one consistent
         snapshot."""
 
         def attempt(connection: Connection) -> T:
             with _transaction(connection, _READING):
-                return query(connection)
+                return query(connection, *args, **kwargs)
 
         with explained(self), closing(PostgresSession(self)) as session:
             return session.run(attempt)
 
-    def write(self, change: Callable[[Connection], T]) -> T:
+    def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Call a function of a connection in a transaction; if it raises, nothing is stored. The
         function is called again if concurrent changes roll the transaction back, so it must change
         nothing but the database.
@@ -210,9 +215,20 @@ class PostgresDatabase:
             ConflictError: concurrent changes rolled it back too often.
         """
         with explained(self), closing(PostgresSession(self)) as session:
-            return session.transact(_WRITING, change, undone=_UNDONE + _CREATED_TWICE)
+            return session.transact(
+                _WRITING,
+                lambda connection: change(connection, *args, **kwargs),
+                undone=_UNDONE + _CREATED_TWICE,
+            )
 
-    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+    def change(
+        self,
+        run_id: str | None,
+        change: Callable[Concatenate[Connection, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Call a function that changes runs; only one thread at a time may do so. Changes of one
         run are made one after another; without `run_id`, no other process changes runs at the same
         time."""
@@ -220,7 +236,7 @@ class PostgresDatabase:
         def work(connection: Connection) -> T:
             if run_id is not None:
                 connection.exec_driver_sql(_OF_RUN, (run_id,))
-            return change(connection)
+            return change(connection, *args, **kwargs)
 
         with explained(self):
             return self._session.transact(_ALONE if run_id is None else _SHARED, work)

@@ -75,7 +75,7 @@ def _writes(change: Callable[Concatenate[Connection, P], T]) -> Callable[Concate
 
     @wraps(change)
     def write(store: Store, *args: P.args, **kwargs: P.kwargs) -> T:
-        return store.change(lambda c: change(c, *args, **kwargs))
+        return store.writer.run(None, change, *args, **kwargs)
 
     return write
 
@@ -88,7 +88,7 @@ def _writes_own(
 
     @wraps(change)
     def write(store: Store, run_id: str, *args: P.args, **kwargs: P.kwargs) -> T:
-        return store.change_own(run_id, lambda c: change(c, run_id, *args, **kwargs))
+        return store.change_own(run_id, change, run_id, *args, **kwargs)
 
     return write
 
@@ -133,7 +133,8 @@ class Store:
             return self._opened
 
     @property
-    def _writer(self) -> Writer:
+    def writer(self) -> Writer:
+        """Return the thread that writes changes of runs, which starts with the first change."""
         with self._lock:
             self._writing = self._writing or Writer(self.database)
             return self._writing
@@ -186,20 +187,14 @@ class Store:
         self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call a function of a connection that reads one consistent snapshot of the database."""
-        return self.database.read(lambda connection: query(connection, *args, **kwargs))
+        return self.database.read(query, *args, **kwargs)
 
     def write(
         self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call a function of a connection that changes namespaces and their resources; if it
         raises, nothing is stored."""
-        return self.database.write(lambda connection: change(connection, *args, **kwargs))
-
-    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
-        """Call a function of a connection that changes runs, in a transaction of its own on the
-        writer's thread, and return its result once it is durable. `run_id`: the only run that it
-        changes; None: any."""
-        return self._writer.run(change, run_id)
+        return self.database.write(change, *args, **kwargs)
 
     # Namespaces and what belongs to them
 
@@ -261,13 +256,12 @@ class Store:
 
     def journal(self, run_id: str) -> StoreJournal:
         """Return the journal that stores calls as those of this run."""
-        database = self.database
-        elsewhere = self._elsewhere if database.remote else None
-        return StoreJournal(run_id, self._writer, database.read, database.find_answers, elsewhere)
+        elsewhere = self._elsewhere if self.database.remote else None
+        return StoreJournal(run_id, self.writer, self.database, elsewhere)
 
     def batches(self, run_id: str) -> StoreLedger:
         """Return the ledger of this run's batch jobs."""
-        return StoreLedger(run_id, self._writer, self.database.read)
+        return StoreLedger(run_id, self.writer, self.database)
 
     def calls(self, run_id: str) -> Iterator[StoredCall]:
         """Yield the calls that a run made or reused, failed ones too, oldest first."""
@@ -301,34 +295,41 @@ class Store:
         Raises:
             BusyError: another process works on it.
         """
-        token = self.change(lambda c: lease.take(c, run_id), run_id)
-        self._writer.leases[run_id] = token
+        token = self.writer.run(run_id, lease.take, run_id)
+        self.writer.leases[run_id] = token
 
         try:
             yield
         except BaseException:
             # What went wrong says more than a lease that could not be given back.
             with suppress(StoreError):
-                self._writer.give_lease_back(run_id)
+                self.writer.give_lease_back(run_id)
             raise
 
-        self._writer.give_lease_back(run_id)
+        self.writer.give_lease_back(run_id)
 
-    def change_own(self, run_id: str, change: Callable[[Connection], T]) -> T:
+    def change_own(
+        self,
+        run_id: str,
+        change: Callable[Concatenate[Connection, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Change a run's status or records. If this process has taken the run's lease, it must
         still hold it.
 
         Raises:
             BusyError: another process has taken the lease in the meantime.
         """
-        token = self._writer.leases.get(run_id)
+        token = self.writer.leases.get(run_id)
 
         def fenced(connection: Connection) -> T:
             if token is not None:
                 lease.require(connection, run_id, token)
-            return change(connection)
+            return change(connection, *args, **kwargs)
 
-        return self.change(fenced, run_id)
+        return self.writer.run(run_id, fenced)
 
     # Runs of a server's clients
 
@@ -340,19 +341,19 @@ class Store:
 
     def serve_run(self, run: ServedRun) -> None:
         """Store or update a run that a server performs."""
-        self.change(lambda c: served.keep_served(c, run), run.run_id)
+        self.writer.run(run.run_id, served.keep_served, run)
 
     # Cases
 
     def add_cases(self, run_id: str, cases: Iterable[Case]) -> int:
         """Store all cases of a run, which are read lazily; return their number. Repeated after a
         crash, it replaces the cases that were stored before."""
-        self.change(lambda c: runs.start_cases(c, run_id), run_id)
+        self.writer.run(run_id, runs.start_cases, run_id)
         count = 0
         for chunk in runs.chunk_cases(run_id, cases):
-            self.change(lambda c, chunk=chunk: runs.insert_cases(c, chunk), run_id)
+            self.writer.run(run_id, runs.insert_cases, chunk)
             count += len(chunk)
-        self.change(lambda c: runs.end_cases(c, run_id, count), run_id)
+        self.writer.run(run_id, runs.end_cases, run_id, count)
 
         return count
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Row, Select, func, select
@@ -53,7 +53,7 @@ def _reads(
 ) -> Callable[Concatenate[StoredSessions, P], T]:
     @wraps(query)
     def read(chats: StoredSessions, *args: P.args, **kwargs: P.kwargs) -> T:
-        return chats.database.read(lambda c: query(chats, c, *args, **kwargs))
+        return chats.database.read(partial(query, chats), *args, **kwargs)
 
     return read
 
@@ -63,7 +63,7 @@ def _writes(
 ) -> Callable[Concatenate[StoredSessions, P], T]:
     @wraps(change)
     def write(chats: StoredSessions, *args: P.args, **kwargs: P.kwargs) -> T:
-        return chats.database.write(lambda c: change(chats, c, *args, **kwargs))
+        return chats.database.write(partial(change, chats), *args, **kwargs)
 
     return write
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Connection
@@ -34,6 +34,7 @@ from textevolve.store.dialects import (
 )
 from textevolve.store.documents import CHECK, DAMAGES
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 BUSY_SECONDS = 30.0
@@ -96,23 +97,34 @@ class SQLiteDatabase:
         self._reader = connect(path, writing=False)
         self._writer = connect(path, writing=True)
 
-    def read(self, query: Callable[[Connection], T]) -> T:
+    def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run a function of a connection that reads one consistent snapshot."""
         with self._reading, explained(self):
             self._reader.exec_driver_sql("BEGIN")
             try:
-                return query(self._reader)
+                return query(self._reader, *args, **kwargs)
             finally:
                 self._reader.exec_driver_sql("ROLLBACK")
 
-    def write(self, change: Callable[[Connection], T]) -> T:
+    def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run a function of a connection in a transaction; if it raises, nothing is stored."""
         with explained(self), self._writing, self._writer.begin():
-            return change(self._writer)
+            return change(self._writer, *args, **kwargs)
 
-    def change(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+    def change(
+        self,
+        run_id: str | None,
+        change: Callable[Concatenate[Connection, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Run a function that changes runs; changes are made one after another."""
-        return self.write(change)
+        return self.write(change, *args, **kwargs)
 
     def insert(self, fill: Callable[[int], GroupRows]) -> None:
         """Insert the rows that `fill` returns, from the number of the last sweep, in one

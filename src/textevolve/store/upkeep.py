@@ -215,7 +215,7 @@ def erase_texts(location: StoreLocation, texts: Sequence[str]) -> None:
         StoreError: the store cannot be read or written, or is damaged.
     """
     with closing(open_database(location)) as database:
-        database.change(lambda c: _erase(c, texts))
+        database.change(None, _erase, texts)
 
 
 def _erase(connection: Connection, texts: Sequence[str]) -> None:

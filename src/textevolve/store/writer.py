@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from sqlalchemy.engine import Connection
 
@@ -40,6 +40,7 @@ KNOWN_TEXTS = 16_384
 PARTS = CALL_COLUMNS.index("parts")
 """The index of the column with the hashes of a call's texts."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -62,10 +63,13 @@ written."""
 @dataclass(frozen=True, slots=True)
 class WriteJob:
     """A change of runs in a separate transaction. `run_id`: the only run that it changes; None:
-    any. `done`: gets its result."""
+    any. `args`, `kwargs`: the arguments of `change` after the connection. `done`: gets its
+    result."""
 
-    change: Callable[[Connection], Any]
     run_id: str | None
+    change: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
     done: Future[Any]
 
 
@@ -100,7 +104,14 @@ class Writer:
     def submit_reuse(self, run_id: str, call_id: int) -> None:
         self._put((run_id, call_id))
 
-    def run(self, change: Callable[[Connection], T], run_id: str | None = None) -> T:
+    def run(
+        self,
+        run_id: str | None,
+        change: Callable[Concatenate[Connection, P], T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Make a change in a separate transaction, and wait until it is durable. `run_id`: the only
         run that it changes, so that other processes need not wait; None: any.
 
@@ -108,7 +119,7 @@ class Writer:
             StoreError: the change was rejected, or could not be written; it is rolled back.
         """
         done: Future[T] = Future()
-        self._put(WriteJob(change, run_id, done))
+        self._put(WriteJob(run_id, change, args, kwargs, done))
 
         return done.result()
 
@@ -123,7 +134,7 @@ class Writer:
         self._lost.pop(run_id, None)
 
         try:
-            self.run(lambda connection: lease.release(connection, token), run_id)
+            self.run(run_id, lease.release, token)
         except StoreError:
             self._owed.add(token)
             raise
@@ -238,7 +249,8 @@ class Writer:
 
     def _do(self, job: WriteJob) -> None:
         try:
-            job.done.set_result(self._database.change(job.change, job.run_id))
+            result = self._database.change(job.run_id, job.change, *job.args, **job.kwargs)
+            job.done.set_result(result)
         except Exception as error:  # noqa: BLE001  it belongs to the thread that asked
             job.done.set_exception(error)
 
@@ -254,7 +266,7 @@ class Writer:
         if not (leases or owed) or self._failure is not None:
             return
         with suppress(TextEvolveError):  # the next entry is told what is wrong
-            lost = self._database.change(lambda connection: _renew(connection, leases, owed), "")
+            lost = self._database.change("", _renew, leases, owed)
             self._owed -= owed
             self._lost |= {run: error for run, error in lost.items() if run in self.leases}
 

@@ -26,8 +26,8 @@ from textevolve.evaluation import (
     attempt,
     empty_default,
 )
-from textevolve.evaluators import check_absolute, with_model
 from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.judge import parse_judge, require_absolute
 from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
@@ -108,8 +108,9 @@ async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:
     """
     if demand.given is not None:
         return Assertion(case, demand, demand.given)
-    check_absolute(demand.judge)
-    judge = bench.whole_judge_of(with_model(demand.judge, demand.model or None), demand.rubric)
+    demanded = parse_judge(demand.judge)
+    require_absolute(demanded)
+    judge = bench.whole_judge_of(demanded.with_model(demand.model or None), demand.rubric)
     judged = await judge(replace(case, parameters={}))
     (result,) = judged.result
 

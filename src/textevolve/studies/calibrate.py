@@ -18,8 +18,8 @@ from pydantic import field_validator, model_validator
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Event, StepFinished
+from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.providers import context_of
 from textevolve.loops.attempt import prompts_version
@@ -121,14 +121,14 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         "The metric that scores outputs: exact, contains, regex:PATTERN, MODULE:FUNCTION.",
         group="Judging",
     )
-    judge: str | None = option(
+    judge: Judge | None = option(
         None,
         "The judge that scores outputs, such as probe+rules; default without a metric:"
         f" {DEFAULT_JUDGE}.",
         short="-j",
         group="Judging",
     )
-    second_judge: str | None = option(
+    second_judge: Judge | None = option(
         None,
         "A second judge, which checks the result and has no influence on the search.",
         group="Advanced",
@@ -174,7 +174,7 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
             )
 
         for each in filter(None, (judge, second_judge)):
-            check_absolute(each)
+            require_absolute(each)
         if self.metric is not None and not self.metric.startswith(OWN):
             open_metric(self.metric)
             if needs_label(self.metric) and self.label is None:
@@ -191,16 +191,16 @@ def program_of(spec: CalibrateSpec) -> str | None:
     return spec.program or (None if spec.model == spec.plain_model else spec.model)
 
 
-def judge_of(spec: CalibrateSpec) -> str | None:
+def judge_of(spec: CalibrateSpec) -> Judge | None:
     """Return the judge whose score the search optimises; None if a metric scores."""
-    judge = spec.judge if spec.judge or spec.metric else DEFAULT_JUDGE
-    return judge and with_model(judge, spec.judge_model)
+    judge = spec.judge if spec.judge or spec.metric else parse_judge(DEFAULT_JUDGE)
+    return judge and judge.with_model(spec.judge_model)
 
 
-def second_judge_of(spec: CalibrateSpec) -> str | None:
+def second_judge_of(spec: CalibrateSpec) -> Judge | None:
     """Return the judge that only checks the result and that the search never uses; None if there is
     none."""
-    return spec.second_judge and with_model(spec.second_judge, spec.judge_model)
+    return spec.second_judge and spec.second_judge.with_model(spec.judge_model)
 
 
 def report(_spec: object, result: CalibrationResult) -> Report:

@@ -623,7 +623,7 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
         InputError: there is no such metric or judge, or the Python object that is named was not
             passed.
     """
-    together = together_of(spec)
+    together = {judge.text for judge in together_of(spec)}
     judges = map_values(bench.whole_judge_of, with_models(spec))
 
     return Scorers(

@@ -30,7 +30,6 @@ from textevolve.evaluation import (
     attempt,
     empty_default,
 )
-from textevolve.evaluators import parse_evaluator
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Message, Request, UsageMeter
@@ -597,7 +596,7 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
         InputError: a judge needs a column that no option names, so it could score no output.
     """
     for judge in judges_of(spec):
-        needs = parse_evaluator(judge).needs
+        needs = judge.needs
         options = {
             "context": ("--context", spec.context is not None or spec.targets),
             "reference": ("--label", spec.label is not None),

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from textevolve.errors import InputError
-from textevolve.evaluators import check_absolute, judges_in, with_model
+from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
 from textevolve.llm.model import Message
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target
 from textevolve.loops.placeholders import fill, find_placeholders
@@ -273,7 +273,7 @@ class CompareSpec(MappedSpec):
         "A metric: exact, regex:PATTERN, rouge-l, FILE.py:FUNCTION, ... Repeatable.",
         group="Judging",
     )
-    judge: Several = option(
+    judge: SeveralJudges = option(
         (),
         "A judge that scores outputs, such as probe+rules. Repeatable. Default without a metric:"
         f" {DEFAULT_JUDGE}.",
@@ -375,12 +375,12 @@ def _check_scorers(spec: CompareSpec) -> None:
 
     for judge in (judge for judge in judges_of(spec) if judge not in together):
         try:
-            check_absolute(judge)
+            require_absolute(judge)
         except InputError as error:
             hint = "; or judge outputs --side-by-side" if _compares(judge) else ""
             raise InputError(f"{error}{hint}") from None
 
-    names = (*spec.metric, *judges_of(spec))
+    names = (*spec.metric, *map(str, judges_of(spec)))
 
     for name in (*spec.each_turn, *filter(None, [spec.score_by])):
         if name not in names:
@@ -388,7 +388,7 @@ def _check_scorers(spec: CompareSpec) -> None:
                 f"no metric or judge of this study is '{name}'; there are: {', '.join(names)}"
             )
 
-    if compared := next((name for name in spec.each_turn if name in together), None):
+    if compared := next((judge for judge in together if judge.text in spec.each_turn), None):
         raise InputError(
             f"--each-turn {compared}: this judge compares whole outputs with --side-by-side, and"
             " cannot score single turns"
@@ -448,29 +448,29 @@ def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | Non
     raise InputError(f"no variant is named '{spec.baseline}'; there are: {names}")
 
 
-def judges_of(spec: CompareSpec) -> tuple[str, ...]:
-    """Return the judges by their names in results; the default judge if neither a judge nor a
-    metric is named."""
-    return spec.judge or (() if spec.metric else (DEFAULT_JUDGE,))
+def judges_of(spec: CompareSpec) -> tuple[Judge, ...]:
+    """Return the judges, whose texts are their names in results; the default judge if neither a
+    judge nor a metric is named."""
+    return spec.judge or (() if spec.metric else (parse_judge(DEFAULT_JUDGE),))
 
 
-def together_of(spec: CompareSpec) -> tuple[str, ...]:
+def together_of(spec: CompareSpec) -> tuple[Judge, ...]:
     """Return the judges that see all outputs of a row at once: debates, and judges that can only
     compare outputs; none unless `side_by_side` is set."""
     return tuple(judge for judge in judges_of(spec) if spec.side_by_side and _compares(judge))
 
 
-def _compares(judge: str) -> bool:
-    return any(evaluator.is_debate or evaluator.is_relative for evaluator in judges_in(judge))
+def _compares(judge: Judge) -> bool:
+    return judge.is_relative or any(leaf.is_debate for leaf in judge.leaves())
 
 
 def decides(spec: CompareSpec) -> str:
     """Return the name of the metric or judge whose score counts: the one that `score_by` names,
     else the first metric, else the first judge."""
-    return spec.score_by or next(iter((*spec.metric, *judges_of(spec))))
+    return spec.score_by or next(iter((*spec.metric, *map(str, judges_of(spec)))))
 
 
-def with_models(spec: CompareSpec) -> dict[str, str]:
-    """Return the full text of each judge, with its model, by the judge's name."""
+def with_models(spec: CompareSpec) -> dict[str, Judge]:
+    """Return each judge with its model, by its name in results."""
     first_model = next((m for m in spec.models if not names_chain(m)), None)
-    return {judge: with_model(judge, spec.model or first_model) for judge in judges_of(spec)}
+    return {judge.text: judge.with_model(spec.model or first_model) for judge in judges_of(spec)}

@@ -37,18 +37,11 @@ from textevolve.evaluation import (
     refer_to_images,
     select_failure,
 )
-from textevolve.evaluators import (
-    describe_limit,
-    parse_evaluator,
-    read_profile,
-    read_rubric,
-    reads_decisions,
-    trace_judge,
-    with_rubric,
-)
 from textevolve.judges.context import Options
 from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import describe_limit, trace_judge
 from textevolve.mappings import pick
 from textevolve.reach import is_file
 from textevolve.report import wording
@@ -198,14 +191,15 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
         source = settings.profile if spec.profile is None else spec.profile
         base = with_rubric(source if isinstance(source, Profile) else load_profile(source), rubric)
     else:
-        parsed = parse_evaluator(spec.judge)
-        if not parsed.is_debate:
+        judge = spec.judge
+        judge.check()
+        if not isinstance(judge, DebateJudge):
             _reject_debate_options(spec, parameters)
-        rubric = read_rubric(parsed, rubric)
-        if not parsed.is_debate:
+        rubric = judge.find_rubric(rubric)
+        if not isinstance(judge, DebateJudge):
             return spec
-        base = read_profile(parsed, rubric)
-        model = parsed.model or model
+        base = judge.load(rubric)
+        model = judge.model or model
 
     profile = override(base, parameters)
     if model is None and all(agent.model for agent in profile.agents):
@@ -234,7 +228,7 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge is not None:
-        prompts = prompts_version(decides=reads_decisions(spec.judge))
+        prompts = prompts_version(decides=spec.judge.decides)
         return Asks((spec.judge,), prompts=prompts | judge_prompts())
     profile = _profile_of(spec)
     recalls = spec.recall is not None
@@ -284,15 +278,14 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         spec.map,
         spec.each_reply,
         parameters=(*PARAMETERS, *SPAN_IDS),
-        trajectory=spec.judge is not None and parse_evaluator(spec.judge).reads_trajectory,
+        trajectory=spec.judge is not None and spec.judge.reads_trajectory,
         answered=spec.target is not None,
     )
 
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Log once, after the cases were read, which columns of the file were used for what."""
-    judge = spec.judge and parse_evaluator(spec.judge)
-    columns.tell(reference=bool(judge and judge.reads_reference))
+    columns.tell(reference=spec.judge is not None and spec.judge.reads_reference)
 
 
 def _read_case(spec: EvaluateSpec) -> Case:

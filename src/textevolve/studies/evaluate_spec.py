@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, WithJsonSchema, field_validator
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
 from textevolve.debate.profile import Profile, Protocol, Readout, Selection, reject_list
 from textevolve.errors import InputError
+from textevolve.judges.judge import Judge
 from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.mappings import drop_none
@@ -292,7 +293,7 @@ class EvaluateSpec(DebateParameters, MappedSpec):
         short="-p",
         group="Judging",
     )
-    judge: str | None = option(
+    judge: Judge | None = option(
         None,
         "A judge instead of the profile's debate, such as probe+rules; `textevolve judges list`"
         " has all.",

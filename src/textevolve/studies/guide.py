@@ -18,8 +18,8 @@ from textevolve.debate.result import DebateResult, Turn, read_result, write_resu
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import Case, Failure, Result, Usage, check_case
-from textevolve.evaluators import describe_limit
 from textevolve.events import StepFinished
+from textevolve.judges.opening import describe_limit
 from textevolve.llm.model import Request, UsageMeter, text_hash, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template
 from textevolve.llm.structured import describe_missing_text

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import model_validator
 
 from textevolve.evaluation import Case, Result, check_case
-from textevolve.evaluators import check_absolute, with_model
+from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.loops.attempt import Attempt, prompts_version
 from textevolve.loops.innovation import (
     ALPHA,
@@ -74,8 +74,11 @@ class InnovateSpec(InnovationPlan, StudySpec):
         text="argument",
         identity=False,
     )
-    judge: str = option(
-        "debate", "The judge of the outputs, such as probe+rules.", short="-j", group="Judging"
+    judge: Judge = option(
+        parse_judge("debate"),
+        "The judge of the outputs, such as probe+rules.",
+        short="-j",
+        group="Judging",
     )
     judge_model: str | None = option(
         None,
@@ -85,7 +88,7 @@ class InnovateSpec(InnovationPlan, StudySpec):
 
     @model_validator(mode="after")
     def _usable(self) -> InnovateSpec:
-        check_absolute(judge_of(self))
+        require_absolute(judge_of(self))
         return self
 
 
@@ -106,8 +109,8 @@ class Innovated(Result):
         return self.innovation.refined
 
 
-def judge_of(spec: InnovateSpec) -> str:
-    return with_model(spec.judge, spec.judge_model)
+def judge_of(spec: InnovateSpec) -> Judge:
+    return spec.judge.with_model(spec.judge_model)
 
 
 def ask(spec: InnovateSpec) -> Asks:
@@ -186,7 +189,7 @@ def difference(before: list[float], after: list[float], seed: int = 0) -> Statis
 
 def report(spec: InnovateSpec, innovated: Innovated) -> Report:
     innovation = innovated.innovation
-    facts = {"Judge": judge_of(spec)}
+    facts = {"Judge": judge_of(spec).text}
     if innovation.before and innovation.after:
         facts["Before"] = _format_figure(
             innovated.before, f"{len(innovation.before)} fresh outputs"
@@ -291,7 +294,7 @@ def data(spec: InnovateSpec, innovated: Innovated) -> Mapping[str, Any]:
     """Return all data of an innovation."""
     innovation = innovated.innovation
     return {
-        "judge": judge_of(spec),
+        "judge": judge_of(spec).text,
         "status": innovation.status,
         "reason": innovation.reason,
         "improved": innovation.improved,

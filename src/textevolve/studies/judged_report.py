@@ -20,11 +20,11 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult, DecidedBy, Turn, result_metrics
 from textevolve.evaluation import Case, EvaluationResult, Failure
-from textevolve.evaluators import describe_limit
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import describe_limit
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory.cue import Memory
 from textevolve.report import wording

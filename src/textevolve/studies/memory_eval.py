@@ -22,6 +22,7 @@ from textevolve.engine.local import pipe
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError, describe_error
 from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
+from textevolve.judges.judge import Judge
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model, UsageMeter, text_hash
 from textevolve.llm.refusals import one_line
@@ -152,7 +153,7 @@ def _facts(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> dict[str
     return {
         "System": spec.system_name,
         "Data": f"{spec.data}: {users}, {sessions}{malformed}",
-        "Judge": spec.judge or "",
+        "Judge": spec.judge.text if spec.judge else "",
         "Answers by": spec.answer_model or "",
         "Time": ", ".join(took),
     }
@@ -273,7 +274,7 @@ class MemoryEvaluationSpec(StudySpec):
         group="Memory system",
         min_length=1,
     )
-    judge: str | None = option(
+    judge: Judge | None = option(
         None,
         "The judge of memories, such as debate:general or jury. By default --model makes each"
         " judgement with one structured call.",

@@ -15,10 +15,11 @@ from pydantic import field_validator, model_validator
 
 from textevolve.debate.context import prompts_version as debate_prompts
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Evaluator, Failure
-from textevolve.evaluators import check_absolute, parse_evaluator, reads_decisions
+from textevolve.evaluation import Case, Failure
 from textevolve.events import Event, StepFinished
 from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.judge import Judge, SeveralJudges, require_absolute
+from textevolve.judges.plain import RulesJudge
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
     NO_OUTPUT,
@@ -136,14 +137,15 @@ def targets_of(spec: NodeChecks) -> Targets:
     return tuple(Instruction[name] for name in spec.only) or None
 
 
-def open_judge(name: str, judge: Evaluator, spec: NodeChecks) -> NodeEvaluator:
+def open_judge(judge: Judge, bench: Workbench, spec: NodesSpec) -> NodeEvaluator:
     """Return a judge as an evaluator of nodes, named by its text. Judges of trajectories judge
     complete runs, and all types of nodes."""
     fields = (spec.input_key, spec.output_key)
-    needs_input = not name.startswith("rules:")
-    if (judge_spec := parse_evaluator(name)).reads_trajectory:
-        return RunEvaluator(name, judge, *fields, needs_input=judge_spec.kind.asks)
-    return JudgeEvaluator(name, judge, *fields, targets_of(spec), needs_input=needs_input)
+    evaluator = bench.whole_judge_of(judge)
+    if judge.reads_trajectory:
+        return RunEvaluator(judge.text, evaluator, *fields, needs_input=judge.asks)
+    needs_input = not isinstance(judge, RulesJudge)
+    return JudgeEvaluator(judge.text, evaluator, *fields, targets_of(spec), needs_input=needs_input)
 
 
 def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
@@ -189,7 +191,7 @@ class NodesSpec(NodeChecks, StudySpec):
         identity=False,
         reads=True,
     )
-    judge: Several = option(
+    judge: SeveralJudges = option(
         (),
         "A judge, such as probe, debate:general+rounds=1 or rules:FILE.yaml, shown the input and"
         " the output; or one of whole runs, such as metric:tool-called:NAME or trajectory."
@@ -207,8 +209,8 @@ class NodesSpec(NodeChecks, StudySpec):
     @model_validator(mode="after")
     def _usable(self) -> NodesSpec:
         for judge in self.judge:
-            check_absolute(judge)
-        names = [*(check.name for check in open_checks(self)), *self.judge]
+            require_absolute(judge)
+        names = [*(check.name for check in open_checks(self)), *map(str, self.judge)]
         if double := {name for name in names if names.count(name) > 1}:
             raise InputError(
                 f"two evaluators have the name '{min(double)}'; give them different names"
@@ -286,7 +288,7 @@ def ask(spec: NodesSpec) -> Asks:
         raise InputError("no checks: give --judge, --threshold or another check")
     if not spec.judge:
         return Asks()
-    decides = any(map(reads_decisions, spec.judge))
+    decides = any(judge.decides for judge in spec.judge)
 
     return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(decides=decides))
 
@@ -302,7 +304,7 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
                 reading = Reading(**reading_fields)
             yield case
 
-    judges = [open_judge(name, bench.whole_judge_of(name), spec) for name in spec.judge]
+    judges = [open_judge(judge, bench, spec) for judge in spec.judge]
     evaluators = [*open_checks(spec), *judges]
     number = 0
     episodes = gather_episodes(parse_line(case.id, case.input) for case in noted())
@@ -316,13 +318,13 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
         yield record
 
 
-def _find_unasked(item: HistoryItem, judges: Sequence[str]) -> str:
+def _find_unasked(item: HistoryItem, judges: Sequence[Judge]) -> str:
     """Return the reason why one of the judges has not judged a node yet; empty if all have, or if
     the node failed or lacks an input or output, so that it will not be judged."""
     if item.error is not None:
         return ""
     for judge in judges:
-        match item.evaluation_results.get(judge):
+        match item.evaluation_results.get(judge.text):
             case Failure("skipped", reason) if reason not in (NO_INPUT, NO_OUTPUT):
                 return reason
             case _:

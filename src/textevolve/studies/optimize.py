@@ -17,8 +17,8 @@ from pydantic_core import from_json
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Results, check_case
-from textevolve.evaluators import check_absolute, with_model
 from textevolve.events import Listener, silence
+from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
 from textevolve.loops.optimization import (
@@ -62,7 +62,7 @@ from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN, load_function, load_user_object
 from textevolve.wiring import Workbench
 
-DEFAULT_JUDGE = "single"
+DEFAULT_JUDGE = parse_judge("single")
 
 
 class OptimizeSpec(OptimizationPlan, MappedSpec):
@@ -80,13 +80,13 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         text="rows",
         identity=False,
     )
-    judge: str = option(
+    judge: Judge = option(
         DEFAULT_JUDGE,
         "The judge that scores attempts, such as probe+rules.",
         short="-j",
         group="Judging",
     )
-    second_judge: str | None = option(
+    second_judge: Judge | None = option(
         None,
         "A second judge, whose scores are reported and do not influence the loop.",
         group="Advanced",
@@ -96,7 +96,7 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         "The model of judges that name none; default: the model of the study.",
         group="Advanced",
     )
-    step_judge: Mapping[str, str] = option(
+    step_judge: Mapping[str, Judge] = option(
         {},
         "A judge for a step of the chain in --model, such as draft=probe+rules; an output that"
         " fails is revised before the next step. Repeatable.",
@@ -110,7 +110,7 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
     @model_validator(mode="after")
     def _usable(self) -> OptimizeSpec:
         for judge in (*judges_of(self), *step_judges(self).values()):
-            check_absolute(judge)
+            require_absolute(judge)
         if self.step_judge and not chains_among(self.model):
             raise InputError("--step-judge: needs a chain as --model, since it judges its steps")
         if self.generator is not None and not self.generator.startswith(OWN):
@@ -118,15 +118,15 @@ class OptimizeSpec(OptimizationPlan, MappedSpec):
         return self
 
 
-def judges_of(spec: OptimizeSpec) -> tuple[str, ...]:
+def judges_of(spec: OptimizeSpec) -> tuple[Judge, ...]:
     """Return the judge, and the second one if there is one."""
     judges = [spec.judge] if spec.second_judge is None else [spec.judge, spec.second_judge]
-    return tuple(with_model(judge, spec.judge_model) for judge in judges)
+    return tuple(judge.with_model(spec.judge_model) for judge in judges)
 
 
-def step_judges(spec: OptimizeSpec) -> dict[str, str]:
+def step_judges(spec: OptimizeSpec) -> dict[str, Judge]:
     """Return the judges of a chain's steps by the step's name."""
-    return {step: with_model(judge, spec.judge_model) for step, judge in spec.step_judge.items()}
+    return {step: judge.with_model(spec.judge_model) for step, judge in spec.step_judge.items()}
 
 
 def ask(spec: OptimizeSpec) -> Asks:
@@ -202,7 +202,7 @@ def run(
     """Optimise each task, and yield the results in the order in which they are finished."""
     first_cases = list(islice(source := iter(cases), 2))
     listener = bench.listener if len(first_cases) < 2 else silence
-    judge, *second_judges = (bench.whole_judge_of(name) for name in judges_of(spec))
+    judge, *second_judges = (bench.whole_judge_of(judge) for judge in judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed
@@ -324,9 +324,9 @@ STUDY = Study(
 
 
 def make_report(
-    plan: OptimizationPlan, judges: Sequence[str], optimizations: Sequence[Optimization]
+    plan: OptimizationPlan, judges: Sequence[Judge], optimizations: Sequence[Optimization]
 ) -> Report:
-    facts = {"Judge": ", second judge ".join(judges)}
+    facts = {"Judge": ", second judge ".join(map(str, judges))}
     if len(optimizations) == 1:
         (optimization,) = optimizations
         return Report(

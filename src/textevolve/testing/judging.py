@@ -21,14 +21,8 @@ from textevolve.engine.local import gather_bounded
 from textevolve.engine.sync import KeptOpen
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, failure_of
-from textevolve.evaluators import (
-    HYBRID,
-    PYTHON,
-    RULES,
-    check_absolute,
-    judge_models,
-    parse_evaluator,
-)
+from textevolve.judges.judge import parse_judge, read_judge, require_absolute
+from textevolve.judges.plain import HybridJudge, OwnJudge, RulesJudge
 from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
@@ -83,7 +77,7 @@ class AssertionRun:
             InputError: the judge, or the score, cannot be used.
         """
         name = self._objects.name(judge) or self._judge
-        check_absolute(name)
+        require_absolute(read_judge(name))
         demand = Demand(_fit_judge(name, case, is_named=judge is not None), **demanded)
         if demand.min_score is not None and not 0 <= demand.min_score <= 1:
             raise InputError(f"min_score must be from 0 to 1, not {demand.min_score!r:.40}")
@@ -136,7 +130,7 @@ class AssertionRun:
 
     async def _judge_one(self, case: Case, demand: Demand, opened: SessionRun) -> Assertion:
         try:
-            if None in judge_models(demand.judge, None):
+            if None in parse_judge(demand.judge).models(None):
                 demand = replace(demand, model=await self._find_model(demand.model))
             assertion = await judge_case(case, demand, opened.bench)
         except (ModelError, BudgetError, SettingsError) as error:
@@ -174,9 +168,9 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
     Raises:
         InputError: the judge ignores the context or the reference.
     """
-    parsed = parse_evaluator(judge)
-    parsed = parsed.judges[0] if parsed.name == HYBRID else parsed
-    if parsed.name in (RULES, PYTHON):
+    parsed = parse_judge(judge)
+    parsed = parsed.judge if isinstance(parsed, HybridJudge) else parsed
+    if isinstance(parsed, RulesJudge | OwnJudge):
         return judge
     missing = other = ""
 
@@ -184,7 +178,7 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
         missing = "context"
         other = "faithfulness"
     elif case.reference is not None and not parsed.reads_reference:
-        if not is_named and "reference" in parsed.kind.options:
+        if not is_named and hasattr(parsed, "reference"):
             name, at, model = judge.partition("@")
             return f"{name}+reference{at}{model}"
         missing = "reference"

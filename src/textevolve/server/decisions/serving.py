@@ -16,13 +16,8 @@ from functools import lru_cache
 
 from textevolve.errors import SettingsError
 from textevolve.evaluation import Evaluator, Failure
-from textevolve.evaluators import (
-    Judges,
-    describe_judge,
-    judge_models,
-    keep_whole,
-    parse_evaluator,
-)
+from textevolve.judges.judge import Judge
+from textevolve.judges.opening import Judges, keep_whole
 from textevolve.llm.model import JournalEntry, Model, Response
 from textevolve.runs.stored import open_standing_run
 from textevolve.server.decisions.deciders import (
@@ -151,7 +146,7 @@ async def open_serving(options: ServerOptions, settings: Settings) -> AsyncGener
     opened = open_standing_run(
         "server",
         {
-            "judges": list(options.judge),
+            "judges": [judge.text for judge in options.judge],
             "models": list(setting.models),
             "model": setting.default_model,
             "today": setting.today,
@@ -191,8 +186,9 @@ async def _choose_models(
     the full spec of each served model by its name."""
     models = {name: (await choose_model(settings, name))[0] for name in options.model}
     for judge in options.judge:
-        describe_judge(judge)  # reads its files, so that errors in them are reported now
-    judged = [name for judge in options.judge for name in judge_models(judge, None)]
+        judge.check()
+        judge.describe()  # reads its files, so that errors in them are reported now
+    judged = [name for judge in options.judge for name in judge.models(None)]
     default = next(iter(models.values()), "")
     needed = None in judged
 
@@ -220,7 +216,7 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
         recall=bench.recall,
     )
     deciders: dict[str, Decider] = {
-        f"{JUDGE}{text}": open_judge(text, judges) for text in options.judge
+        f"{JUDGE}{judge}": open_judge(judge, judges) for judge in options.judge
     }
     for name, spec in models.items():
         deciders[name] = deciders[spec] = DecidingModel(bench.model_of(spec))
@@ -231,18 +227,17 @@ def _lay_out(options: ServerOptions, bench: Workbench, models: Mapping[str, str]
     return Serving(options, bench, deciders, aliases)
 
 
-def open_judge(text: str, judges: Judges) -> DecidingJudge:
-    """Return the judge with this name as a decider.
+def open_judge(judge: Judge, judges: Judges) -> DecidingJudge:
+    """Return a judge as a decider.
 
     Raises:
-        InputError: there is no such judge.
+        InputError: the judge cannot be opened.
     """
 
     @lru_cache(maxsize=RUBRICS_KEPT)
     def open(rubric: str) -> Evaluator:
-        return keep_whole(judges.open(text, rubric))
+        return keep_whole(judges.open(judge, rubric))
 
     open("")
-    spec = parse_evaluator(text)
 
-    return DecidingJudge(open, spec.takes_rubric, spec.needs)
+    return DecidingJudge(open, judge.takes_rubric, judge.needs)

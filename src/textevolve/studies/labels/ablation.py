@@ -18,6 +18,7 @@ from textevolve.bench.ablation import (
 )
 from textevolve.bench.verdicts import gather_outcomes
 from textevolve.evaluation import Case, Result
+from textevolve.judges.judge import Judge, parse_judge
 from textevolve.report.blocks import Report
 from textevolve.report.data import plain
 from textevolve.runs.study import Asks, Study
@@ -102,8 +103,8 @@ def _name_judge(spec: AblationSpec, way: str) -> str:
     return "+".join([judge, *spec.judge_option])
 
 
-def judges_of(spec: AblationSpec) -> tuple[str, ...]:
-    return tuple(_name_judge(spec, way) for way in WAYS)
+def judges_of(spec: AblationSpec) -> tuple[Judge, ...]:
+    return tuple(parse_judge(_name_judge(spec, way)) for way in WAYS)
 
 
 def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ItemVerdict]:
@@ -120,7 +121,7 @@ def run(spec: AblationSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGen
 
 def summarise(spec: AblationSpec, records: Iterable[ItemVerdict]) -> Ablation:
     measured = measure_judges(records, spec)
-    single, jury, debate, _ = judges_of(spec)
+    single, jury, debate, _ = map(str, judges_of(spec))
     measured_names = {judge.name for judge in measured.summary.judges}
     payoff = None
 

@@ -15,6 +15,7 @@ from textevolve.bench.items import Item, winner_of
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
+from textevolve.judges.judge import SeveralJudges
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -32,7 +33,7 @@ from textevolve.report.cells import cell_text
 from textevolve.report.data import plain
 from textevolve.runs.aggregates import estimate, finite
 from textevolve.runs.study import Asks, Study
-from textevolve.spec import Several, option
+from textevolve.spec import option
 from textevolve.statistics.intervals import TIE, mean_present
 from textevolve.studies.labels.base import (
     ItemVerdict,
@@ -331,7 +332,7 @@ class AgreementSpec(RepeatsSpec):
 
     kind: ClassVar[str] = "agreement"
 
-    judge: Several = option(
+    judge: SeveralJudges = option(
         description="A judge to measure, such as debate:general, jury or pairwise+rules."
         " Repeatable.",
         short="-j",
@@ -432,5 +433,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    variants=lambda spec, _model: spec.judge,
+    variants=lambda spec, _model: tuple(map(str, spec.judge)),
 )

@@ -26,8 +26,8 @@ from textevolve.bench.verdicts import (
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, select_skipped
-from textevolve.evaluators import check_absolute
 from textevolve.events import RecordsExpected
+from textevolve.judges.judge import Judge, require_absolute
 from textevolve.llm.model import DistinctCalls
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Section, Table
@@ -146,7 +146,7 @@ class ItemVerdict:
 
 async def ask_judges(
     cases: Iterable[Case],
-    judges: Sequence[str],
+    judges: Sequence[Judge],
     bench: Workbench,
     *,
     orders: Orders,
@@ -163,8 +163,8 @@ async def ask_judges(
     """
     items = {case.id: item_of(case) for case in cases}
     require_absolute_judges(items.values(), judges)
-    opened = {judge: bench.whole_judge_of(judge) for judge in judges}
-    ranges = dict.fromkeys(judges, range(samples))
+    opened = {judge.text: bench.whole_judge_of(judge) for judge in judges}
+    ranges = dict.fromkeys(opened, range(samples))
     counted = defaultdict[str, DistinctCalls](DistinctCalls)
     verdicts: list[Verdict] = []
 
@@ -172,7 +172,9 @@ async def ask_judges(
         if again:
             if select_skipped(verdict.failure for verdict in verdicts):
                 return
-            ranges = {name: range(1, n) for name, n in count_samples(verdicts, judges).items()}
+            ranges = {
+                name: range(1, n) for name, n in count_samples(verdicts, list(opened)).items()
+            }
 
         number = sum(map(len, ranges.values())) + (0 if again else len(views or ()))
         each = sum(len(orders_of(item, orders)) for item in items.values())
@@ -192,11 +194,11 @@ async def ask_judges(
                 verdicts.append(verdict)
 
 
-def require_absolute_judges(items: Iterable[Item], judges: Iterable[str]) -> None:
+def require_absolute_judges(items: Iterable[Item], judges: Iterable[Judge]) -> None:
     """Raise InputError if items are single responses and a judge can only compare candidates."""
     if any(item.is_single for item in items):
         for judge in judges:
-            check_absolute(judge)
+            require_absolute(judge)
 
 
 def find_row(record: ItemVerdict) -> Row:

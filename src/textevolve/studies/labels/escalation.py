@@ -30,8 +30,8 @@ from textevolve.bench.escalation import (
 from textevolve.bench.verdicts import ItemQuestion, orders_of
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case
-from textevolve.evaluators import judges_in
 from textevolve.events import RecordsExpected
+from textevolve.judges.judge import Judge, parse_judge
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.cells import cell_text
@@ -56,14 +56,14 @@ class EscalationSpec(OrdersSpec):
 
     kind: ClassVar[str] = "escalation"
 
-    first: str | None = option(
+    first: Judge | None = option(
         None,
         "The cheap judge, which decides if it is certain, such as probe+rules; default: the"
         " first round of the expensive judge, which must be a debate.",
         group="Judging",
     )
-    then: str = option(
-        "debate+protocol=blind-first+convergence=none",
+    then: Judge = option(
+        parse_judge("debate+protocol=blind-first+convergence=none"),
         "The expensive judge, which decides if the cheap one is uncertain, such as debate:general.",
         group="Judging",
     )
@@ -85,18 +85,18 @@ class EscalationSpec(OrdersSpec):
     @model_validator(mode="after")
     def _usable(self) -> EscalationSpec:
         for judge in judges_of(self):
-            judges_in(judge)
+            judge.check()
         return self
 
 
-def judges_of(spec: EscalationSpec) -> tuple[str, ...]:
+def judges_of(spec: EscalationSpec) -> tuple[Judge, ...]:
     """Return the cheap and the expensive judge; or one debate, whose first round is the cheap
     judge."""
     return (spec.then,) if spec.first is None else (spec.first, spec.then)
 
 
 def name_first(spec: EscalationSpec) -> str:
-    return spec.first or "the first round"
+    return spec.first.text if spec.first else "the first round"
 
 
 def use_threshold(spec: EscalationSpec, threshold: float) -> str:

@@ -27,9 +27,9 @@ from textevolve.bench.fitting import (
 from textevolve.bench.items import Item, items_of
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
-from textevolve.evaluators import judges_in, with_model
 from textevolve.judges.fitted import ENDING, FittedFile, save_fitted
-from textevolve.judges.measures import LENGTH, LOOK
+from textevolve.judges.judge import parse_judge
+from textevolve.judges.plain import LENGTH, LOOK
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.report.cells import cell_text
@@ -154,7 +154,7 @@ class FitSpec(OrdersSpec):
                     f"signal '{name}': cannot be stored in a file; name a shipped judge"
                 )
 
-            judges_in(name)
+            parse_judge(name).check()
 
         if len(set(names)) < len(names):
             raise InputError("a signal is named twice; name each signal once")
@@ -247,8 +247,9 @@ async def run(
     cases = list(cases)
     names = names_of(spec, map(item_of, cases))
     model = bench.default_model
-    models = {name: model if with_model(name, model) != name else None for name in names}
-    async with aclosing(ask_judges(cases, names, bench, orders=spec.orders)) as verdicts:
+    judges = [parse_judge(name) for name in names]
+    models = {j.text: model if j.with_model(model) != j else None for j in judges}
+    async with aclosing(ask_judges(cases, judges, bench, orders=spec.orders)) as verdicts:
         async for verdict in verdicts:
             yield SignalVerdict(verdict, models[verdict.verdict.judge], bench.today)
 
@@ -313,7 +314,7 @@ STUDY = Study(
     spec=FitSpec,
     cases=read_cases,
     take=take_labelled,
-    asks=lambda spec: Asks(names_of(spec)),
+    asks=lambda spec: Asks(tuple(map(parse_judge, names_of(spec)))),
     run=run,
     row=find_row,
     decode=json_decoder(SignalVerdict),

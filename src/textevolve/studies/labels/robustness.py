@@ -26,8 +26,8 @@ from textevolve.bench.card import (
     sum_up_card,
 )
 from textevolve.evaluation import Case, Failure
-from textevolve.evaluators import with_model
 from textevolve.events import RecordsExpected
+from textevolve.judges.judge import Judge
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Section, Table
 from textevolve.report.data import plain
@@ -51,7 +51,7 @@ class RobustnessSpec(StudySpec):
 
     kind: ClassVar[str] = "robustness"
 
-    judge: str = option(
+    judge: Judge = option(
         description="The judge to measure, such as debate:general, jury, pairwise+rules or"
         " probe@MODEL.",
         short="-j",
@@ -108,7 +108,7 @@ def find_row(judgement: CardJudgement) -> Row:
 
 
 def summarise(spec: RobustnessSpec, records: Iterable[CardJudgement]) -> Card:
-    return sum_up_card(records, seeds=spec.seeds, name=with_model(spec.judge, spec.model))
+    return sum_up_card(records, seeds=spec.seeds, name=spec.judge.with_model(spec.model).text)
 
 
 def report(_spec: RobustnessSpec, card: Card) -> Report:

@@ -1,74 +1,88 @@
-"""Steps that studies on memories share: agents and collections are looked up by name, and the
-memories of a collection are read in one of its versions. The package `memory` works on memories
-itself.
+"""The steps that studies on memories share: describe the agents and collections that a run reads,
+read their memories in the versions of the description, and change a collection once.
+
+The package `memory` works on memories themselves, `memory_snapshots` finds agents and collections.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from textevolve.agents.resources import StoredAgent, split_name
+from textevolve.agents.resources import StoredAgent, agent_collections, full_name
 from textevolve.errors import InputError
-from textevolve.memory.record import Collection, MemoryRecord, MemoryStore
-from textevolve.spec import identity_of
-from textevolve.store import Store, kinds
+from textevolve.evaluation import Case
+from textevolve.llm.model import Model
+from textevolve.memory.creation import Ground
+from textevolve.memory.extraction import CreationSettings
+from textevolve.memory.record import (
+    Applied,
+    Change,
+    ChangeSource,
+    Collection,
+    MemoryRecord,
+    MemoryStore,
+    stream_memories,
+)
+from textevolve.memory_snapshots import find_collection, memories_of, read_resources
+from textevolve.runs.study import DescribeWorld, StudySpec
+from textevolve.settings import Settings
+from textevolve.spec import Frozen, identity_of, option
+from textevolve.store import Store
 from textevolve.wiring import Workbench
 
-PAGE = 500
-"""The number of memories that are read from the store at once."""
+S = TypeVar("S", bound=StudySpec)
+
+Pin: TypeAlias = Callable[[S, Store, str], Mapping[str, Any]]
+"""A function that returns what a run depends on in the store: the agents and collections that its
+specification names, with their versions. Its last argument is the namespace of bare names."""
 
 
-async def find_agent(resources: Store, name: str, namespace: str) -> StoredAgent:
-    """Find a stored agent. `name`: NAMESPACE/NAME, or NAME in the namespace `namespace`.
+def describe_by(pin: Pin[S]) -> DescribeWorld[S]:
+    """Return the function that describes a run by the agents and collections that `pin` reads."""
 
-    Raises:
-        InputError: there is no such agent.
-    """
-    space, agent_name = split_name(name, namespace)
-    return await asyncio.to_thread(resources.read, kinds.get, kinds.AGENTS, space, agent_name)
+    async def describe(
+        spec: S, settings: Settings, _objects: dict[str, object]
+    ) -> Mapping[str, Any]:
+        return await read_resources(
+            settings, lambda resources: pin(spec, resources, settings.namespace)
+        )
 
-
-async def find_collection(resources: Store, name: str, namespace: str) -> Collection:
-    """Find a collection of memories. `name`: NAMESPACE/NAME, or NAME in the namespace `namespace`.
-
-    Raises:
-        InputError: there is no such collection.
-    """
-    space, collection_name = split_name(name, namespace)
-    return await resources.memories(space).collection(collection_name)
+    return describe
 
 
-def memories_of(bench: Workbench, name: str) -> tuple[MemoryStore, str]:
-    """Return the store of a collection, and the collection's name in it. `name`: NAMESPACE/NAME, or
-    NAME in the namespace of the settings. The collection need not exist.
+class AgentName(Frozen):
+    """The field of studies on the memories of one agent."""
 
-    Raises:
-        InputError: the name is not valid.
-    """
-    namespace, collection = split_name(name, bench.settings.namespace)
-    return bench.resources.memories(namespace), collection
+    agent: str = option(
+        description="The agent, as NAME or NAMESPACE/NAME.", argument=True, min_length=1
+    )
 
 
-def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
-    """Return the full names of the collections that an agent recalls from and writes to, except its
-    collection of insights.
+def read_agent_case(spec: AgentName) -> list[Case]:
+    """Return the only case of a study on one agent, the agent's name."""
+    return [Case(spec.agent, (), "1")]
+
+
+def find_collections(resources: Store, agent: StoredAgent) -> list[Collection]:
+    """Find the collections that an agent recalls from and writes to, except its collection of
+    insights.
 
     Raises:
         InputError: the agent has no collection.
     """
-    spec = agent.spec
-    collections = [*spec.memory.collections, *([spec.memories] if spec.memories else [])]
-    full = ["/".join(split_name(name, agent.namespace)) for name in collections]
-    insights = spec.insights and "/".join(split_name(spec.insights, agent.namespace))
-    names = tuple(dict.fromkeys(name for name in full if name != insights))
+    names = dict.fromkeys(
+        full_name(each, agent.namespace) for each in agent_collections(agent.spec)
+    )
+    if agent.spec.insights:
+        del names[full_name(agent.spec.insights, agent.namespace)]
 
     if not names:
         raise InputError(
@@ -76,23 +90,43 @@ def memories_of_agent(agent: StoredAgent) -> tuple[str, ...]:
             f" agents update {agent.full_name} --memories NAME"
         )
 
-    return names
+    return [find_collection(resources, each, agent.namespace) for each in names]
 
 
-async def stream_memories(
-    store: MemoryStore, collection: str, version: int | None, *, closed: bool = False
-) -> AsyncGenerator[MemoryRecord]:
-    """Yield all memories of a collection in the order in which they were stored. `version`: an
-    earlier version of the collection; None: the current one. `closed`: include memories that were
-    superseded or forgotten."""
-    after = None
+def versions_of(collections: Sequence[Collection]) -> dict[str, int]:
+    """Return the current version of each collection by its full name."""
+    return {collection.full_name: collection.version for collection in collections}
 
-    while page := await store.page(
-        collection, after=after, limit=PAGE, version=version, closed=closed
-    ):
-        for record in page:
-            yield record
-        after = page[-1].id
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The collection that a run changes: its name in the store of its namespace."""
+
+    bench: Workbench
+    store: MemoryStore
+    name: str
+
+    async def ground(self, model: Model, settings: CreationSettings) -> Ground:
+        """Return the means with which memories are created in the collection; memories are stored
+        neither in a replay nor in an estimate."""
+        collection = await self.store.collection(self.name)
+        live = self.bench.mode == "live"
+        return Ground(self.store, self.bench.embed, model, collection, settings, live)
+
+    async def apply(self, changes: Sequence[Change], source: ChangeSource) -> Applied | None:
+        """Apply changes in one transaction, unless they were applied before under the same key.
+        Return the result; None in a replay or an estimate of changes that were never applied."""
+        applied = await self.store.applied(self.name, source.key)
+        if applied is None and self.bench.mode == "live":
+            applied = await self.store.apply(self.name, changes, source)
+        return applied
+
+
+def open_target(bench: Workbench, name: str) -> Target:
+    """Open the collection that a run changes. `name`: NAMESPACE/NAME, or NAME in the namespace of
+    the settings."""
+    store, bare_name = memories_of(bench.resources, name, bench.settings.namespace)
+    return Target(bench, store, bare_name)
 
 
 def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
@@ -128,7 +162,7 @@ async def read_newest(
     importance = 0.0
 
     for name, version in versions.items():
-        store, collection = memories_of(bench, name)
+        store, collection = memories_of(bench.resources, name, bench.settings.namespace)
         begin = (since or {}).get(name, 0)
         some = deque[MemoryRecord](maxlen=most)
         async with aclosing(stream_memories(store, collection, version)) as records:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
@@ -35,16 +35,17 @@ from textevolve.memory.creation import (
 )
 from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
 from textevolve.memory.record import ChangeSource, DialogueTurn
+from textevolve.memory_snapshots import find_collection
+from textevolve.messages import list_messages
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.rows import find_files, read_rows
-from textevolve.rows.chats import list_messages, read_message
+from textevolve.rows.chats import read_turns
 from textevolve.rows.columns import CHATS, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
-from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store
-from textevolve.studies.memories.base import find_collection, memories_of
+from textevolve.studies.memories.base import describe_by, open_target
 from textevolve.wiring import Workbench
 
 # The columns that may hold the messages of a dialogue; the first that exists is used.
@@ -155,8 +156,9 @@ def _find_chat(row: object) -> object:
 
 def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:
     """Return a message as a turn of the dialogue. `time`: the time of messages that name none."""
-    turn = read_message(message)
-    text = "\n".join(filter(str.strip, (turn.text, *turn.calls)))
+    turns = read_turns(message)
+    parts = [part for turn in turns for part in (turn.text, *turn.calls)]
+    text = "\n".join(filter(str.strip, parts))
     role = str(message.get("role") or message.get("from"))
     return DialogueTurn(role, text, _first(message, TIMES) or time)
 
@@ -208,13 +210,10 @@ def ask(_spec: CreateMemoriesSpec) -> Asks:
     return Asks(writes=True, prompts=prompts_version())
 
 
-async def describe(
-    spec: CreateMemoriesSpec, settings: Settings, _objects: dict[str, object]
-) -> Mapping[str, Any]:
+def pin(spec: CreateMemoriesSpec, resources: Store, namespace: str) -> Mapping[str, Any]:
     """Return the id of the collection, so that another collection of the same name makes another
     run."""
-    with closing(Store(settings.memory_location)) as resources:
-        collection = await find_collection(resources, spec.collection, settings.namespace)
+    collection = find_collection(resources, spec.collection, namespace)
     return {
         "collection": collection.id,
         "name": collection.full_name,
@@ -235,7 +234,7 @@ class _Read:
     position: int
     dialogue: UserDialogue
     start: Start
-    points: tuple[DialoguePoint, ...] | Failure
+    points: tuple[DialoguePoint, ...] | Failure = ()
     usage: Usage = Usage()
 
 
@@ -253,19 +252,21 @@ class _Work:
         dialogue = dialogue_of(case)
         ground = self._about(dialogue)
         start = await find_start(ground, dialogue.turns, ChangeSource("", case.id))
+        reading = _Read(position, dialogue, start)
         if not dialogue.turns or start.applied is not None:
-            return _Read(position, dialogue, start, ())
+            return reading
         if self.bench.mode == "replay":
-            return _Read(position, dialogue, start, Failure("skipped", "not read yet"))
+            return replace(reading, points=Failure("skipped", "not read yet"))
         if self.bench.seconds_left == 0:
-            return _Read(position, dialogue, start, Failure("skipped", "the time limit is reached"))
+            return replace(reading, points=Failure("skipped", "the time limit is reached"))
+
         meter = UsageMeter(ground.model)
         at_once = self.bench.calls_per_case
         points = await attempt(
             extract_points(meter, dialogue.turns, ground.settings, start.done_turns, at_once)
         )
 
-        return _Read(position, dialogue, start, points, meter.usage)
+        return replace(reading, points=points, usage=meter.usage)
 
     async def keep(self, reading: _Read) -> DialogueRecord:
         """Apply all changes of a dialogue in one transaction, or none, and return its record. A
@@ -301,7 +302,7 @@ class _Work:
         if now.done_turns != start.done_turns:  # its beginning stood before this one
             points = await extract_points(ground.model, turns, ground.settings, now.done_turns)
 
-        return await keep_points(ground, points, now, source, write=self.bench.mode == "live")
+        return await keep_points(ground, points, now, source)
 
     def _about(self, dialogue: UserDialogue) -> Ground:
         """Return the store, models and settings for this dialogue. If the specification does not
@@ -313,9 +314,8 @@ class _Work:
 async def run(
     spec: CreateMemoriesSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[DialogueRecord]:
-    store, name = memories_of(bench, spec.collection)
-    ground = Ground(store, bench.embed, bench.model, await store.collection(name), spec)
-    work = _Work(spec, bench, ground)
+    target = open_target(bench, spec.collection)
+    work = _Work(spec, bench, await target.ground(bench.model, spec))
     source = stream(enumerate(cases, 1), work.read, bench.concurrency, ahead=2)
     async with aclosing(source) as readings:
         async for reading in readings:
@@ -517,5 +517,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
-    describe=describe,
+    describe=describe_by(pin),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -41,24 +41,26 @@ from textevolve.evaluation import (
 from textevolve.events import StepStarted
 from textevolve.llm.model import UsageMeter
 from textevolve.memory.record import MemoryRecord
+from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Diff, Report, Table, Tree
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
-from textevolve.settings import Settings
 from textevolve.spec import option
 from textevolve.store import Store, kinds
 from textevolve.studies.memories.base import (
-    find_agent,
-    find_collection,
-    memories_of_agent,
+    AgentName,
+    describe_by,
+    find_collections,
+    read_agent_case,
     read_newest,
+    versions_of,
 )
 from textevolve.wiring import Workbench
 
 REFUSED_SHOWN = 30
 
 
-class EvolvePersonaSpec(PersonaPlan, StudySpec):
+class EvolvePersonaSpec(AgentName, PersonaPlan, StudySpec):
     """Change an agent's persona by its memories: a few small edits, each with the memories behind
     it.
 
@@ -67,9 +69,6 @@ class EvolvePersonaSpec(PersonaPlan, StudySpec):
 
     kind: ClassVar[str] = "evolve-persona"
 
-    agent: str = option(
-        description="The agent, as NAME or NAMESPACE/NAME.", argument=True, min_length=1
-    )
     propose: bool = option(
         False, "Only propose changes, in the report and its files; the agent stays unchanged."
     )
@@ -151,26 +150,20 @@ def ask(spec: EvolvePersonaSpec) -> Asks:
     return Asks(writes=True, prompts=prompts_version(rewrite=spec.rewrite))
 
 
-def read_cases(spec: EvolvePersonaSpec) -> list[Case]:
-    return [Case(spec.agent, (), "1")]
-
-
-async def describe(
-    spec: EvolvePersonaSpec, settings: Settings, _objects: dict[str, object]
-) -> Mapping[str, Any]:
+def pin(spec: EvolvePersonaSpec, resources: Store, namespace: str) -> Mapping[str, Any]:
     """Return the current persona, and the versions of the agent's collections of memories and
     insights, as the inputs of the run."""
-    with closing(Store(settings.memory_location)) as resources:
-        agent = await find_agent(resources, spec.agent, settings.namespace)
-        names = [*memories_of_agent(agent)]
-        names += [agent.spec.insights] if agent.spec.insights else []
-        collections = [await find_collection(resources, name, agent.namespace) for name in names]
-        return PersonaSnapshot(
-            agent=agent.full_name,
-            version=agent.spec_version,
-            persona=agent.spec.persona,
-            collections={record.full_name: record.version for record in collections},
-        ).model_dump(mode="json")
+    agent = find_agent(resources, spec.agent, namespace)
+    collections = find_collections(resources, agent)
+    if agent.spec.insights:
+        collections.append(find_collection(resources, agent.spec.insights, agent.namespace))
+
+    return PersonaSnapshot(
+        agent=agent.full_name,
+        version=agent.spec_version,
+        persona=agent.spec.persona,
+        collections=versions_of(collections),
+    ).model_dump(mode="json")
 
 
 async def run(
@@ -232,7 +225,9 @@ async def _evolve(
         return replace(step, usage=meter.usage, failure=chosen)
     composed = compose_persona(base, chosen.changes, spec.persona_tokens)
     text = composed.text if composed.changes else ""
-    keeps = text and not spec.propose
+    version = None
+    if text and not spec.propose:
+        version = await asyncio.to_thread(_keep, snapshot, bench, text, composed.changes)
 
     return replace(
         step,
@@ -240,12 +235,12 @@ async def _evolve(
         refused=(*chosen.refused, *composed.refused),
         cited={id: texts[id] for change in composed.changes for id in change.memories},
         text=text,
-        version=await _keep(snapshot, bench, text, composed.changes) if keeps else None,
+        version=version,
         usage=meter.usage,
     )
 
 
-async def _keep(
+def _keep(
     snapshot: PersonaSnapshot, bench: Workbench, text: str, changes: Sequence[PersonaChange]
 ) -> int | None:
     """Store the new persona as a new version, unless this run stored it before, and return the
@@ -257,17 +252,16 @@ async def _keep(
     if bench.mode == "rehearsed":
         return None
     space, name = split_name(snapshot.agent, "")
-    read_store = bench.resources.read
-    write = bench.resources.write
     source = f"evolve-persona, run {bench.run.rpartition('-')[0]}"
-    versions = await asyncio.to_thread(read_store, kinds.list_versions, kinds.AGENTS, space, name)
-    for version in versions:
+
+    for version in bench.resources.read(kinds.list_versions, kinds.AGENTS, space, name):
         if version.source == source and version.spec["persona"] == text:
             return version.version
+
     if bench.mode == "replay":
         return None
-    changed = await asyncio.to_thread(
-        write,
+
+    changed = bench.resources.write(
         kinds.update,
         kinds.AGENTS,
         space,
@@ -365,7 +359,7 @@ def flatten(step: EvolutionStep) -> Iterator[Mapping[str, Any]]:
 
 STUDY = Study(
     spec=EvolvePersonaSpec,
-    cases=read_cases,
+    cases=read_agent_case,
     asks=ask,
     run=run,
     row=find_row,
@@ -376,5 +370,5 @@ STUDY = Study(
     flat=flatten,
     note=note_step,
     texts={".txt": lambda _spec, evolved: evolved.text and evolved.text + "\n"},
-    describe=describe,
+    describe=describe_by(pin),
 )

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from textevolve.agents.resources import split_name
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import (
@@ -30,7 +29,7 @@ from textevolve.evaluation import (
 )
 from textevolve.events import StepStarted
 from textevolve.llm.model import UsageMeter
-from textevolve.memory.creation import Ground, Start, keep_points, read_decisions
+from textevolve.memory.creation import find_start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
     DecidedInsight,
@@ -46,19 +45,21 @@ from textevolve.memory.integration import (
 from textevolve.memory.recall import Memory, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import ChangeSource, Collection
+from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Table, Tree
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
-from textevolve.settings import Settings
-from textevolve.spec import option
 from textevolve.store import Store
 from textevolve.store.memories import list_source_labels
 from textevolve.studies.memories.base import (
+    AgentName,
     change_key,
-    find_agent,
-    find_collection,
-    memories_of_agent,
+    describe_by,
+    find_collections,
+    open_target,
+    read_agent_case,
     read_newest,
+    versions_of,
 )
 from textevolve.wiring import Workbench
 
@@ -68,7 +69,7 @@ MARK = "integrated "
 """The prefix of the labels that record integrated versions, such as "integrated NAME@VERSION"."""
 
 
-class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
+class IntegrateMemoriesSpec(AgentName, IntegrationPlan, StudySpec):
     """Draw insights from an agent's memories, each with the memories that support it.
 
     Known as reflection (Park et al., Generative Agents). It does nothing until
@@ -76,10 +77,6 @@ class IntegrateMemoriesSpec(IntegrationPlan, StudySpec):
     """
 
     kind: ClassVar[str] = "integrate-memories"
-
-    agent: str = option(
-        description="The agent, as NAME or NAMESPACE/NAME.", argument=True, min_length=1
-    )
 
 
 class Snapshot(BaseModel):
@@ -102,45 +99,37 @@ def ask(_spec: IntegrateMemoriesSpec) -> Asks:
     return Asks(writes=True, prompts=prompts_version())
 
 
-def read_cases(spec: IntegrateMemoriesSpec) -> list[Case]:
-    return [Case(spec.agent, (), "1")]
-
-
-async def describe(
-    spec: IntegrateMemoriesSpec, settings: Settings, _objects: dict[str, object]
-) -> Mapping[str, Any]:
+def pin(spec: IntegrateMemoriesSpec, resources: Store, namespace: str) -> Mapping[str, Any]:
     """Return the versions of the collections that are read, and the versions that were integrated
     before. The current version of the collection of insights is left out, since the run itself
     changes it, and a resumed run must have the same description; `known` is the version that the
     last integration made."""
-    with closing(Store(settings.memory_location)) as resources:
-        agent = await find_agent(resources, spec.agent, settings.namespace)
-        if agent.spec.insights is None:
+    agent = find_agent(resources, spec.agent, namespace)
+    if agent.spec.insights is None:
+        raise InputError(
+            f"agent {agent.full_name} has no collection of insights; name one with: textevolve"
+            f" agents update {agent.full_name} --insights NAME"
+        )
+
+    target = find_collection(resources, agent.spec.insights, agent.namespace)
+    collections = find_collections(resources, agent)
+
+    for collection in collections:
+        if collection.namespace != target.namespace:
             raise InputError(
-                f"agent {agent.full_name} has no collection of insights; name one with: textevolve"
-                f" agents update {agent.full_name} --insights NAME"
+                f"the insights of {target.full_name} cannot cite memories of"
+                f" {collection.full_name}, which is in another namespace"
             )
 
-        target = await find_collection(resources, agent.spec.insights, agent.namespace)
-        names = memories_of_agent(agent)
-        collections = [await find_collection(resources, name, agent.namespace) for name in names]
+    marks = resources.read(list_source_labels, target, MARK)
+    since, insights_version = _read_marks(marks, collections)
 
-        for collection in collections:
-            if collection.namespace != target.namespace:
-                raise InputError(
-                    f"the insights of {target.full_name} cannot cite memories of"
-                    f" {collection.full_name}, which is in another namespace"
-                )
-
-        since, insights_version = _read_marks(
-            resources.read(list_source_labels, target, MARK), collections
-        )
-        return Snapshot(
-            sources={collection.full_name: collection.version for collection in collections},
-            since=since,
-            into=target.full_name,
-            known=insights_version,
-        ).model_dump(mode="json")
+    return Snapshot(
+        sources=versions_of(collections),
+        since=since,
+        into=target.full_name,
+        known=insights_version,
+    ).model_dump(mode="json")
 
 
 _MARKED = re.compile(r"(?P<name>[^\s@]+)@(?P<version>\d+)")
@@ -216,9 +205,7 @@ class _Integrating:
         self._spec = spec
         self._bench = bench
         self._snapshot = snapshot
-        namespace, self._into = split_name(snapshot.into, bench.settings.namespace)
-        self._store = bench.resources.memories(namespace)
-        self._embed = bench.embed
+        self._target = open_target(bench, snapshot.into)
 
     async def draw(self, numbered: tuple[int, str]) -> _Drawn:
         """Recall memories for a question, and have the model draw insights from them."""
@@ -235,8 +222,9 @@ class _Integrating:
             budget=spec.budget,
             min_trust=spec.min_trust,
         )
+        store = self._target.store
         recalled = await attempt(
-            recall_memories(self._store, self._embed, settings, question, versions=versions)
+            recall_memories(store, self._bench.embed, settings, question, versions=versions)
         )
         if isinstance(recalled, Failure):
             return _Drawn(number, question, (), meter, recalled)
@@ -250,48 +238,52 @@ class _Integrating:
         question. A resumed run stores them only once."""
         result = QuestionInsights(drawn.number, drawn.question, len(drawn.memories))
         if isinstance(drawn.result, Failure):
-            return replace(result, usage=drawn.meter.usage, failure=drawn.result)
-        cited = dict.fromkeys(id for insight in drawn.result.insights for id in insight.cites)
+            result = replace(result, failure=drawn.result)
+        else:
+            result = await self._settle(result, drawn, drawn.result)
+
+        return replace(result, usage=drawn.meter.usage)
+
+    async def _settle(
+        self, result: QuestionInsights, drawn: _Drawn, insights: DrawnInsights
+    ) -> QuestionInsights:
+        cited = dict.fromkeys(id for insight in insights.insights for id in insight.cites)
         texts = {memory.id: memory.text for memory in drawn.memories if memory.id in cited}
-        result = replace(result, refused=drawn.result.refused, cited=texts)
+        result = replace(result, refused=insights.refused, cited=texts)
         try:
-            decided = await attempt(self._keep(drawn, drawn.result, list(cited)))
+            decided = await attempt(self._keep(drawn, insights, list(cited)))
         except ConflictError as error:  # somebody changed a memory that they would replace
             decided = Failure("skipped", str(error))
 
         if isinstance(decided, Failure):
-            return replace(result, usage=drawn.meter.usage, failure=decided)
-
-        return replace(result, insights=decided, usage=drawn.meter.usage)
+            return replace(result, failure=decided)
+        return replace(result, insights=decided)
 
     async def _keep(
         self, drawn: _Drawn, insights: DrawnInsights, cited: list[str]
     ) -> tuple[DecidedInsight, ...]:
         """Store insights; if they were stored before, read them from their memories."""
-        store = self._store
-        live = self._bench.mode == "live"
         settings = CreationSettings(neighbours=1, floor=NEAR)
-        collection = await store.collection(self._into)
-        ground = Ground(store, self._embed, drawn.meter, collection, settings)
+        ground = await self._target.ground(drawn.meter, settings)
         key = change_key(self._bench, self._spec, drawn.number)
+        source = ChangeSource(key, f"integration of {', '.join(self._snapshot.sources)}")
+        start = await find_start(ground, (), source)
 
-        if (applied := await store.applied(self._into, key)) is not None:
-            created = await read_decisions(ground, applied)
+        if start.applied is not None:
+            created = await read_decisions(ground, start.applied)
         else:
-            records = {memory.id: memory for memory in await store.get(cited)}
+            records = {memory.id: memory for memory in await ground.store.get(cited)}
             points = as_points(insights.insights, drawn.question, records)
-            source = ChangeSource(key, f"integration of {', '.join(self._snapshot.sources)}")
-            created = await keep_points(ground, points, Start(key), source, write=live)
+            created = await keep_points(ground, points, start, source)
 
         return tuple(decided_insight(each, drawn.question) for each in created.decisions)
 
     async def mark(self) -> None:
         """Record in the collection of insights which versions of the collections are now
         integrated."""
-        if self._bench.mode == "live":
-            key = change_key(self._bench, self._spec, "done")
-            marks = (f"{name}@{version}" for name, version in self._snapshot.sources.items())
-            await self._store.apply(self._into, [], ChangeSource(key, MARK + ", ".join(marks)))
+        key = change_key(self._bench, self._spec, "done")
+        marks = (f"{name}@{version}" for name, version in self._snapshot.sources.items())
+        await self._target.apply([], ChangeSource(key, MARK + ", ".join(marks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +464,7 @@ def flatten(record: IntegrationRecord) -> Iterator[Mapping[str, Any]]:
 
 STUDY = Study(
     spec=IntegrateMemoriesSpec,
-    cases=read_cases,
+    cases=read_agent_case,
     asks=ask,
     run=run,
     row=find_row,
@@ -482,5 +474,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    describe=describe,
+    describe=describe_by(pin),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,16 +33,16 @@ from textevolve.memory.corpus import (
     voice_chunk,
     voice_prompt,
 )
-from textevolve.memory.record import ChangeSource, Vector
+from textevolve.memory.record import ChangeSource, Vector, stream_memories
+from textevolve.memory_snapshots import find_collection
 from textevolve.reach import allowed_path
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Report, Table
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, note_step, row_of
-from textevolve.settings import Settings
 from textevolve.spec import Several, option
 from textevolve.store import Store
-from textevolve.studies.memories.base import find_collection, memories_of, stream_memories
+from textevolve.studies.memories.base import describe_by, open_target
 from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
@@ -136,17 +135,17 @@ def _read_document(path: str, name: str) -> str:
     return text
 
 
-async def describe(
-    spec: ReadCorpusSpec, settings: Settings, _objects: dict[str, object]
-) -> Mapping[str, Any]:
+def pin(spec: ReadCorpusSpec, resources: Store, namespace: str) -> Mapping[str, Any]:
     """Return the version of the collection with which documents are compared."""
-    with closing(Store(settings.memory_location)) as resources:
-        collection = await find_collection(resources, spec.collection, settings.namespace)
-        described: dict[str, Any] = {
-            "collection": collection.full_name,
-            "version": collection.version,
-        }
-        return described | ({"role": spec.role} if spec.role else {})
+    collection = find_collection(resources, spec.collection, namespace)
+    described: dict[str, Any] = {
+        "collection": collection.full_name,
+        "version": collection.version,
+    }
+    if spec.role:
+        described["role"] = spec.role
+
+    return described
 
 
 async def run(
@@ -166,7 +165,7 @@ class _Reading:
     def __init__(self, spec: ReadCorpusSpec, bench: Workbench) -> None:
         self._spec = spec
         self._bench = bench
-        self._store, self._name = memories_of(bench, bench.described["collection"])
+        self._target = open_target(bench, bench.described["collection"])
         self._base = int(bench.described["version"])
         self._role = spec.role or ""
         self._known: Mapping[str, list[StoredChunk]] = {}
@@ -175,7 +174,8 @@ class _Reading:
         """Find the earlier chunks of these documents in the version of the collection that the run
         compares with."""
         chunks = defaultdict[str, list[StoredChunk]](list)
-        async for record in stream_memories(self._store, self._name, self._base):
+        target = self._target
+        async for record in stream_memories(target.store, target.name, self._base):
             parts = record.origin.source.split(BETWEEN)
             for number in range(1, len(parts) + 1):
                 if (name := BETWEEN.join(parts[:number])) in documents:
@@ -215,7 +215,7 @@ class _Reading:
             ]
             retold_chunks = await gather_bounded(voicing, bench.concurrency)
 
-        collection = await self._store.collection(self._name)
+        collection = await self._target.store.collection(self._target.name)
         embedding = [
             lambda text=retold.text: bench.embed(collection, text) for retold in retold_chunks
         ]
@@ -237,10 +237,7 @@ class _Reading:
         if not changes:
             return ()
         key = transition_key(document, steps, self._role, self._spec, self._base)
-        applied = await self._store.applied(self._name, key)
-        if applied is None and self._bench.mode == "live":
-            applied = await self._store.apply(self._name, changes, ChangeSource(key, document))
-
+        applied = await self._target.apply(changes, ChangeSource(key, document))
         return () if applied is None else applied.ids
 
 
@@ -379,5 +376,5 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note_step,
-    describe=describe,
+    describe=describe_by(pin),
 )

@@ -4,17 +4,9 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.evaluators import (
-    KINDS,
-    EvaluatorSpec,
-    Judges,
-    describe_judge,
-    judge_models,
-    parse_evaluator,
-    read_plain,
-    read_profile,
-    reads_decisions,
-)
+from textevolve.judges.judge import find_judge, judge_names, parse_judge
+from textevolve.judges.opening import Judges
+from textevolve.judges.pairwise import Pairwise
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import ScriptedServer
@@ -22,14 +14,11 @@ from textevolve.trajectory import Trajectory
 
 
 def test_a_spec_is_read():
-    assert parse_evaluator("pairwise+rules+seed=3@http://h:1/v1#m") == EvaluatorSpec(
-        name="pairwise",
-        options=frozenset({"rules"}),
-        parameters={"seed": "3"},
-        model="http://h:1/v1#m",
-    )
-    assert parse_evaluator("reference").reads_reference
-    assert parse_evaluator("debate:prompt-tuning+rounds=1").parameters == {"rounds": "1"}
+    text = "pairwise+rules+seed=3@http://h:1/v1#m"
+    made = Pairwise(rules=True, seed=3, model="http://h:1/v1#m", source=text)
+    assert parse_judge(text) == made
+    assert parse_judge("reference").reads_reference
+    assert parse_judge("debate:prompt-tuning+rounds=1").parameters == {"rounds": "1"}
 
 
 @pytest.mark.parametrize(
@@ -45,39 +34,41 @@ def test_a_spec_is_read():
 )
 def test_a_spec_that_is_none(text, reason):
     with pytest.raises(InputError, match=reason):
-        parse_evaluator(text)
+        parse_judge(text)
 
 
 def test_the_decider_is_one_of_the_models_that_a_debate_asks():
     judge = "debate+readout=decide+decider=local/laya"
-    assert judge_models(judge, "openai/gpt-5") == ("openai/gpt-5", "local/laya")
-    assert judge_models(f"{judge}@xai/grok", None) == ("xai/grok", "local/laya")
-    assert judge_models("debate+readout=decide", "openai/gpt-5") == ("openai/gpt-5",)
-    assert describe_judge(judge)["profile"]["decider"] == "local/laya"
-    assert describe_judge(judge) != describe_judge("debate+readout=decide")
-    assert reads_decisions(judge)
-    assert not any(map(reads_decisions, ("debate", "probe", "rules:x.yaml")))
+    debate = parse_judge(judge)
+    plain = parse_judge("debate+readout=decide")
+    assert debate.models("openai/gpt-5") == ("openai/gpt-5", "local/laya")
+    assert parse_judge(f"{judge}@xai/grok").models(None) == ("xai/grok", "local/laya")
+    assert plain.models("openai/gpt-5") == ("openai/gpt-5",)
+    assert debate.describe()["profile"]["decider"] == "local/laya"
+    assert debate.describe() != plain.describe()
+    assert debate.decides
+    assert not any(parse_judge(text).decides for text in ("debate", "probe", "rules:x.yaml"))
 
 
 def test_debates_are_profiles_with_something_set():
-    assert read_profile(parse_evaluator("debate")).name == "general"
-    jury = read_profile(parse_evaluator("jury:prompt-tuning"))
+    assert parse_judge("debate").load().name == "general"
+    jury = parse_judge("jury:prompt-tuning").load()
     assert (jury.protocol, jury.rounds, len(jury.agents)) == ("independent", 1, 4)
-    assert len(read_profile(parse_evaluator("single")).agents) == 1
+    assert len(parse_judge("single").load().agents) == 1
     wanted = "escalation+escalate_below=0.8+readout=logprob-weighted"
-    escalation = read_profile(parse_evaluator(wanted))
+    escalation = parse_judge(wanted).load()
     assert (escalation.protocol, escalation.escalate_below) == ("escalation", 0.8)
     assert escalation.readout == "logprob-weighted"
     with pytest.raises(InputError, match="rounds"):
-        read_profile(parse_evaluator("debate+rounds=0"))
+        parse_judge("debate+rounds=0").load()
 
 
 @pytest.mark.parametrize(
     ("name", "rules"),
     [
         (name, "")
-        for name, kind in KINDS.items()
-        if kind.read is read_plain and name not in ("embedding", "instruction-likelihood")
+        for name in judge_names()
+        if not find_judge(name).usage and name not in ("embedding", "instruction-likelihood")
     ]
     + [("debate", "+rules"), ("probe", "+rules"), ("pairwise", "+rules")],
 )
@@ -87,7 +78,7 @@ async def test_every_judge_judges(name, rules):
     case = Case("Name a prime.", ("Seven.", "Nine."), "1", {}, *texts, trajectory=steps)
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
         model = Deciding(client, None)
-        judge = Judges("scripted", lambda _: model).open(name + rules)
+        judge = Judges("scripted", lambda _: model).open(parse_judge(name + rules))
         made = await judge(case)
     assert made.coverage == 1
     assert all(0 <= result.score <= 1 for result in made.result)
@@ -99,8 +90,8 @@ async def test_every_judge_judges(name, rules):
 @pytest.mark.parametrize("text", ["pairwise+comparisons=some", "probe+rounds=2", "probe+seed=x"])
 def test_parameters_of_judges_are_checked_before_a_run_is_begun(text):
     with pytest.raises(InputError):
-        parse_evaluator(text)
+        parse_judge(text)
 
 
 def test_other_names_of_options_are_understood():
-    assert parse_evaluator("probe+few-shot") == parse_evaluator("probe+examples")
+    assert parse_judge("probe+few-shot").examples

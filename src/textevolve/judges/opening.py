@@ -1,0 +1,86 @@
+"""Opening of judges: what a run gives to its judges, and what is wrapped around each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from textevolve.debate.profile import Profile
+from textevolve.debate.result import DebateResult
+from textevolve.errors import BudgetError
+from textevolve.evaluation import Case, Evaluation, Evaluator, empty_default, select_skipped
+from textevolve.events import Listener, silence
+from textevolve.judges.judge import Judge
+from textevolve.llm.model import Model
+from textevolve.memory.cue import Recall, nothing
+from textevolve.spans import NO_SPAN, Span, span
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """Opens the judges of one run. `model`: the model of judges that name none. `objects`: the
+    user's own evaluators by name. `today`: the date in the prompts of debates, as YYYY-MM-DD; None:
+    the current date. `recall`: recalls memories for debaters. `fill`: puts stored agents into a
+    profile. `tracing`: the root of spans."""
+
+    model: str
+    model_of: Callable[[str], Model]
+    listener: Listener = silence
+    concurrency: int = 64
+    today: str | None = None
+    objects: Mapping[str, object] = empty_default(dict)
+    recall: Recall = nothing
+    fill: Callable[[Profile], Profile] = lambda profile: profile
+    tracing: Span = NO_SPAN
+
+    def open(self, judge: Judge, rubric: str = "") -> Evaluator:
+        """Return the evaluator of a judge. `rubric`: text that replaces the judge's own questions;
+        empty: none.
+
+        Raises:
+            InputError: a file, a profile or an option cannot be used.
+        """
+        opened = judge.open(self, judge.find_rubric(rubric))
+        return trace_judge(judge.text, opened, self.tracing)
+
+    def open_parts(self, judge: Judge, rubric: str) -> list[Evaluator]:
+        """Open the judges that a judge calls, and pass the rubric to each that takes one."""
+        return [
+            keep_whole(self.open(part, rubric if part.takes_rubric else "")) for part in judge.parts
+        ]
+
+
+def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:
+    """Wrap a judge so that each call is traced as a span with an event for each judgement. `root`:
+    the parent span if no span is open."""
+
+    async def judge_traced(case: Case, /) -> Evaluation:
+        with span("judge", name, root, input=case.input) as here:
+            evaluation = await judge(case)
+            for outcome in evaluation.result:
+                here.judge(name, outcome)
+            if len(evaluation.result) == 1:
+                here.note(outcome=evaluation.result[0])
+            return evaluation
+
+    return judge_traced
+
+
+def keep_whole(judge: Evaluator) -> Evaluator:
+    """Wrap a judge so that a debate that a limit cut short raises BudgetError instead of returning
+    preliminary scores: a resumed run completes the debate."""
+
+    async def judge_whole(case: Case, /) -> Evaluation:
+        evaluation = await judge(case)
+        if isinstance(evaluation, DebateResult) and evaluation.stopped == "budget":
+            raise BudgetError(describe_limit(evaluation))
+        return evaluation
+
+    return judge_whole
+
+
+def describe_limit(result: DebateResult) -> str:
+    """Return the reason why a limit forbade a debate, or else its first turn that was forbidden; a
+    general sentence if neither has a reason."""
+    skipped = result.failure or select_skipped(turn.failure for turn in result.turns)
+    return skipped.reason if skipped else "a limit was reached within the debate"

@@ -1,0 +1,204 @@
+"""Judges that call no model of a run: a metric, a baseline, rules, and the user's own evaluator;
+and `hybrid`, which asks another judge after the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
+from textevolve.judges.context import PlainJudge
+from textevolve.judges.judge import CombinedJudge, Judge, judge, judge_argument, parse_judge
+from textevolve.llm.decisions import probability
+from textevolve.loops.attempt import as_evaluator
+from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.metrics.label_metrics import (
+    describe_metric,
+    grade_output,
+    needs_label,
+    open_metric,
+    reads_trajectory,
+)
+from textevolve.metrics.plain import LabelMetric
+from textevolve.user_code import OWN, load_object, load_user_object
+
+if TYPE_CHECKING:
+    from textevolve.judges.opening import Judges
+
+
+@judge("metric:FILE.py:FUNCTION", help="your own function of output, reference and row")
+@judge("metric:NAME", help="a metric without a model, such as metric:rouge-l")
+@dataclass(frozen=True)
+class MetricJudge(PlainJudge):
+    """A judge that grades each candidate by a metric, such as exact match, with the case's
+    reference as the label. `metric`: its name, as `open_metric` takes it."""
+
+    metric: str = judge_argument()
+    title: ClassVar[str] = "a metric"
+    usage: ClassVar[str] = "metric:NAME, such as metric:exact"
+
+    @property
+    def reads_reference(self) -> bool:
+        return True
+
+    @property
+    def reads_trajectory(self) -> bool:
+        return reads_trajectory(self.metric)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("reference",) if needs_label(self.metric) else ()
+
+    def check(self) -> None:
+        open_metric(self.metric)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"metric": describe_metric(self.metric)}
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        # A copy, which opens the metric anew: its file may have changed since the last run.
+        opened = replace(self)
+        _ = opened.opened_metric
+        return opened
+
+    @cached_property
+    def opened_metric(self) -> LabelMetric:
+        return open_metric(self.metric)
+
+    async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
+        if case.reference is None and needs_label(self.metric):
+            missing = f"the metric {self.metric} needs the case's reference, and it has none"
+            return Failure("failed", missing)
+        row = {"input": case.input, "reference": case.reference, "context": case.context}
+        row |= case.trajectory.as_row() if case.trajectory else {}
+        return await grade_output(self.opened_metric, text, case.reference, threshold, row)
+
+
+USUAL = 100
+"""The number of words of a text with the score 0.5."""
+LOOK = "look"
+LENGTH = "length"
+
+
+@judge("look:length", help="the number of words, a baseline for other judges")
+@dataclass(frozen=True)
+class LookJudge(PlainJudge):
+    """A judge that scores each text by its number of words: words / (words + `USUAL`).
+
+    Length says nothing about quality. It is a judge so that a fitted judge can have it among its
+    signals, and so that judges can be compared with it.
+
+    Raises:
+        InputError: `look` is not `length`, the only name there is.
+    """
+
+    look: str = judge_argument(LENGTH)
+    title: ClassVar[str] = "look:length"
+    usage: ClassVar[str] = "look:length"
+
+    def __post_init__(self) -> None:
+        if self.look != LENGTH:
+            raise InputError(f"no baseline judge '{self.look}'; there is: {LENGTH}")
+
+    async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
+        odds = math.log(max(1, len(text.split())) / USUAL)
+        score = probability(odds)
+        feedback = f"{LENGTH}: how many words a text has; that says nothing of its quality"
+        return EvaluationResult(score, score >= threshold, feedback, {"log_odds": odds})
+
+
+@judge("rules:FILE.yaml", help="length, patterns, JSON schema, ...; no model")
+@dataclass(frozen=True)
+class RulesJudge(Judge):
+    """A judge by the rules of a file. It reads no reference, and its verdict has no threshold."""
+
+    file: str = judge_argument()
+    usage: ClassVar[str] = "rules:FILE.yaml"
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"rules": load_rules(self.file).file.model_dump(mode="json", by_alias=True)}
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        return load_rules(self.file)
+
+
+@judge("hybrid:FILE.yaml:JUDGE", help="rules first, then a judge")
+@dataclass(frozen=True)
+class HybridJudge(CombinedJudge):
+    """The rules of a file, then another judge, which sees only texts that pass their gates."""
+
+    file: str = judge_argument()
+    judge: Judge = judge_argument()
+    usage: ClassVar[str] = "hybrid:FILE.yaml:JUDGE"
+
+    @property
+    def decides(self) -> bool:
+        return self.judge.decides
+
+    def describe(self) -> Mapping[str, Any]:
+        return {**RulesJudge(self.file).describe(), **self.judge.describe()}
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        rules = load_rules(self.file)
+        (judge,) = bench.open_parts(self, rubric)
+        return Hybrid(rules, judge, rules_weight=rules.file.share)
+
+    def write(self) -> str:
+        return f"{self.name}:{self.file}:{self.judge}"
+
+    @classmethod
+    def read(cls, text: str) -> Judge:
+        file, _, judge = text.partition(":")[2].partition(":")
+        if not file or not judge:
+            raise InputError(f"judge '{text}': its file or its judge is missing; write {cls.usage}")
+
+        return cls(file, parse_judge(judge), source=text)
+
+
+@judge(f"{OWN}NAME")
+@dataclass(frozen=True)
+class OwnJudge(Judge):
+    """An evaluator of the user: by the name under which the program passed it, or by `MODULE.NAME`,
+    which is imported. It may also be a judge."""
+
+    object_name: str = judge_argument()
+    usage: ClassVar[str] = f"{OWN}NAME"
+
+    @property
+    def is_swayed(self) -> bool:
+        return True
+
+    @property
+    def reads_reference(self) -> bool:
+        return True
+
+    def load(self, objects: Mapping[str, object]) -> object:
+        """Return the user's object.
+
+        Raises:
+            InputError: it was not passed, and it cannot be imported.
+        """
+        name = f"{OWN}{self.object_name}"
+        module, _, attribute = self.object_name.rpartition(".")
+        if name not in objects and module and attribute.isidentifier():
+            with suppress(InputError):  # then it is missing, whatever the reason
+                loaded = load_object(f"{module}:{attribute}", Path())
+                if loaded is not None:
+                    return loaded
+
+        return load_user_object(name, objects)
+
+    def open(self, bench: Judges, rubric: str) -> Evaluator:
+        loaded = self.load(bench.objects)
+        if isinstance(loaded, type) and issubclass(loaded, Judge):
+            loaded = loaded()
+        if isinstance(loaded, Judge):
+            return loaded.open(bench, rubric)
+        return as_evaluator(cast("Callable[[Case], Any]", loaded))
