@@ -45,7 +45,7 @@ TARGETS: Mapping[str, Target] = {
     "tensor": Target(["debate/tensor.py"], ["debate/test_tensor.py", "debate/test_early_stop.py"]),
     "statistics": Target(
         ["statistics/intervals.py", "statistics/comparisons.py"],
-        ["test_statistics.py", "test_compare_statistics.py"],
+        ["test_statistics.py", "test_compare_statistics.py", "test_sequential_statistics.py"],
     ),
     "parsing": Target(["llm/structured.py"], ["llm/test_structured.py", "llm/test_reasoning.py"]),
     "gates": Target(["runs/gates.py"], ["studies/test_gates.py"]),
