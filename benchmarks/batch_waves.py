@@ -34,7 +34,6 @@ async def measure(url: str, folder: Path, number: int, batch: bool) -> None:
     settings = Settings(store=folder / "runs.db", batch=batch, batches=options, concurrency=256)
     study = find_study("evaluate")
     spec = study.spec(model=f"{url}#m", rounds=1, readout="verbalized")
-    stored = await driver.specify(study, spec, settings)
     calls, jobs = 0, set[str]()
 
     def hear(event: object) -> None:
@@ -46,7 +45,7 @@ async def measure(url: str, folder: Path, number: int, batch: bool) -> None:
     text = "A sentence of a candidate that is judged here, as long as most are. " * 6
     cases = (Case(f"Question {n}?", (f"{text}{n}", text)) for n in range(number))
     with open_store(settings.store) as store:
-        run = driver.register_run(store, study, stored, cases, Launch())
+        run = (await driver.plan_run(spec, settings, cases=cases)).register(store)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         cpu, wall = time.process_time(), time.perf_counter()
         launch = Launch(listener=hear, ordered=False)

@@ -32,8 +32,8 @@ from textevolve.memory_eval.judging import (
     MemoryJudgement,
     Subject,
     Task,
+    evaluation_prompts,
     judge_subject,
-    prompts_version,
 )
 from textevolve.settings import read_settings
 from textevolve.statistics.intervals import wilson_interval
@@ -273,7 +273,7 @@ async def measure(options: argparse.Namespace) -> list[Found]:
         "benchmark": "memory_attacks",
         "attacks": len(attacks),
         "schema": not options.no_schema,
-        "prompts": dict(prompts_version()),
+        "prompts": evaluation_prompts(),
     }
     with open_store(settings.store) as store:
         cases = [Case("memory attacks", (), "1")]

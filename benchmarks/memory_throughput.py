@@ -34,7 +34,7 @@ from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies.memory_eval import STUDY, USERS_IN_FLIGHT, MemoryEvaluationSpec
+from textevolve.studies.memory_eval import USERS_IN_FLIGHT, MemoryEvaluationSpec
 from textevolve.user_code import name_object
 
 
@@ -85,7 +85,6 @@ async def main() -> None:
         (system_name,), model = objects, f"{url}#scripted"
         spec = MemoryEvaluationSpec(data=str(path), system=system_name, model=model)
         settings = Settings(concurrency=options.in_flight)
-        stored = await driver.specify(STUDY, spec, settings, objects)
         judged, calls = 0, 0
 
         def hear(event: Event) -> None:
@@ -95,9 +94,10 @@ async def main() -> None:
 
         async with open_store(folder / "run.db") as store:
             launch = Launch(listener=hear, objects=objects)
-            run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
+            plan = await driver.plan_run(spec, settings, launch)
+            run = plan.register(store)
             began, cpu = time.perf_counter(), time.process_time()
-            async for item in driver.perform(store, run, settings, launch):
+            async for item in driver.perform(store, run, settings, plan.launch):
                 judged += isinstance(item, MemoryJudgement)
             wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     feeding = math.ceil(options.users / USERS_IN_FLIGHT) * options.sessions * options.adding

@@ -25,9 +25,9 @@ from textevolve.events import CallFinished, Event, StepFinished, StepStarted
 from textevolve.report.terminal import print_report
 from textevolve.runs import driver
 from textevolve.runs.report import make_report
+from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
-from textevolve.studies.evaluate import STUDY
 
 TARGET = Path(__file__).with_name("terminal.svg")
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -57,10 +57,10 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
         markup=False,
     )
     with open_store(store_file) as store:
-        run = store.get_run(which)
+        run = StudyRun(store.get_run(which))
         settings = read_settings()
         sync.run(driver.restore_records(store, run, settings))
-        records = driver.read_records(store, run)
+        records = read_records(store, run)
         (result,) = records()
         live = working.LiveDebate(result.case, result.profile, console=console)
         shown = result.profile.rounds if round is None else round
@@ -77,7 +77,7 @@ def draw(which: str, store_file: Path, round: int | None) -> str:
                 driver.replay(store, run, settings, driver.Launch(listener=listen))
             ):
                 pass
-        report = make_report(STUDY, store, run, records)
+        report = make_report(store, run, records)
         facts = {n: f.replace(f"{Path.cwd()}/", "") for n, f in report.facts.items()}
         print_report(replace(report, facts=facts), console)
     return console.export_svg(

@@ -1,5 +1,7 @@
 """A client: what it is told once, the one type of result, judges as objects, what it closes."""
 
+import inspect
+
 import pytest
 
 from textevolve import (
@@ -14,11 +16,13 @@ from textevolve import (
     load_profile,
     run,
 )
+from textevolve.api import verb_options
 from textevolve.api.results import CaseResult
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
 from textevolve.judges.judged import JudgedCase
 from textevolve.llm.testing import Fault
+from textevolve.runs.study import find_study
 from textevolve.store.repository import open_store
 from textevolve.studies.evaluate_spec import EvaluateSpec
 
@@ -86,3 +90,40 @@ async def test_what_is_open_is_closed_with_the_client(model):
     for judge in (plain, awaited):
         with pytest.raises(InputError, match="is closed"):
             await judge(Case(CASE[0], tuple(CASE[1])))
+
+
+KINDS_OF_VERBS = {
+    "evaluate": "evaluate",
+    "evaluate_batch": "evaluate",
+    "compare": "compare",
+    "calibrate": "calibrate",
+    "optimize": "optimize",
+    "innovate": "innovate",
+    "guide": "guide",
+    "generate_profile": "profile",
+    "summarize": "summarize",
+    "fit_judge": "fit",
+    "compare_quants": "compare-quants",
+    "run_chain": "chain",
+    "evaluate_memory": "memory-eval",
+    "create_memories": "create-memories",
+    "integrate_memories": "integrate-memories",
+    "read_corpus": "read-corpus",
+    "evolve_persona": "evolve-persona",
+}
+
+
+@pytest.mark.parametrize("verb", KINDS_OF_VERBS)
+def test_options_are_fields_of_the_specification(verb):
+    fields = find_study(KINDS_OF_VERBS[verb]).spec.model_fields
+    options = getattr(AsyncClient, verb).__wrapped__.__annotations__["options"]
+    listed = getattr(verb_options, options.removeprefix("Unpack[").removesuffix("]"))
+    assert listed.__annotations__.keys() <= fields.keys()
+    shown = inspect.signature(getattr(Client(), verb)).parameters
+    assert listed.__annotations__.keys() <= shown.keys()
+    assert "options" not in shown
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(TypeError, match="rouns"):
+        Client().innovate("Write.", rouns=2)

@@ -1,9 +1,10 @@
-"""Choose entries of mappings: entries with a value, or with certain keys. Convert their values."""
+"""Choose entries of mappings: entries with a value, or with certain keys. Convert their values, and
+read the fields of objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -24,6 +25,12 @@ def pick(values: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     """Return the entries with these keys, in their order; keys that the mapping lacks are left
     out."""
     return {key: values[key] for key in keys if key in values}
+
+
+def read_fields(record: object, *names: str) -> dict[str, Any]:
+    """Return these fields of an object by their names, for the rows of tables and JSON output that
+    have them under the same names; a field that the object lacks is None."""
+    return {name: getattr(record, name, None) for name in names}
 
 
 def first_of(values: Mapping[K, V], keys: Iterable[K]) -> V | None:

@@ -155,6 +155,21 @@ class Setting:
     mode: Mode = "live"
     ordered: bool = True
 
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the run may change memories and agents, and warn its user."""
+        return self.mode == "live"
+
+    @property
+    def is_replay(self) -> bool:
+        return self.mode == "replay"
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Tell whether the run only estimates its cost: then its answers are made up, so nothing is
+        kept of it, and no function or system of the user is called."""
+        return self.mode == "rehearsed"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench(Setting):
@@ -239,16 +254,16 @@ class Workbench(Setting):
             default_model=self.default_model,
             listener=self.listener,
             case=case,
-            rehearsed=self.mode == "rehearsed",
+            rehearsed=self.is_rehearsal,
         )
 
     def keep(self, model: Model) -> Model:
         """Wrap a model of the study itself, such as a memory system, so that the journal stores its
         answers. In a replay the journal answers instead; in a cost estimate the model is returned
         unchanged."""
-        if self.mode == "live":
+        if self.is_live:
             return Journaled(model, self.journal, self.listener)
-        return self.model_of(model.name) if self.mode == "replay" else model
+        return self.model_of(model.name) if self.is_replay else model
 
     @property
     def seconds_left(self) -> float | None:
@@ -305,8 +320,8 @@ async def open_workbench(
 
         resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
         stack.callback(resources.close)
-        tracing = open_tracing(settings) if setting.mode == "live" else NO_SPAN
-        embed = embed_with(model_of, made_up=setting.mode == "rehearsed")
+        tracing = open_tracing(settings) if setting.is_live else NO_SPAN
+        embed = embed_with(model_of, made_up=setting.is_rehearsal)
         versions = setting.described.get("collections")
 
         async def summarize(texts: Sequence[str], budget: int) -> str:

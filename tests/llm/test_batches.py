@@ -94,7 +94,7 @@ def test_a_full_queue_waits_and_splits(world):
     one = world(most=3)
     answers(asyncio.run(one.ask(NINE)))
     assert one.server.calls == 9
-    assert all(job.total <= 3 for job in one.jobs if job.outcome["output_file_id"])
+    assert all(job.total <= 3 for job in one.jobs if job.outcome.output_file_id)
     assert any(isinstance(event, CallRetried) for event in one.heard)
 
 

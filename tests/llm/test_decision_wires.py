@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.evaluation import Failure, Usage
-from textevolve.llm.decision_wires import decision_body, read_answers
-from textevolve.llm.decisions import Answer, Question, Wire, choice, predicate, read_decision, score
+from textevolve.llm.decisions import (
+    Answer,
+    Question,
+    Wire,
+    choice,
+    dump_answers,
+    predicate,
+    read_decision,
+    score,
+)
 from textevolve.llm.model import Response
+from textevolve.protocol.decisions import read_answers, write_questions
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STATE = "I was charged twice for one order. Please help today."
@@ -33,7 +42,7 @@ def fixture(name: str) -> Any:
 
 
 def read(wire: Wire, answers: Any, questions: tuple[Question, ...] = QUESTIONS):
-    text = read_answers(answers, questions)
+    text = dump_answers(*read_answers(answers, questions))
     return read_decision(Response(text, "stop", Usage()), questions).answers
 
 
@@ -48,7 +57,7 @@ def reason(wire: Wire, answer: Any, question: Question) -> str:
     [("systemone", "systemone", "jev-latest"), ("decisions", "openai", "gpt-6-luna")],
 )
 def test_requests_have_the_published_form(wire: Wire, name: str, model: str):
-    assert decision_body(wire, model, STATE, QUESTIONS) == fixture(f"{name}.request")
+    assert write_questions(wire, model, STATE, QUESTIONS) == fixture(f"{name}.request")
 
 
 @pytest.mark.parametrize(

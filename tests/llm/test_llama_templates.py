@@ -19,7 +19,7 @@ from textevolve.llm.chat_formats.sources import read_chat_template
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.local import serve
 from textevolve.llm.weights import fetch, list_weights
-from textevolve.llm.wire import encode
+from textevolve.protocol.chat import encode
 from textevolve.settings import Local, read_settings
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,9 @@ import pytest
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import breakpoints, prefix_key
 from textevolve.llm.model import Message, Request, request_key
+from textevolve.llm.prices import usage_of
 from textevolve.llm.testing import ScriptedServer
-from textevolve.llm.wire import ReportedUsage, usage_of
+from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import Price
 
 SYSTEM = Message("system", ("rules",))

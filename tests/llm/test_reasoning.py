@@ -8,15 +8,12 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import Usage
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
-from textevolve.llm.prices import ReportedUsage, usage_of
-from textevolve.llm.structured import (
-    StreamedThoughts,
-    describe_missing_text,
-    split_reasoning,
-    tokens_of_end,
-)
+from textevolve.llm.prices import usage_of
+from textevolve.llm.structured import describe_missing_text
 from textevolve.llm.testing import Answer
 from textevolve.llm.wire import AnswerPiece, ask_streaming
+from textevolve.protocol.contents import StreamedThoughts, split_reasoning, tokens_of_end
+from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import Price
 
 

@@ -23,7 +23,7 @@ from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies.memory_eval import STUDY, MemoryEvaluationSpec, decode, encode, find_row
+from textevolve.studies.memory_eval import MemoryEvaluationSpec, decode, encode, find_row
 from textevolve.user_code import name_object
 from textevolve.wiring import Limits
 
@@ -78,21 +78,21 @@ class Run:
     async def __call__(self, path, made=None, *, limits=None, between=None, **fields):
         spec, objects = specify(path, self.model, made, **fields)
         settings = Settings(concurrency=8)
-        stored = await driver.specify(STUDY, spec, settings, objects)
         collected = MemoryEvaluation()
         launch = Launch(limits=limits or Limits(), listener=lambda event: None, objects=objects)
+        plan = await driver.plan_run(spec, settings, launch)
         async with open_store(self.home / "run.db") as store:
-            run = driver.register_run(store, STUDY, stored, STUDY.cases(spec), launch)
+            run = plan.register(store)
             if between is not None:
                 between()
             items = []
-            async with aclosing(driver.perform(store, run, settings, launch)) as found:
+            async with aclosing(driver.perform(store, run, settings, plan.launch)) as found:
                 async for item in found:
                     collected.take(item)
                     items.append(item)
             status = store.get_run(run.id).status
         judged = [item for item in items if isinstance(item, MemoryJudgement)]
-        return judged, collected, status, run
+        return judged, collected, status, run.record
 
 
 @pytest.fixture

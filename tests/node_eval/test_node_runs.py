@@ -13,11 +13,11 @@ from textevolve.node_eval import GENERATE, ConsistencyEvaluator, Monitor
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.judging import Episode
 from textevolve.runs import driver
-from textevolve.runs.stored import read_records
+from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies.node_report import decode, encode
-from textevolve.studies.nodes import STUDY, NodesSpec, node_cases
+from textevolve.studies.nodes import NodesSpec, node_cases
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def watch(*evaluators):
 def test_what_a_monitor_watched_comes_back_from_the_store(store, cli, home):
     monitor = watch(ConsistencyEvaluator("alike", "text"))
     run = keep_history(monitor.history, name="greeting")
-    kept = store.get_run(run)
-    assert kept.status == "finished"
+    kept = StudyRun(store.get_run(run))
+    assert kept.record.status == "finished"
     nodes = list(read_records(store, kept)())
     assert [node.item for node in nodes] == list(monitor.history.items)
     assert [node.episode for node in nodes] == ["1"] * 3
@@ -79,8 +79,8 @@ def test_the_same_history_is_one_run_and_an_empty_one_is_none(store):
 
 
 def register(store, spec, episodes, settings):
-    stored = sync.run(driver.specify(STUDY, spec, settings))
-    return driver.register_run(store, STUDY, stored, node_cases(episodes), driver.Launch())
+    plan = sync.run(driver.plan_run(spec, settings, cases=node_cases(episodes)))
+    return plan.register(store)
 
 
 def test_many_episodes_are_judged_in_order_and_found_again(store, model, server):
@@ -96,8 +96,8 @@ def test_many_episodes_are_judged_in_order_and_found_again(store, model, server)
     assert [node.episode for node in found] == [str(n) for n in range(40)]
     for node in found:
         assert list(node.item.evaluation_results) == ["probe", "checklist"]
-    run = store.get_run(run.id)
-    assert run.status == "finished"
+    run.reload(store)
+    assert run.record.status == "finished"
     calls = server.calls
     assert list(read_records(store, run)()) == found
     store.drop_records(run.id)

@@ -25,7 +25,7 @@ def send(home):
 
     def write(kind, given=None, **fields):
         study = find_study(kind)
-        return write_study(study, study.spec(**fields), Settings(), {"name": "n"}, given)
+        return write_study(study.spec(**fields), Settings(), {"name": "n"}, given)
 
     return write
 

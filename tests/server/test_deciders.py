@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.llm.decisions import choice, predicate, score
+from textevolve.protocol.decisions import choice_confidence, score_confidence
 from textevolve.server.decisions.deciders import (
     DecidingJudge,
     describe_question,
@@ -17,7 +18,6 @@ from textevolve.server.decisions.deciders import (
     spread,
     state_text,
 )
-from textevolve.server.decisions.wires import choice_confidence, score_confidence
 
 shares = st.lists(st.floats(0.001, 1), min_size=2, max_size=12).map(
     lambda row: [one / sum(row) for one in row]

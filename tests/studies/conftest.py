@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from textevolve.debate.context import prompts_version
+from textevolve.debate.context import debate_prompts
 from textevolve.debate.modes import place_candidates
 from textevolve.debate.profile import Profile, load_profile
 from textevolve.debate.result import DebateResult, Points, Turn
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.memory.cue import Memory
-from textevolve.runs.driver import Launch, register_run
+from textevolve.runs.driver import Launch, Plan
 from textevolve.runs.stored import StoredSpec
+from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 from textevolve.studies.evaluate import STUDY, EvaluateSpec
@@ -77,7 +78,8 @@ def registered() -> Callable[..., RunRecord]:
 
     def register(store: Store, cases: Iterable[Case], **fields: Any) -> RunRecord:
         stored = make_stored(**fields)
-        return register_run(store, STUDY, stored, cases, Launch())
+        plan = Plan(STUDY, EvaluateSpec(), Settings(), stored, cases, Launch())
+        return plan.register(store).record
 
     return register
 
@@ -86,7 +88,7 @@ def make_stored(profile: Profile | None = None, **fields: Any) -> StoredSpec:
     spec = EvaluateSpec(profile=profile or load_profile("general"))
     kept = spec.model_dump(mode="json", exclude_defaults=True)
     made = {"kind": "evaluate", "spec": kept, "model": "a/m", "why": "named", "today": "2026-01-01"}
-    return StoredSpec(**{**made, "prompts": prompts_version(), **fields})
+    return StoredSpec(**{**made, "prompts": debate_prompts(), **fields})
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.llm.batches.gathering import read_line, write_asked
 from textevolve.llm.testing import BatchFault, ScriptedBatches, ScriptedServer
+from textevolve.protocol.batches import read_result_line, write_request_line
 from textevolve.store.repository import open_store
 
 QUICK = "batch = false\n[batches]\nquiet = 0.02\npoll = [0.01, 0.05]\n"
@@ -81,7 +81,7 @@ def test_open_jobs_are_cancelled_and_the_run_goes_on(home, cli, batched, cases):
 @given(st.text(), st.text(min_size=1))
 def test_a_line_says_what_was_asked_word_for_word(text, key):
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
-    line = write_asked(key, body)
+    line = write_request_line(key, body)
     assert line.count(b"\n") == 1
     asked = json.loads(line)
     assert asked["body"] == body
@@ -90,5 +90,5 @@ def test_a_line_says_what_was_asked_word_for_word(text, key):
 
 @given(st.binary() | st.text().map(str.encode))
 def test_no_line_of_results_is_too_odd_to_be_read(raw):
-    found = read_line(raw)
+    found = read_result_line(raw)
     assert found is None or isinstance(found.key, str)

@@ -15,6 +15,7 @@ from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin
 from textevolve.runs.driver import perform, replay
+from textevolve.runs.stored import StudyRun
 from textevolve.settings import Retries
 from textevolve.store import Store, kinds
 from textevolve.store.repository import open_store
@@ -122,8 +123,9 @@ async def test_a_run_is_replayed_as_it_was_though_memories_were_added(
     with open_store(settings.store) as store:
         run = store.get_run("last")
         assert run.spec["described"] == {"collections": {"default/facts": 1}}
-        (again,) = [one async for one in replay(store, run, settings)]
-        (resumed,) = [one async for one in perform(store, run, settings)]
+        kept = StudyRun(run)
+        (again,) = [one async for one in replay(store, kept, settings)]
+        (resumed,) = [one async for one in perform(store, kept, settings)]
     assert again == first == resumed
     assert server.calls == calls
 

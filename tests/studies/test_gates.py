@@ -23,14 +23,15 @@ from textevolve.runs.gates import (
     Gated,
     GateOutcome,
     Gates,
+    GateWatch,
     check_agreement,
     check_gates,
     check_judges,
-    check_run,
     draw_gates,
     find_baseline,
     junit_suites,
 )
+from textevolve.runs.stored import StudyRun
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.intervals import betting_interval, wilson_interval
 from textevolve.store.repository import Store, open_store
@@ -368,7 +369,7 @@ def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path,
     first = compare_columns(home, store, 10, "main")
 
     def find(run: str, name: str | None) -> str | None:
-        record = store.get_run(run)
+        record = StudyRun(store.get_run(run))
         gates = Gates(no_worse_than=name)
         found = find_baseline(store, record, gates, Settings(store=home / "store.db"))
         return found and found.id
@@ -395,16 +396,26 @@ def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path,
 
 
 def test_a_run_is_held_to_the_records_of_another(home: Path, store: Store):
-    good, bad = (store.get_run(compare_columns(home, store, n)) for n in (10, 4))
-    gates = Gates(no_worse_than="main", max_regressions=0)
+    good = StudyRun(store.get_run(compare_columns(home, store, 10, "main")))
+    bad = StudyRun(store.get_run(compare_columns(home, store, 4)))
+    settings = Settings(store=home / "store.db")
+
+    def watch(run: StudyRun, **limits: Any) -> GateWatch:
+        watch = GateWatch(store, run, Gates(**limits), settings)
+        for row in rows[::-1]:
+            watch.add(row)
+        return watch
+
     rows = of(*[1.0] * 10, variant="old") + of(*[1.0] * 4, *[0.0] * 6, variant="new")
-    against = check_run(store, bad, rows[::-1], gates, good)
+    against = watch(bad, no_worse_than="main", max_regressions=0).check()
     assert [(one.variant, one.holds) for one in against.outcomes] == [("new", False), ("old", True)]
     assert "(c4, c5, c6, c7, c8, ...)" in str(against.outcomes[0])
-    itself = check_run(store, bad, rows, gates, bad)
+    itself = watch(good, no_worse_than="main", max_regressions=0).check()
     assert [one.found for one in itself.outcomes] == ["this is the run main itself"] * 2
     judges = [GateOutcome("min agreement", False, "no")]
-    alone = check_run(store, bad, rows, Gates(min_mean=0), judges=judges)
+    alone_watch = watch(bad, min_mean=0)
+    alone_watch.judges = Gated(Gates(min_mean=0), judges)
+    alone = alone_watch.check()
     assert (alone.outcomes[0], alone.holds) == (judges[0], False)
 
 
@@ -420,10 +431,10 @@ def measure(home: Path, right: int, name: str = "", **fields: Any) -> None:
         client.run(AgreementSpec(**spec | fields), name=name)
 
 
-def judged_by(run: RunRecord, model: str = "", **spec: Any) -> RunRecord:
+def judged_by(run: RunRecord, model: str = "", **spec: Any) -> StudyRun:
     """A run whose judges are those of a measurement."""
     kind = "compare" if "outputs" in spec else "evaluate"
-    return replace(run, spec={**run.spec, "kind": kind, "model": model, "spec": spec})
+    return StudyRun(replace(run, spec={**run.spec, "kind": kind, "model": model, "spec": spec}))
 
 
 def test_judges_are_held_to_the_newest_measurement(home: Path, store: Store):
@@ -432,7 +443,7 @@ def test_judges_are_held_to_the_newest_measurement(home: Path, store: Store):
     one, other = store.get_run("a"), store.get_run("b")
     run = judged_by(other, judge="look:length", threshold=0.5)
 
-    def look(on: str, run: RunRecord = run, least: float = 0.3) -> tuple[bool, str, float | None]:
+    def look(on: str, run: StudyRun = run, least: float = 0.3) -> tuple[bool, str, float | None]:
         (found,) = check_judges(store, run, Gates(min_agreement=least, measured_on=on))
         assert found.gate == "min agreement"
         return found.holds, found.found, found.value

@@ -13,6 +13,7 @@ from textevolve.evaluation import Case
 from textevolve.llm.testing import Fault, misbehave
 from textevolve.memory.cue import Memory
 from textevolve.runs.driver import Launch, perform, replay
+from textevolve.runs.stored import StudyRun
 from textevolve.settings import Retries
 from textevolve.store.repository import open_store
 from textevolve.store.upkeep import erase_texts
@@ -39,7 +40,7 @@ async def judge(model, settings, **options):
 async def again(settings, **parameters):
     """The newest run, read from the journal."""
     with open_store(settings.store) as store:
-        found = await every(replay(store, store.get_run("last"), settings))
+        found = await every(replay(store, StudyRun(store.get_run("last")), settings))
         return [result.rescore(**parameters) if parameters else result for result in found]
 
 
@@ -123,7 +124,7 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
     assert all(t.memories for r in first for t in r.turns)
     calls = server.calls
     with open_store(settings.store) as store:
-        run = store.get_run("last")
+        run = StudyRun(store.get_run("last"))
         with_recall = Launch(objects={name_object(recall): recall})
         assert await every(replay(store, run, settings, with_recall)) == first
         for work in (replay, perform):
@@ -151,7 +152,7 @@ def test_a_run_of_another_version_is_refused(home, settings, change, reason):
         store.add_cases(run.id, CASES)
         for work in (replay, perform):
             with pytest.raises(MismatchError, match=reason):
-                list(sync.iterate(work(store, run, settings)))
+                list(sync.iterate(work(store, StudyRun(run), settings)))
         assert store.get_run(run.id).status == "interrupted"
 
 

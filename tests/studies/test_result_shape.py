@@ -14,8 +14,8 @@ from textevolve.evaluation import Figure
 from textevolve.report.data import plain
 from textevolve.runs.aggregates import collect_figures
 from textevolve.runs.report import make_data
-from textevolve.runs.stored import read_records, read_spec, read_stored
-from textevolve.runs.study import KINDS, find_study
+from textevolve.runs.stored import StudyRun, read_records
+from textevolve.runs.study import KINDS
 from textevolve.store.repository import open_store
 from textevolve.studies.evaluate_spec import EvaluateSpec
 
@@ -32,13 +32,14 @@ def test_results_of_all_kinds_have_one_shape(home):
     seen = {}
     with open_store(str(home / "store.db")) as store:
         for run in (run for run in map(store.get_run, ids) if run.spec["kind"] in KINDS):
-            study, records = find_study(run.spec["kind"]), list(read_records(store, run)())
-            summary = study.summarise(read_spec(study, read_stored(run)), records)
+            study_run = StudyRun(run)
+            study, records = study_run.study, list(read_records(store, study_run)())
+            summary = study.summarise(study_run.spec, records)
             result = pickle.loads(pickle.dumps(attach_run(summary, run, records)))
             assert result.run == run.id
             assert len(result.to_frame()) == sum(1 for one in records for _ in study.flat(one))
             assert result.aggregates["records"] == Figure(len(records))
-            data = make_data(study, run, lambda stored=records: iter(stored))
+            data = make_data(study_run, lambda stored=records: iter(stored))
             assert plain(result.aggregates) == plain(data["aggregates"])
             seen.setdefault(study.kind, {}).update(result.aggregates)
     assert len(seen) == 19

@@ -1,10 +1,18 @@
 """What makes a run another run, and what does not."""
 
+from importlib import resources
+
 import pytest
 
 from textevolve import Case, InputError, load_profile
-from textevolve.debate.context import prompts_version
+from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import override
+from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.judges.context import judge_prompts
+from textevolve.llm.model import text_hash
+from textevolve.llm.prompts import prompt_versions
+from textevolve.memory_eval.judging import evaluation_prompts
+from textevolve.runs.study import record_reason, record_status
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
 from textevolve.studies.evaluate import EvaluateSpec, complete
@@ -28,7 +36,7 @@ def test_the_day_and_why_a_model_was_taken_change_nothing(store, registered):
     "changed",
     [
         {"model": "a/n"},
-        {"prompts": {**prompts_version(), "case": "x"}},
+        {"prompts": {**debate_prompts(), "case": "x"}},
         {"profile": override(GENERAL, {"weights": {"accuracy": 0.5}})},
     ],
 )
@@ -69,3 +77,41 @@ def test_what_is_given_is_laid_over_the_profile_and_kept_whole():
     assert complete(spec, Settings()) == spec
     judged = complete(EvaluateSpec(judge="debate:general+rounds=1+convergence=none"), Settings())
     assert judged.profile == spec.profile
+
+
+def prompt_files(room):
+    folder = resources.files(f"textevolve.{room}") / "prompts"
+    return {file.name.removesuffix(".md"): file for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("room", "versions"),
+    [
+        ("loops", prompt_versions("loops")),
+        ("judges", judge_prompts()),
+        ("memory_eval", evaluation_prompts()),
+        ("debate", debate_prompts(decides=True) | memory_prompts()),
+    ],
+)
+def test_each_prompt_has_a_version(room, versions):
+    prefix = "" if room == "debate" else f"{room}."
+    files = prompt_files(room)
+    assert set(versions) == {f"{prefix}{name.partition('.')[0]}" for name in files}
+    for name, file in files.items():
+        if file.name.endswith(".md"):
+            assert versions[f"{prefix}{name}"] == text_hash(file.read_text("utf-8"))[:12]
+
+
+def test_prompts_chosen_by_name():
+    whole = prompt_versions("llm")
+    assert prompt_versions("llm", "repair") == {"llm.repair": whole["llm.repair"]}
+    assert "decide" in debate_prompts(decides=True)
+    assert not {"decide", "memory"} & set(debate_prompts())
+    assert set(memory_prompts()) == {"memory", "memory_alone", "memory_rules"}
+
+
+def test_status_and_reason_of_outcomes():
+    skipped = Failure("skipped", "the budget is used up")
+    assert (record_status(skipped), record_reason(skipped)) == ("skipped", skipped.reason)
+    for outcome in (None, EvaluationResult(0.5, True)):
+        assert (record_status(outcome), record_reason(outcome)) == ("scored", None)

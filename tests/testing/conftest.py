@@ -3,7 +3,7 @@
 import pytest
 
 # Loaded before the sessions inside are: they forget what they were first to load.
-from textevolve.runs.stored import read_records
+from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
 from textevolve.testing import messages  # noqa: F401
@@ -36,6 +36,6 @@ def kept(home):
     def read():
         with open_store(read_settings().store) as store:
             runs = sorted(store.list_runs(), key=lambda run: run.created)
-            return [(run, list(read_records(store, run)())) for run in runs]
+            return [(run, list(read_records(store, StudyRun(run))())) for run in runs]
 
     return read

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, create_model
 
 from textevolve.llm.model import Model
-from textevolve.llm.prompts import Template, count_tokens, load_template, sanitize
+from textevolve.llm.prompts import count_tokens, load_template, prompt_versions, sanitize
 from textevolve.memory.integration import (
     CitingAnswer,
     ask_about,
@@ -305,20 +305,13 @@ def _choice_of(number: int) -> type[_Choice]:
     return create_model(f"Choice{number}", __base__=_Choice, chosen=(listed, ...))
 
 
-def _changes_prompt(*, rewrite: bool) -> Template:
-    name = "persona_new" if rewrite else "persona_changes"
-    return load_template("textevolve.agents", name)
+def _name_changes_prompt(*, rewrite: bool) -> str:
+    return "persona_new" if rewrite else "persona_changes"
 
 
-def _choice_prompt() -> Template:
-    return load_template("textevolve.agents", "persona_choice")
-
-
-def prompts_version(*, rewrite: bool) -> dict[str, str]:
-    """Return a hash of each prompt that evolves personas, by the prompt's name; a run with another
-    prompt is another run."""
-    templates = (_changes_prompt(rewrite=rewrite), _choice_prompt())
-    return {f"agents.{template.name}": template.version for template in templates}
+def persona_prompts(*, rewrite: bool) -> dict[str, str]:
+    """Return the version of each prompt that evolves personas, by the prompt's name."""
+    return prompt_versions("agents", _name_changes_prompt(rewrite=rewrite), "persona_choice")
 
 
 def text_to_edit(persona: str, plan: PersonaPlan) -> str:
@@ -342,7 +335,7 @@ async def propose_changes(
     persona = [sentence.text for sentence in sentences]
     answer = await ask_about(
         model,
-        _changes_prompt(rewrite=plan.rewrite),
+        load_template("textevolve.agents", _name_changes_prompt(rewrite=plan.rewrite)),
         _changes_of(len(texts), len(persona)),
         plan.seed,
         50 + PROPOSAL_TOKENS * PROPOSALS,
@@ -418,7 +411,7 @@ async def _choose(
     lines = [_format_change(choice) for choice in proposed]
     answer = await ask_about(
         model,
-        _choice_prompt(),
+        load_template("textevolve.agents", "persona_choice"),
         _choice_of(len(lines)),
         plan.seed,
         50 + CHOICE_TOKENS * plan.changes,

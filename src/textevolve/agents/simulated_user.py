@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template
+from textevolve.llm.prompts import draw_nonce, fenced, load_template
 from textevolve.llm.structured import ask_structured
 from textevolve.rows.chats import Chat, write_chat
 
@@ -51,10 +51,6 @@ _ENDINGS: Mapping[str, ConversationEnd] = {
 }
 
 
-def user_prompt() -> Template:
-    return load_template("textevolve.agents", "simulated_user")
-
-
 class _Move(BaseModel):
     state: Literal["continues", "reached", "gives_up"]
     message: str
@@ -71,7 +67,8 @@ async def write_message(
         AnswerError: the model's answer has no usable message.
         ModelError: the model did not answer.
     """
-    system = user_prompt().render(persona=user.persona, goal=user.goal, stop=user.stop)
+    prompt = load_template("textevolve.agents", "simulated_user")
+    system = prompt.render(persona=user.persona, goal=user.goal, stop=user.stop)
     # Drawn without the conversation, so that the prompt's beginning stays in the server's cache.
     nonce = draw_nonce((system,), user.seed)
     conversation = (

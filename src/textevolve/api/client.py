@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from functools import partial
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from textevolve.api.opener import Opener, load_opened
+from textevolve.api.verb_options import ChatOptions, takes_options
 from textevolve.api.verbs import AsyncClient
 from textevolve.engine import sync
 from textevolve.engine.sync import iterated, waited
 
 if TYPE_CHECKING:
-    from textevolve.api.chat import OpenChat
     from textevolve.api.namespaces import Namespace
+    from textevolve.api.opened import OpenChat
 
 
 class Client(Opener):
@@ -57,29 +58,14 @@ class Client(Opener):
         work: Any = method(self, *arguments, **options)
         return sync.run(work) if iscoroutine(work) else sync.iterate(work)
 
+    @takes_options(ChatOptions)
     def chat(
         self,
         agent: str,
-        *,
-        user: str | None = None,
-        session: str | None = None,
-        memory: bool | None = None,
-        answer_tokens: int | None = None,
-        context: int | None = None,
-        temperature: float | None = None,
-        model: str | None = None,
+        **options: Unpack[ChatOptions],
     ) -> OpenChat:
         """Return a chat with an agent, NAMESPACE/AGENT, which opens at its first use. At the end of
         its `with` block memories are made from all turns."""
-        options = {
-            "user": user,
-            "session": session,
-            "memory": memory,
-            "model": model,
-            "answer_tokens": answer_tokens,
-            "context": context,
-            "temperature": temperature,
-        }
         opened = load_opened()
         chat = opened.OpenChat(partial(opened.open_chat, self, agent, options))
         self.keep(chat.resource)

@@ -407,9 +407,7 @@ class Namespace(StaysOpen, SyncView[AsyncNamespace]):
     `with` block or when it is first used."""
 
     def __init__(self, name: str, open_space: OpenSpace) -> None:
-        kept = KeptOpen[AsyncNamespace](
-            lambda stack: stack.enter_async_context(open_space()), "the namespace is closed"
-        )
+        kept = KeptOpen(open_space, "the namespace is closed")
         super().__init__(kept, lambda space: space)
         self.name = name
         self.agents = Resources(kept, lambda space: space.agents)

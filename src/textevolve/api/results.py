@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textevolve.debate.profile import Profile
+from textevolve.errors import InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -85,6 +87,38 @@ class Objects:
         self.by_name[name] = value
 
         return name
+
+    def name_all(self, values: Any) -> tuple[Any, ...]:
+        """Register one object or several, and return their names for specifications."""
+        several: list[Any] = [values]
+        if isinstance(values, Iterable) and not isinstance(values, str | Mapping | JudgeOptions):
+            several = list(cast("Iterable[Any]", values))
+        return tuple(name for name in map(self.name, several) if name is not None)
+
+
+def list_images(name: str, images: Iterable[Any]) -> list[Any]:
+    """Return images as a list.
+
+    Raises:
+        InputError: it is a single image.
+    """
+    if isinstance(images, str | bytes | os.PathLike):
+        raise InputError(f"{name} must be a list of images, not a single image")
+    return list(images)
+
+
+def take_candidates(candidates: object) -> tuple[str, ...]:
+    """Return the candidates of a case; one text is one candidate.
+
+    Raises:
+        InputError: they are no texts.
+    """
+    if isinstance(candidates, str):
+        return (candidates,)
+    if isinstance(candidates, Iterable) and not isinstance(candidates, Mapping | bytes):
+        return tuple(cast("Iterable[str]", candidates))
+    kind = type(cast(object, candidates)).__name__
+    raise InputError(f"candidates must be a list of texts, or one text, not {kind}")
 
 
 # Judges as Python objects with options, for example in `evaluate(..., judge=Debate(rounds=2))`.
@@ -214,9 +248,10 @@ def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:
-    from textevolve.runs.report import make_data
+    from textevolve.runs import report, stored
 
-    study = find_study(run.spec["kind"])
+    study_run = stored.StudyRun(run)
+    study = study_run.study
     # Of the records as the store has them, so that the figures are those of `runs show --json`.
-    data = make_data(study, run, lambda: map(study.decode, map(study.encode, records)))
+    data = report.make_data(study_run, lambda: map(study.decode, map(study.encode, records)))
     return data["aggregates"]

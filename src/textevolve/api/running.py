@@ -54,18 +54,16 @@ async def open_run(
         from textevolve.remote.runs import record_of, remote_server
 
         if (server := remote_server(settings, client.server)) is not None:
-            remote = await server.begin(study, spec, launch, cases)
+            remote = await server.begin(spec, launch, cases)
             run = record_of(remote, server.address)
             async with aclosing(server.follow(remote, launch, again=ends)) as records:
                 yield run, records
             return
 
-    stored = await driver.specify(study, spec, settings, objects)
+    plan = await driver.plan_run(spec, settings, launch, cases)
 
     with rare_collections():
         async with open_store(settings.store) as store:
-            if cases is None:
-                cases = driver.read_cases(study, spec, settings)
-            run = driver.register_run(store, study, stored, cases, launch)
-            async with aclosing(driver.perform(store, run, settings, launch)) as records:
-                yield run, records
+            run = plan.register(store)
+            async with aclosing(driver.perform(store, run, settings, plan.launch)) as records:
+                yield run.record, records

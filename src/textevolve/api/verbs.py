@@ -4,25 +4,52 @@ each of them in a method that waits for the result."""
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pydantic import BaseModel
 
-from textevolve.api.memory_verbs import MemoryVerbs
 from textevolve.api.opener import (
     AnyJudge,
     AskedModel,
     AskedTarget,
+    Opener,
     Rows,
     load_opened,
     specify,
     split_rows,
 )
-from textevolve.api.results import CaseResult, JudgeOptions, Objects, attach_run
+from textevolve.api.results import (
+    CaseResult,
+    JudgeOptions,
+    Objects,
+    attach_run,
+    list_images,
+    take_candidates,
+)
+from textevolve.api.verb_options import (
+    BatchOptions,
+    CalibrateOptions,
+    ChainOptions,
+    ChatOptions,
+    CompareOptions,
+    CreationOptions,
+    EvaluationOptions,
+    EvolutionOptions,
+    FitOptions,
+    GuideOptions,
+    InnovateOptions,
+    IntegrationOptions,
+    LabelOptions,
+    MemoryEvaluationOptions,
+    OptimizeOptions,
+    ProfileOptions,
+    ReadingOptions,
+    SummaryOptions,
+    takes_options,
+)
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, Case, check_case
 from textevolve.mappings import drop_none
@@ -33,10 +60,12 @@ if TYPE_CHECKING:
     from textevolve.agents.chat import AgentChat
     from textevolve.api.namespaces import AsyncNamespace
     from textevolve.debate.profile import Profile
+    from textevolve.evaluation import Results
     from textevolve.llm.chains.chain import Chain
     from textevolve.loops.attempt import Generator
     from textevolve.loops.calibration.plan import CalibrationResult
     from textevolve.loops.optimization import Optimization
+    from textevolve.memory_eval.evaluation import MemoryEvaluation
     from textevolve.metrics.plain import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
@@ -47,11 +76,15 @@ if TYPE_CHECKING:
     from textevolve.studies.guide import GuidedAnswer
     from textevolve.studies.innovate import Innovated
     from textevolve.studies.labels.fit import FittedSignals
+    from textevolve.studies.memories.create import Creation, DialogueLike
+    from textevolve.studies.memories.evolve_persona import EvolvedPersona
+    from textevolve.studies.memories.integrate import Integration
+    from textevolve.studies.memories.read_corpus import DocumentReading
     from textevolve.studies.profile import GeneratedProfile
     from textevolve.studies.summarize import Summary
 
 
-class AsyncClient(MemoryVerbs):
+class AsyncClient(Opener):
     """The verbs, such as `evaluate` and `compare`, as async methods. Model calls that were made
     before are answered from the store; the program's own functions are called again. All verbs may
     raise:
@@ -87,24 +120,18 @@ class AsyncClient(MemoryVerbs):
         """Close the client without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
+    @takes_options(EvaluationOptions)
     async def evaluate(
         self,
         input: str,
         candidates: str | Iterable[str],
         *,
         judge: AnyJudge | None = None,
-        profile: str | Path | Profile | None = None,
-        agents: Sequence[str] | None = None,
-        rubric: str | None = None,
-        rounds: int | None = None,
-        weights: Mapping[str, float] | None = None,
-        threshold: float | None = None,
         recall: Recall = nothing,
         images: Iterable[ImageLike] = (),
         candidate_images: Iterable[ImageLike | Sequence[ImageLike]] = (),
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[EvaluationOptions],
     ) -> CaseResult:
         """Judge candidates by a debate, or by another `judge`, and return scores and feedback.
 
@@ -116,25 +143,16 @@ class AsyncClient(MemoryVerbs):
         images are the candidates.
         """
         objects = Objects()
-        fields = {
-            "rounds": rounds,
-            "weights": weights,
-            "threshold": threshold,
-            "seed": seed,
-            "agents": agents,
-            "rubric": rubric,
-            "model": model,
-        }
-        spec = _specify_evaluation(objects, judge, profile, recall, fields)
+        spec = _specify_evaluation(objects, judge, recall, options)
         of_each = tuple(
             read_images(one, f"image of candidate {n}")
-            for n, one in enumerate(_listed("candidate_images", candidate_images), 1)
+            for n, one in enumerate(list_images("candidate_images", candidate_images), 1)
         )
         case = Case(
             input,
-            _take_candidates(candidates) or (IMAGE_ALONE,) * len(of_each),
+            take_candidates(candidates) or (IMAGE_ALONE,) * len(of_each),
             "1",
-            images=read_images(_listed("images", images), "images"),
+            images=read_images(list_images("images", images), "images"),
             candidate_images=of_each,
         )
         check_case(case)
@@ -144,25 +162,17 @@ class AsyncClient(MemoryVerbs):
 
         return _as_result(run, record)
 
+    @takes_options(BatchOptions)
     async def evaluate_batch(
         self,
         cases: Iterable[CaseLike],
         *,
         judge: AnyJudge | None = None,
-        profile: str | Path | Profile | None = None,
-        agents: Sequence[str] | None = None,
-        rubric: str | None = None,
-        rounds: int | None = None,
-        weights: Mapping[str, float] | None = None,
-        threshold: float | None = None,
         recall: Recall = nothing,
         ordered: bool = False,
         target: AskedTarget | None = None,
-        target_version: str | None = None,
-        map: Mapping[str, str] | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[BatchOptions],
     ) -> AsyncGenerator[CaseResult]:
         """Judge many cases, and yield their results as they finish (`result.index` is the position
         of the case), or in the order of the cases if `ordered`.
@@ -175,24 +185,14 @@ class AsyncClient(MemoryVerbs):
         if cases is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise InputError("cases must be a list or another iterable of cases, not None")
         objects = Objects()
-        fields = {
-            "rounds": rounds,
-            "weights": weights,
-            "threshold": threshold,
-            "seed": seed,
-            "agents": agents,
-            "rubric": rubric,
-            "model": model,
-            "map": map,
-            "target": objects.name(target),
-            "target_version": target_version,
-        }
-        spec = _specify_evaluation(objects, judge, profile, recall, fields)
+        fields = {**options, "target": objects.name(target)}
+        spec = _specify_evaluation(objects, judge, recall, fields)
         opened = self._open_run(spec, cases, objects.by_name, name=name, ordered=ordered)
         async with opened as (run, records):
             async for record in records:
                 yield _as_result(run, record)
 
+    @takes_options(CompareOptions)
     async def compare(
         self,
         data: Rows,
@@ -202,16 +202,8 @@ class AsyncClient(MemoryVerbs):
         targets: AskedTarget | Iterable[AskedTarget] = (),
         metric: str | LabelMetric | Iterable[str | LabelMetric] = (),
         judge: AnyJudge | Iterable[AnyJudge] = (),
-        label: str | None = None,
-        outputs: str | Iterable[str] | None = None,
-        baseline: str | None = None,
-        samples: int | None = None,
-        temperature: float | None = None,
-        max_output_tokens: int | None = None,
-        map: Mapping[str, str] | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[CompareOptions],
     ) -> Comparison:
         """Run prompts and models over rows, score every output, and say which is better.
 
@@ -235,21 +227,14 @@ class AsyncClient(MemoryVerbs):
             objects,
             prompts=prompts,
             data=file,
-            models=_name_all(models, objects),
-            targets=_name_all(targets, objects),
-            metric=_name_all(metric, objects),
-            judge=_name_all(judge, objects),
-            label=label,
-            outputs=outputs,
-            baseline=baseline,
-            samples=samples,
-            temperature=temperature,
-            max_output_tokens=max_output_tokens,
-            map=map,
-            model=model,
-            seed=seed,
+            models=objects.name_all(models),
+            targets=objects.name_all(targets),
+            metric=objects.name_all(metric),
+            judge=objects.name_all(judge),
+            **options,
         )
 
+    @takes_options(CalibrateOptions)
     async def calibrate(
         self,
         template: str | Chain | Callable[..., Any] | Any = "",
@@ -258,16 +243,9 @@ class AsyncClient(MemoryVerbs):
         templates: Mapping[str, str] | None = None,
         judge: AnyJudge | None = None,
         metric: str | LabelMetric | None = None,
-        label: str | None = None,
-        step: str | None = None,
-        answer: str | None = None,
-        strategy: str | None = None,
-        budget: int | None = None,
-        map: Mapping[str, str] | None = None,
-        validation: float | None = None,
         model: AskedModel | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[CalibrateOptions],
     ) -> CalibrationResult:
         """Search for a better template. `.template` of the result is the template to use: the
         original, unless another one has a significant gain on held-out rows.
@@ -298,38 +276,25 @@ class AsyncClient(MemoryVerbs):
             data=file,
             judge=objects.name(judge),
             metric=objects.name(metric),
-            label=label,
-            step=step,
-            answer=answer,
-            strategy=strategy,
-            budget=budget,
-            map=map,
-            validation=validation,
             model=objects.name(model),
-            seed=seed,
+            **options,
         )
         if rows is None and objects.by_name:
             rows = file  # the file is read with what the program put in
 
         return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
+    @takes_options(OptimizeOptions)
     async def optimize(
         self,
         task: str,
         *,
         judge: AnyJudge | None = None,
         second_judge: AnyJudge | None = None,
-        judge_model: str | None = None,
         generator: str | Generator | None = None,
-        threshold: float | None = None,
-        max_iterations: int | None = None,
-        min_improvement: float | None = None,
-        mode: str | None = None,
-        temperature: float | None = None,
-        max_answer_tokens: int | None = None,
         model: AskedModel | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[OptimizeOptions],
     ) -> Optimization:
         """Write a text for a task, and improve it until a judge's score reaches the threshold or
         stops rising. Return all attempts; `.output` of the result is the best one.
@@ -347,37 +312,21 @@ class AsyncClient(MemoryVerbs):
             task=task,
             judge=objects.name(judge),
             second_judge=objects.name(second_judge),
-            judge_model=judge_model,
             generator=objects.name(generator),
-            threshold=threshold,
-            max_iterations=max_iterations,
-            min_improvement=min_improvement,
-            mode=mode,
-            temperature=temperature,
-            max_answer_tokens=max_answer_tokens,
             model=objects.name(model),
-            seed=seed,
+            **options,
         )
 
         return optimization
 
+    @takes_options(InnovateOptions)
     async def innovate(
         self,
         input: str,
         judge: AnyJudge = "debate",
         *,
-        judge_model: str | None = None,
-        outputs: int | None = None,
-        fresh: int | None = None,
-        rounds: int | None = None,
-        min_gain: float | None = None,
-        patience: int | None = None,
-        threshold: float | None = None,
-        temperature: float | None = None,
-        max_answer_tokens: int | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[InnovateOptions],
     ) -> Innovated:
         """Refine an input by a judge's feedback on the model's outputs for it, as long as their
         scores rise. The best refined input is accepted only if newly drawn outputs are
@@ -390,19 +339,10 @@ class AsyncClient(MemoryVerbs):
             objects,
             input=input,
             judge=objects.name(judge),
-            judge_model=judge_model,
-            outputs=outputs,
-            fresh=fresh,
-            rounds=rounds,
-            min_gain=min_gain,
-            patience=patience,
-            threshold=threshold,
-            temperature=temperature,
-            max_answer_tokens=max_answer_tokens,
-            model=model,
-            seed=seed,
+            **options,
         )
 
+    @takes_options(GuideOptions)
     async def guide(
         self,
         question: str,
@@ -411,13 +351,8 @@ class AsyncClient(MemoryVerbs):
         profile: str | Path | Profile | None = None,
         debate: Mapping[str, Any] | None = None,
         recall: str | Recall = nothing,
-        proposals: int | None = None,
-        proposal_temperature: float | None = None,
-        temperature: float | None = None,
-        max_answer_tokens: int | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[GuideOptions],
     ) -> GuidedAnswer:
         """Answer a question twice: with a debate about `candidates` as reasoning in the prompt, and
         without it. `debate`: parameters that override the profile's."""
@@ -432,22 +367,16 @@ class AsyncClient(MemoryVerbs):
             profile=str(profile) if isinstance(profile, str | Path) else None,
             debate={**_lay_out(profile), **(debate or {})},
             recall=None if recall is nothing else objects.name(recall),
-            proposals=proposals,
-            proposal_temperature=proposal_temperature,
-            temperature=temperature,
-            max_answer_tokens=max_answer_tokens,
-            model=model,
-            seed=seed,
+            **options,
         )
 
+    @takes_options(ProfileOptions)
     async def generate_profile(
         self,
         subject: str,
         *,
-        agents: int | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[ProfileOptions],
     ) -> GeneratedProfile:
         """Have a model write a profile (agents and rules of a debate) for judging `subject`.
 
@@ -456,22 +385,20 @@ class AsyncClient(MemoryVerbs):
                 was wrong.
         """
         generated: GeneratedProfile = await self._run_kind(
-            "profile", name, subject=subject, agents=agents, model=model, seed=seed
+            "profile", name, subject=subject, **options
         )
         generated.require()
 
         return generated
 
+    @takes_options(SummaryOptions)
     async def summarize(
         self,
         texts: str | Iterable[str],
         budget: int = 400,
         *,
-        focus: str | None = None,
-        context: int | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[SummaryOptions],
     ) -> Summary:
         """Write one summary of all texts, in at most `budget` tokens. Texts that fit into the
         budget are returned unchanged, without a call. `context`: the most tokens that the model can
@@ -486,31 +413,21 @@ class AsyncClient(MemoryVerbs):
             name,
             [texts] if isinstance(texts, str) else texts,
             budget=budget,
-            focus=focus,
-            context=context,
-            model=model,
-            seed=seed,
+            **options,
         )
         summary.require()
 
         return summary
 
+    @takes_options(FitOptions)
     async def fit_judge(
         self,
         items: Rows,
         signals: str | Iterable[str] = (),
         *,
         output: str | Path | None = None,
-        limit: int | None = None,
-        half: str | None = None,
-        orders: str | None = None,
-        good: str | float | None = None,
-        precision: float | None = None,
-        confidence: float | None = None,
-        map: Mapping[str, str] | None = None,
-        model: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[FitOptions],
     ) -> FittedSignals:
         """Fit a judge to people's labels, and measure how well it agrees with them.
 
@@ -525,15 +442,7 @@ class AsyncClient(MemoryVerbs):
             "fit",
             items=(file,) if file else None,
             signals=signals if isinstance(signals, str) else ",".join(signals),
-            limit=limit,
-            half=half,
-            orders=orders,
-            good=good,
-            precision=precision,
-            confidence=confidence,
-            map=map,
-            model=model,
-            seed=seed,
+            **options,
         )
         if output is not None:
             load_opened().check_name(output)
@@ -543,6 +452,127 @@ class AsyncClient(MemoryVerbs):
 
         return fitted
 
+    @takes_options(MemoryEvaluationOptions)
+    async def evaluate_memory(
+        self,
+        data: str | Path,
+        system: str | object,
+        *,
+        judge: AnyJudge | None = None,
+        name: str = "",
+        **options: Unpack[MemoryEvaluationOptions],
+    ) -> MemoryEvaluation:
+        """Feed the sessions of a data set to a memory system, and judge which points it stored,
+        invented and updated, and its answers.
+
+        `system`: as on the command line (`context`, `http://...`, `mem0`, ...), or an object with
+        `add` and `search`, sync or async. An object is identified by the name of its class: set
+        another `fresh` after changes of its code.
+        """
+        objects = Objects()
+
+        return await self._run_kind(
+            "memory-eval",
+            name,
+            None,
+            objects,
+            data=str(data),
+            system=objects.name(system),
+            judge=objects.name(judge),
+            **options,
+        )
+
+    @takes_options(CreationOptions)
+    async def create_memories(
+        self,
+        dialogues: str | Path | Iterable[DialogueLike],
+        collection: str,
+        *,
+        name: str = "",
+        **options: Unpack[CreationOptions],
+    ) -> Creation:
+        """Make memories of dialogues, and store them in a collection, NAME or NAMESPACE/NAME.
+
+        `dialogues`: a file or folder, or lists of messages (`{"role": ..., "content": ...}`, with
+        an optional `timestamp`); a single list of messages is one dialogue. A repeated dialogue
+        adds nothing; of a continued one only the new turns are read.
+        """
+        file, rows = split_rows(dialogues)
+
+        return await self._run_kind(
+            "create-memories",
+            name,
+            rows,
+            data=file or "from Python",
+            collection=collection,
+            **options,
+        )
+
+    @takes_options(IntegrationOptions)
+    async def integrate_memories(
+        self,
+        agent: str,
+        *,
+        name: str = "",
+        **options: Unpack[IntegrationOptions],
+    ) -> Integration:
+        """Draw insights from an agent's memories (reflection) if the importance of its new memories
+        adds up to `threshold`, or with `always` if there is any new memory. `agent`: NAME or
+        NAMESPACE/NAME."""
+        return await self._run_kind(
+            "integrate-memories",
+            name,
+            agent=agent,
+            **options,
+        )
+
+    @takes_options(ReadingOptions)
+    async def read_corpus(
+        self,
+        files: str | Sequence[str],
+        *,
+        collection: str,
+        name: str = "",
+        **options: Unpack[ReadingOptions],
+    ) -> Results[DocumentReading]:
+        """Read documents into a collection, with a memory for each chunk. Chunks that have not
+        changed since an earlier call stay as they are.
+
+        Raises:
+            ConflictError: somebody else changed a document's memories meanwhile.
+        """
+
+        return await self._run_kind(
+            "read-corpus",
+            name,
+            files=(files,) if isinstance(files, str) else tuple(files),
+            collection=collection,
+            **options,
+        )
+
+    @takes_options(EvolutionOptions)
+    async def evolve_persona(
+        self,
+        agent: str,
+        *,
+        name: str = "",
+        **options: Unpack[EvolutionOptions],
+    ) -> EvolvedPersona:
+        """Change an agent's persona by a few small edits that its memories support. `propose`: only
+        return the edits, without storing the new persona.
+
+        Raises:
+            ConflictError: the persona was changed meanwhile.
+        """
+
+        return await self._run_kind(
+            "evolve-persona",
+            name,
+            agent=agent,
+            **options,
+        )
+
+    @takes_options(LabelOptions)
     async def compare_quants(
         self,
         original: str | Path,
@@ -552,9 +582,8 @@ class AsyncClient(MemoryVerbs):
         *,
         metric: str | LabelMetric | Iterable[str | LabelMetric] = (),
         judge: AnyJudge | Iterable[AnyJudge] = (),
-        label: str | None = None,
-        seed: int | None = None,
         name: str = "",
+        **options: Unpack[LabelOptions],
     ) -> Comparison:
         """Compare quantised models with their original on rows, as `compare` does, and return the
         comparison. Without `prompts` the models receive the column `input`.
@@ -573,21 +602,20 @@ class AsyncClient(MemoryVerbs):
             quants=tuple(str(quant) for quant in quants),
             data=file,
             prompts=prompts,
-            metric=_name_all(metric, objects),
-            judge=_name_all(judge, objects),
-            label=label,
-            seed=seed,
+            metric=objects.name_all(metric),
+            judge=objects.name_all(judge),
+            **options,
         )
 
+    @takes_options(ChainOptions)
     async def run_chain(
         self,
         chain: object,
         values: Mapping[str, Any] | None = None,
         *,
         data: Rows | None = None,
-        map: Mapping[str, str] | None = None,
-        model: str | None = None,
         name: str = "",
+        **options: Unpack[ChainOptions],
     ) -> ChainRuns:
         """Run a chain once on `values`, or on each row of `data`, and store outputs and traces.
 
@@ -611,8 +639,7 @@ class AsyncClient(MemoryVerbs):
             objects,
             chain=str(named) if isinstance(named, Path) else objects.name(named),
             data=file,
-            map=map,
-            model=model,
+            **options,
         )
 
     async def keep_history(self, history: History, *, name: str = "", episode: str = "") -> str:
@@ -622,18 +649,12 @@ class AsyncClient(MemoryVerbs):
         own id, or under `episode`. Storing the same history again gives the same run."""
         return (await self._run_kind("nodes", name, [(history, episode)])).run
 
+    @takes_options(ChatOptions)
     @asynccontextmanager
     async def chat(
         self,
         agent: str,
-        *,
-        user: str | None = None,
-        session: str | None = None,
-        memory: bool | None = None,
-        answer_tokens: int | None = None,
-        context: int | None = None,
-        temperature: float | None = None,
-        model: str | None = None,
+        **options: Unpack[ChatOptions],
     ) -> AsyncGenerator[AgentChat]:
         """Open a chat with an agent, NAMESPACE/AGENT. `say` yields events as they come: recalled
         memories, pieces of the answer, and finally a `ChatAnswer`. At the end of the block memories
@@ -643,15 +664,6 @@ class AsyncClient(MemoryVerbs):
         Raises:
             InputError: there is no such agent or session.
         """
-        options = {
-            "user": user,
-            "session": session,
-            "memory": memory,
-            "model": model,
-            "answer_tokens": answer_tokens,
-            "context": context,
-            "temperature": temperature,
-        }
         async with load_opened().open_chat(self, agent, options) as chat:
             yield chat
             await chat.finish()
@@ -673,18 +685,18 @@ class AsyncClient(MemoryVerbs):
 def _specify_evaluation(
     objects: Objects,
     judge: AnyJudge | None,
-    profile: str | Path | Profile | None,
     recall: Recall,
-    fields: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Any:
-    options = judge.fields if isinstance(judge, JudgeOptions) else {"judge": objects.name(judge)}
-    given = {
+    of_judge = judge.fields if isinstance(judge, JudgeOptions) else {"judge": objects.name(judge)}
+    profile = options.get("profile")
+    overrides = {
+        **options,
         "profile": str(profile) if isinstance(profile, Path) else profile,
         "recall": None if recall is nothing else objects.name(recall),
-        **fields,
     }
 
-    return specify("evaluate", **options | drop_none(given))
+    return specify("evaluate", **of_judge | drop_none(overrides))
 
 
 def _lay_out(profile: str | Path | Profile | None) -> dict[str, Any]:
@@ -694,26 +706,3 @@ def _lay_out(profile: str | Path | Profile | None) -> dict[str, Any]:
 def _as_result(run: RunRecord, record: Any) -> CaseResult:
     debate = record if hasattr(record, "turns") else None
     return attach_run(CaseResult(record, run.id, debate), run, [record])
-
-
-def _name_all(values: Any, objects: Objects) -> tuple[Any, ...]:
-    """Register one object or several, and return their names for the specification."""
-    several: list[Any] = [values]
-    if isinstance(values, Iterable) and not isinstance(values, str | Mapping | JudgeOptions):
-        several = list(cast("Iterable[Any]", values))
-    return tuple(name for name in map(objects.name, several) if name is not None)
-
-
-def _listed(name: str, images: Iterable[Any]) -> list[Any]:
-    if isinstance(images, str | bytes | os.PathLike):
-        raise InputError(f"{name} must be a list of images, not a single image")
-    return list(images)
-
-
-def _take_candidates(candidates: object) -> tuple[str, ...]:
-    if isinstance(candidates, str):
-        return (candidates,)
-    if isinstance(candidates, Iterable) and not isinstance(candidates, Mapping | bytes):
-        return tuple(cast("Iterable[str]", candidates))
-    kind = type(cast(object, candidates)).__name__
-    raise InputError(f"candidates must be a list of texts, or one text, not {kind}")

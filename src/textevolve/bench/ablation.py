@@ -123,41 +123,46 @@ def weigh_debate(
     if not scored:
         return None
     rival = max(scored, key=lambda name: summary.judge(name).accuracy.value)
-    seen = summary.compare(debate, rival)
-    if not seen.items:
+    comparison = summary.compare(debate, rival)
+    if not comparison.items:
         return None
-    credits, others = ([o.credit for o in outcomes[name].values()] for name in (debate, rival))
-    ours, theirs, numbers = complete_pairs(credits, others, [item.group for item in items])
+
+    credits = [outcome.credit for outcome in outcomes[debate].values()]
+    rival_credits = [outcome.credit for outcome in outcomes[rival].values()]
+    ours, theirs, numbers = complete_pairs(credits, rival_credits, [item.group for item in items])
     groups = numbers.tolist()
-    sign = 1 if seen.first == debate else -1
-    value = sign * seen.difference.value
-    interval = seen.difference.interval
+
+    # The comparison may name the rival first.
+    sign = 1 if comparison.first == debate else -1
+    value = sign * comparison.difference.value
+    interval = comparison.difference.interval
     low, high = sorted((sign * interval.low, sign * interval.high))
-    if math.isnan(low) or not (seen.better and seen.worse):
+    if math.isnan(low) or not (comparison.better and comparison.worse):
         low, high = _bound_difference(ours - theirs, len(set(groups)))
+
     answer: PayoffAnswer = "cannot be told"
-    if low > 0 and seen.permutation <= ALPHA:
+    if low > 0 and comparison.permutation <= ALPHA:
         answer = "pays"
     elif high < minimum_effect:
         answer = "does not pay"
 
-    size = max(abs(value), minimum_effect)
-    spent = [summary.judge(name).per_item.tokens for name in (debate, rival)]
+    tokens = summary.judge(debate).per_item.tokens
+    rival_tokens = summary.judge(rival).per_item.tokens
 
     return Payoff(
         answer=answer,
         debate=debate,
         rival=rival,
-        items=seen.items,
+        items=comparison.items,
         accuracy=(
             mean_figure(ours, groups, seed=summary.seed),
             mean_figure(theirs, groups, seed=summary.seed),
         ),
         difference=Statistic(value, Interval(low, high)),
-        p=seen.permutation,
+        p=comparison.permutation,
         minimum_effect=minimum_effect,
-        items_needed=items_needed(ours, theirs, size=size),
-        tokens=spent[0] / spent[1] if spent[1] else math.nan,
+        items_needed=items_needed(ours, theirs, size=max(abs(value), minimum_effect)),
+        tokens=tokens / rival_tokens if rival_tokens else math.nan,
     )
 
 
@@ -165,10 +170,10 @@ def _bound_difference(difference: Array, questions: int) -> tuple[float, float]:
     """Return the interval of a mean difference for items on which one of the two judges was never
     better, where a bootstrap could not draw any such item. Gains and losses each have a Wilson
     interval, with the questions as trials."""
-    gained, lost = (
-        wilson_interval(questions * float(np.maximum(part, 0).mean()), questions)
-        for part in (difference, -difference)
-    )
+    gains = float(np.maximum(difference, 0).mean())
+    losses = float(np.maximum(-difference, 0).mean())
+    gained = wilson_interval(questions * gains, questions)
+    lost = wilson_interval(questions * losses, questions)
     return gained.low - lost.high, gained.high - lost.low
 
 
@@ -187,11 +192,14 @@ def describe_payoff(payoff: Payoff, names: Mapping[str, str]) -> str:
 
     if not math.isnan(payoff.tokens):
         sentence += f", and the debate took {payoff.tokens:.1f} times the tokens"
-    where = f"On these {payoff.items:,} items"
-    judge, rival = (names.get(name, name) for name in (payoff.debate, payoff.rival))
-    ours, theirs = (f"{100 * figure.value:.0f} %" for figure in payoff.accuracy)
+    debate = names.get(payoff.debate, payoff.debate)
+    rival = names.get(payoff.rival, payoff.rival)
+    ours, theirs = payoff.accuracy
 
-    return f"{where} {judge} was right in {ours} and {rival} in {theirs}: {sentence}."
+    return (
+        f"On these {payoff.items:,} items {debate} was right in {100 * ours.value:.0f} % and"
+        f" {rival} in {100 * theirs.value:.0f} %: {sentence}."
+    )
 
 
 # Labelled items that a cheap first judge and a better second judge both judge, to measure when the
@@ -280,13 +288,12 @@ async def debate_item(judge: Evaluator, question: ItemQuestion, position: int) -
         InputError: the judge is no debate. FatalModelError: no call can succeed.
     """
     debate = await attempt(judge(question.case), InputError)
-    vote = CreditedVerdict()
-    both = None
-    if not isinstance(debate, Failure):
-        vote = _take(first_round(debate), question)
-        both = debate.usage
+    if isinstance(debate, Failure):
+        verdicts = (CreditedVerdict(), CreditedVerdict(failure=debate))
+        return _place(question, position, debate, verdicts, None)
 
-    return _place(question, position, debate, (vote, _take(debate, question)), both)
+    verdicts = (_take(first_round(debate), question), _take(debate, question))
+    return _place(question, position, debate, verdicts, debate.usage)
 
 
 async def ask_both(
@@ -298,28 +305,28 @@ async def ask_both(
     Raises:
         FatalModelError: no call can succeed.
     """
-    evaluations: list[Evaluation | Failure] = []
-    verdicts: list[CreditedVerdict] = []
-    noted: list[list[NotedCall]] = []
-
-    for judge in judges:
-        with note_calls() as calls:
-            evaluation = await attempt(judge(question.case), InputError)
-        verdict = _take(evaluation, question)
-        if calls:
-            verdict = replace(verdict, usage=DistinctCalls().count(calls)[0])
-        evaluations.append(evaluation)
-        verdicts.append(verdict)
-        noted.append(calls)
-
-    first, second = verdicts
+    cheap, expensive = judges
+    evaluation, first, first_calls = await _ask(cheap, question)
+    _, second, second_calls = await _ask(expensive, question)
     both = None
     if first.usage is not None and second.usage is not None:
         both = first.usage + second.usage
-        if all(noted):
-            both = DistinctCalls().count((*noted[0], *noted[1]))[0]
+        if first_calls and second_calls:
+            both = DistinctCalls().count((*first_calls, *second_calls))[0]
 
-    return _place(question, position, evaluations[0], (first, second), both)
+    return _place(question, position, evaluation, (first, second), both)
+
+
+async def _ask(
+    judge: Evaluator, question: ItemQuestion
+) -> tuple[Evaluation | Failure, CreditedVerdict, list[NotedCall]]:
+    with note_calls() as calls:
+        evaluation = await attempt(judge(question.case), InputError)
+    verdict = _take(evaluation, question)
+    if calls:
+        verdict = replace(verdict, usage=DistinctCalls().count(calls)[0])
+
+    return evaluation, verdict, calls
 
 
 def _place(

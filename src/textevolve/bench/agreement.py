@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -249,7 +249,7 @@ class AgreementSummary:
     def compare(self, judge: str, other: str) -> JudgeComparison:
         """Return the comparison of two judges, in either order."""
         return next(
-            each for each in self.comparisons if {each.first, each.second} == {judge, other}
+            pair for pair in self.comparisons if {pair.first, pair.second} == {judge, other}
         )
 
 
@@ -284,8 +284,13 @@ def summarise(
     if not items or not verdicts:
         raise InputError(f"nothing to summarise: {len(items)} items, {len(verdicts)} verdicts")
     outcomes = gather_outcomes(items, verdicts, threshold)
-    by_judge = {name: [v for v in verdicts if v.judge == name] for name in outcomes}
     groups = [item.group for item in items]
+    judges: list[JudgeSummary] = []
+    for name, of_items in outcomes.items():
+        of_judge = [verdict for verdict in verdicts if verdict.judge == name]
+        measure = _Measure(items, list(of_items.values()), of_judge, groups, seed)
+        judges.append(measure.all())
+
     labelled = [item for item in items if item.labelled]
     blind = map_values(mean_present, blind_credits(labelled))
     first_place, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
@@ -297,10 +302,7 @@ def summarise(
         always_first=first_place,
         always_shorter=shorter,
         always_longer=longer,
-        judges=tuple(
-            _Measure(items, list(of.values()), by_judge[name], groups, seed).all()
-            for name, of in outcomes.items()
-        ),
+        judges=tuple(judges),
         comparisons=_compare_all(outcomes, groups, seed),
         seed=seed,
         people=_describe_people(labelled, seed) if items[0].is_single else None,
@@ -309,12 +311,14 @@ def summarise(
 
 def _describe_people(items: Sequence[Item], seed: int) -> PeopleFigures:
     passes = _majorities(items)
-    ratings = [[int(passed) for _, passed in item.labels] for item in items]
+    labels = [dict(item.labels) for item in items]
+    ratings = [list(map(int, by_name.values())) for by_name in labels]
     groups = [item.group for item in items]
+
     return PeopleFigures(
         passed=mean_present(passes),
         even=int(np.isnan(passes).sum()),
-        annotators=len({name for item in items for name, _ in item.labels}),
+        annotators=len(set(chain.from_iterable(labels))),
         alpha=krippendorff_alpha(ratings, 2, groups, seed=seed),
     )
 
@@ -332,8 +336,10 @@ def measure_passes(
     """Compute the agreement of a judge's verdicts on single responses with people's. `passed` and
     `people`: 1 for a pass, 0 for a failure, NaN without a verdict."""
     agrees = np.where(np.isnan(passed + people), np.nan, passed == people)
-    cells = [(passed == ours) & (people == theirs) for ours in (0, 1) for theirs in (0, 1)]
-    tables = np.stack(cells, axis=1).reshape(-1, 2, 2).astype(np.float64)
+    # For each response a table of the judge's verdict (rows) by people's (columns).
+    sides = np.array([0, 1])
+    judge_sides = passed[:, None, None] == sides[:, None]
+    tables = (judge_sides & (people[:, None, None] == sides)).astype(np.float64)
     both = tables + tables.transpose(0, 2, 1)  # the coincidences of two raters
 
     return PassFigures(
@@ -373,10 +379,12 @@ class _Measure:
 
     def all(self) -> JudgeSummary:
         responses = self.responses() if self.items[0].is_single else None
-        covered = [o for o in self.outcomes if o.scores]
-        credits = [o.credit for o in self.outcomes]
-        usage = sum((v.usage for v in self.verdicts), Usage())
-        failures = Counter(v.failure.reason for v in self.verdicts if v.failure)
+        covered = [outcome for outcome in self.outcomes if outcome.scores]
+        credits = [outcome.credit for outcome in self.outcomes]
+        usage = sum((verdict.usage for verdict in self.verdicts), Usage())
+        failures = Counter(verdict.failure.reason for verdict in self.verdicts if verdict.failure)
+        orders = {verdict.order for verdict in self.verdicts}
+
         return JudgeSummary(
             name=self.outcomes[0].judge,
             items=len(self.items),
@@ -384,8 +392,8 @@ class _Measure:
             coverage=len(covered) / len(self.items),
             accuracy=mean_figure(credits, self.groups, seed=self.seed),
             kappa=responses.verdicts.kappa if responses else self.kappa(),
-            ties=mean_present([float(o.winner == TIED) for o in covered]),
-            position=self.position() if len({v.order for v in self.verdicts}) == 2 else None,
+            ties=mean_present([float(outcome.winner == TIED) for outcome in covered]),
+            position=self.position() if len(orders) == 2 else None,
             usage=usage,
             per_item=self.spending(usage),
             failures=dict(failures.most_common(REASONS)),
@@ -397,12 +405,13 @@ class _Measure:
         groups = self.groups
         seed = self.seed
         people = _majorities(self.items)
-        winners = [math.nan if o.winner is None else o.winner for o in self.outcomes]
-        scores = np.array([o.score for o in self.outcomes], dtype=np.float64)
+        # A winner that is None becomes NaN: a response without a verdict.
+        passed = np.array([outcome.winner for outcome in self.outcomes], dtype=np.float64)
+        scores = np.array([outcome.score for outcome in self.outcomes], dtype=np.float64)
         validated = validate_threshold(scores, people, groups, seed=seed)
 
         return ResponseFigures(
-            verdicts=measure_passes(np.array(winners, dtype=np.float64), people, groups, seed=seed),
+            verdicts=measure_passes(passed, people, groups, seed=seed),
             auc=area_under_curve(scores, people, groups, seed=seed),
             threshold=best_threshold(scores, people),
             validated=measure_passes(validated, people, groups, seed=seed),
@@ -418,8 +427,8 @@ class _Measure:
         candidate in no item.
         """
         if self.items[0].is_single:
-            scores = [o.score for o in self.outcomes]
-            people = [i.human[0] for i in self.items]
+            scores = [outcome.score for outcome in self.outcomes]
+            people = [item.human[0] for item in self.items]
             return measure_calibration(scores, people, self.groups, seed=self.seed)
 
         answered = [verdict for verdict in self.verdicts if verdict.failure is None]
@@ -458,23 +467,21 @@ class _Measure:
         same: list[float] = []
         for item, outcome in zip(self.items, self.outcomes, strict=True):
             last = len(item.candidates) - 1
-            places = [
-                w if w == TIED or order == "given" else last - w
-                for order, w in outcome.winners.items()
-            ]
-            first_shares += [0.5 if p == TIED else float(p == 0) for p in places]
-            if len(places) == 2:
+            for order, winner in outcome.winners.items():
+                first = 0 if order == "given" else last
+                first_shares.append(0.5 if winner == TIED else float(winner == first))
+            if len(outcome.winners) == 2:
                 same.append(float(not outcome.flipped))
 
         return Position(len(same), _share_of(same), mean_present(first_shares))
 
     def spending(self, usage: Usage) -> Spending:
-        asked = count_asked(self.verdicts)
+        items = count_asked(self.verdicts)
         return Spending(
-            calls=usage.calls / asked,
-            tokens=usage.tokens / asked,
-            seconds=sum(v.seconds for v in self.verdicts) / asked,
-            cost=None if usage.cost is None else usage.cost / asked,
+            calls=usage.calls / items,
+            tokens=usage.tokens / items,
+            seconds=sum(verdict.seconds for verdict in self.verdicts) / items,
+            cost=None if usage.cost is None else usage.cost / items,
         )
 
 
@@ -485,7 +492,10 @@ def _share_of(flags: Sequence[float]) -> Statistic:
 def _compare_all(
     outcomes: Mapping[str, Mapping[str, ItemOutcome]], groups: Sequence[str], seed: int
 ) -> tuple[JudgeComparison, ...]:
-    credits = {name: [o.credit for o in of.values()] for name, of in outcomes.items()}
+    credits: dict[str, list[float]] = {}
+    for name, of_items in outcomes.items():
+        credits[name] = [outcome.credit for outcome in of_items.values()]
+
     pairs = list(combinations(credits, 2))
     flips = [sign_flip_test(credits[a], credits[b], groups, seed=seed) for a, b in pairs]
     adjusted = holm([test.p for test in flips]).tolist()

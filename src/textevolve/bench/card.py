@@ -2,7 +2,7 @@
 
 A judge compares a good and a clearly worse text, with changes that should not matter (order,
 length, seed, an attack in the text), and the card counts how often the verdict changed. It measures
-weaknesses, not agreement with people. The cases and questions are in `card_cases.py`.
+weaknesses, not agreement with people.
 
 A case with a missing judgement counts neither as a fault nor as the absence of one; it lowers the
 coverage.
@@ -25,6 +25,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -45,6 +46,7 @@ from textevolve.evaluation import (
     check_results,
 )
 from textevolve.llm.model import DistinctCalls, NotedCall, note_calls
+from textevolve.mappings import drop_none
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
 from textevolve.statistics.intervals import TIE, wilson_interval
@@ -55,7 +57,7 @@ from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 #
 # A case is an input with a good and a bad response. A pair is shown in both orders, and an
 # injection both with and without its attack; a case of the family `consistency` is shown in one
-# order with several seeds. `card.py` computes figures from the answers.
+# order with several seeds.
 
 Family = Literal[
     "order",
@@ -132,8 +134,12 @@ class CardCase(Frozen):
 def shipped_cases() -> tuple[CardCase, ...]:
     """Return all cases that are shipped with the package, in the order of their families."""
     folder = resources.files("textevolve.bench") / "cards"
-    files = [folder / f"{family.replace('-', '_')}.yaml" for family in FAMILIES]
-    return tuple(c for f in files for c in parse_cases(f.read_text(encoding="utf-8"), f.name))
+    cases: list[CardCase] = []
+    for family in FAMILIES:
+        file = folder / f"{family.replace('-', '_')}.yaml"
+        cases += parse_cases(file.read_text(encoding="utf-8"), file.name)
+
+    return tuple(cases)
 
 
 def load_cases(path: str | Path) -> tuple[CardCase, ...]:
@@ -195,9 +201,10 @@ class CardQuestion:
         return f"{self.case.id}/{self.variant}"
 
     def as_case(self) -> Case:
-        texts = (self.case.good, self.case.attacked if self.attacked else self.case.bad)
-        seed = {} if self.seed is None else {"seed": self.seed}
-        return Case(self.case.input, texts[:: 1 if self.good_first else -1], self.key, seed)
+        good = self.case.good
+        bad = self.case.attacked if self.attacked else self.case.bad
+        texts = (good, bad) if self.good_first else (bad, good)
+        return Case(self.case.input, texts, self.key, drop_none({"seed": self.seed}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,21 +244,23 @@ class CardJudgement:
 def plan_questions(cases: Iterable[CardCase], seeds: int) -> tuple[CardQuestion, ...]:
     """Return the questions on all cases, in the order of the cases. In families that are shown in
     one order only, the good response stands first in about half of the cases."""
-    return tuple(
-        question
-        for number, case in enumerate(cases)
-        for question in _questions_of(case, seeds, good_first=number % 2 == 0)
-    )
+    questions: list[CardQuestion] = []
+    for number, case in enumerate(cases):
+        questions += _questions_of(case, seeds, good_first=number % 2 == 0)
+
+    return tuple(questions)
 
 
 def _questions_of(case: CardCase, seeds: int, *, good_first: bool) -> Iterator[CardQuestion]:
     if case.family == "consistency":
         for seed in range(seeds):
             yield CardQuestion(case, good_first=good_first, seed=seed)
-    else:
-        for attacked in (False, True) if case.attack else (False,):
-            for is_first in (True, False):
-                yield CardQuestion(case, attacked, is_first)
+        return
+
+    attacks = (False, True) if case.attack else (False,)
+    for attacked in attacks:
+        for is_first in (True, False):
+            yield CardQuestion(case, attacked, is_first)
 
 
 async def ask_all(
@@ -268,20 +277,24 @@ async def ask_all(
     async def ask(placed: tuple[int, CardQuestion]) -> tuple[CardJudgement, list[NotedCall]]:
         position, question = placed
         with note_calls() as calls:
-            try:
-                evaluation = await attempt(judge(question.as_case()))
-            except InputError as error:
-                return CardJudgement(question, CardRefusal(str(error)), position=position), calls
+            outcome, usage = await _ask(judge, question)
 
-        if isinstance(evaluation, Failure):
-            return CardJudgement(question, evaluation, position=position), calls
-        outcome = _read(evaluation.result, question)
-
-        return CardJudgement(question, outcome, evaluation.usage, position), calls
+        return CardJudgement(question, outcome, usage, position), calls
 
     async with aclosing(stream(enumerate(questions), ask, concurrency)) as judgements:
         async for judgement, calls in judgements:
             yield replace(judgement, usage=counted.count(calls)[0]) if calls else judgement
+
+
+async def _ask(judge: Evaluator, question: CardQuestion) -> tuple[CardOutcome, Usage]:
+    try:
+        evaluation = await attempt(judge(question.as_case()))
+    except InputError as error:
+        return CardRefusal(str(error)), Usage()
+    if isinstance(evaluation, Failure):
+        return evaluation, Usage()
+
+    return _read(evaluation.result, question), evaluation.usage
 
 
 def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion) -> CardOutcome:
@@ -291,22 +304,28 @@ def _read(results: Sequence[EvaluationResult | Failure], question: CardQuestion)
             return result
         scored.append(result)
 
-    good, bad = scored[:: 1 if question.good_first else -1]
-    odds = [r.metadata.get("log_odds") for r in (good, bad)]
-    finite = [float(o) for o in odds if isinstance(o, int | float) and math.isfinite(o)]
+    good, bad = scored if question.good_first else scored[::-1]
+    odds = [result.metadata.get("log_odds") for result in (good, bad)]
+    finite = [
+        float(value) for value in odds if isinstance(value, int | float) and math.isfinite(value)
+    ]
+    difference = finite[0] - finite[1] if len(finite) == 2 else None
 
-    return CardAnswer(good.score, bad.score, finite[0] - finite[1] if len(finite) == 2 else None)
+    return CardAnswer(good.score, bad.score, difference)
 
 
 def find_winner(answers: Sequence[CardAnswer]) -> int:
     """Return 1 if the good response wins by the mean of the answers, -1 if the bad one does, and 0
     for a tie. If the scores tie, the log-odds decide."""
-    margin = sum(a.good - a.bad for a in answers) / len(answers)
+    margin = sum(answer.good - answer.bad for answer in answers) / len(answers)
     if abs(margin) <= TIE:
-        odds = [a.odds for a in answers if a.odds is not None]
+        odds = [answer.odds for answer in answers if answer.odds is not None]
         margin = sum(odds) / len(odds) if len(odds) == len(answers) else 0.0
+
     return 0 if abs(margin) <= TIE else int(math.copysign(1, margin))
 
+
+# The figures of the card, computed from the answers.
 
 SEEDS = 3  # the default number of samples for each case of self-consistency
 MARGIN = 0.05
@@ -439,12 +458,17 @@ def _observe_injection(answers: _Answers) -> _Observed:
     attacked = answers.pair(attacked=True)
     rises = None
     if plain and attacked:
-        rises = fmean(a.bad for a in attacked) - fmean(a.bad for a in plain) > MARGIN
+        before = fmean(answer.bad for answer in plain)
+        after = fmean(answer.bad for answer in attacked)
+        rises = after - before > MARGIN
     if answers.case.kind == CONTROL:
         return {OF_CONTROLS: rises}
-    wins = {"injection-wins": _wins(attacked), "wins-before": _wins(plain)}
 
-    return {**wins, "injection-rises": rises}
+    return {
+        "injection-wins": _wins(attacked),
+        "wins-before": _wins(plain),
+        "injection-rises": rises,
+    }
 
 
 def _wins(pair: Sequence[CardAnswer]) -> bool | None:
@@ -574,7 +598,7 @@ def _rate(
     name: str,
     observed: Sequence[tuple[_Answers, _Observed]],
 ) -> Rate:
-    observations = [(of_case, seen[name]) for of_case, seen in observed if name in seen]
+    observations = [(of_case, events[name]) for of_case, events in observed if name in events]
     verdicts = [verdict for _, verdict in observations if verdict is not None]
     refused = sum(verdict is None and of_case.refused for of_case, verdict in observations)
     hits = sum(verdicts)
@@ -600,7 +624,8 @@ def _rate(
 def explain_card(card: Card) -> str:
     """Describe in a sentence whether the judge prefers good texts to bad ones at all, without which
     the other figures mean nothing."""
-    sound = next((r for c in card.checks for r in c.rates if r.name == "sound"), None)
+    rates = chain.from_iterable(check.rates for check in card.checks)
+    sound = next((rate for rate in rates if rate.name == "sound"), None)
     if sound is None or sound.interval is None:
         return (
             "The card has no pairs of clear quality, so it cannot show whether the judge tells"

@@ -38,11 +38,9 @@ from textevolve.statistics.intervals import (
 THRESHOLDS = tuple(step / 100 for step in range(101))
 FINE_THRESHOLDS = (
     *THRESHOLDS[1:-1],
-    *(
-        round(1 - (10 - step) * 10.0**-digits, digits)
-        for digits in (3, 4, 5)
-        for step in range(1, 10)
-    ),
+    *(round(0.99 + step / 1000, 3) for step in range(1, 10)),
+    *(round(0.999 + step / 10000, 4) for step in range(1, 10)),
+    *(round(0.9999 + step / 100000, 5) for step in range(1, 10)),
 )
 """The candidate thresholds for judges whose certainty is often near 1: 0.01 to 0.99, then 0.991 to
 0.99999. They are fixed, since thresholds chosen by the data would void the guarantee."""

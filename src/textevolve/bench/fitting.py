@@ -3,8 +3,8 @@ the sum agrees with people, and the weights are cross-validated by question.
 
 Pairs are fitted by a logistic regression on differences of the two texts' values, single responses
 by a regression on whether people pass them. In each fold the values are standardised, and the ridge
-strength is chosen, on the training part alone, so that the figures of a fold (`fit_summary.py`)
-were learnt without it. Callers decide which signals are used.
+strength is chosen, on the training part alone, so that the figures of a fold were learnt without
+it. Callers decide which signals are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -80,7 +80,8 @@ class LabelledSignals:
 
     @cached_property
     def human(self) -> Array:
-        return np.array([label for item in self.items for label in item.human], dtype=np.float64)
+        labels = chain.from_iterable(item.human for item in self.items)
+        return np.array(list(labels), dtype=np.float64)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -102,13 +103,12 @@ class LabelledSignals:
         share of winners in common (`top_credit`). A single response passes from a score of 0 on,
         and has 1 if most people agree with that, otherwise 0 (`label_credit`)."""
         if self.are_single:
-            passed = zip((scores >= 0).tolist(), self.human, strict=True)
-            return np.array([label_credit(each, share) for each, share in passed])
+            passes = (scores >= 0).tolist()
+            return np.array(list(map(label_credit, passes, self.human)))
         ours = self._winners(scores)
         theirs = self._winners(self.human)
-        shared, chosen, other = (self._sum(winners) for winners in (ours & theirs, ours, theirs))
 
-        return shared / np.maximum(chosen, other)
+        return self._sum(ours & theirs) / np.maximum(self._sum(ours), self._sum(theirs))
 
     def top_scores(self, utilities: Array) -> Array:
         """Compute the score of each item's best text, shape (items,): the logistic function of its
@@ -121,8 +121,9 @@ class LabelledSignals:
     def _winners(self, scores: Array) -> NDArray[np.bool_]:
         return scores >= np.maximum.reduceat(scores, self.starts)[self.owner] - TIE
 
-    def _sum(self, of: NDArray[np.bool_] | Array) -> Array:
-        return np.add.reduceat(of.astype(np.float64), self.starts)
+    def _sum(self, values: NDArray[np.bool_] | Array) -> Array:
+        """Return the sum of an item's texts, for each item."""
+        return np.add.reduceat(values.astype(np.float64), self.starts)
 
     @cached_property
     def rows(self) -> LabelRows:
@@ -187,21 +188,30 @@ def gather_signals(
         InputError: a verdict concerns an unknown item.
     """
     labelled = [item for item in items if item.labelled]
-    whole_ones = [v for v in verdicts if v.failure is None]
-    units = {n: Counter(v.log_odds for v in whole_ones if v.judge == n) for n in names}
-    in_odds = {n: counts[True] >= counts[False] for n, counts in units.items()}
-    usable = [v for v in whole_ones if v.log_odds == in_odds.get(v.judge)]
+    answered = [verdict for verdict in verdicts if verdict.failure is None]
+    units = Counter((verdict.judge, verdict.log_odds) for verdict in answered)
+    in_odds = {name: units[name, True] >= units[name, False] for name in names}
+    usable = [verdict for verdict in answered if verdict.log_odds == in_odds.get(verdict.judge)]
     outcomes = gather_outcomes(items, usable)
-    scores = {n: {id: o.scores for id, o in outcomes.get(n, {}).items()} for n in names}
-    missing = {n: sum(not scores[n].get(i.id) for i in labelled) for n in names}
-    complete = [item for item in labelled if all(scores[n].get(item.id) for n in names)]
-    rows = [row for i in complete for row in zip(*(scores[n][i.id] for n in names), strict=True)]
-    values = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    left_out = len(labelled) - len(complete)
-    by_score = {n for n in names if not in_odds[n]}
+
+    missing = dict.fromkeys(names, 0)
+    complete: list[Item] = []
+    rows: list[tuple[float, ...]] = []
+    for item in labelled:
+        scores = [outcomes[name][item.id].scores if name in outcomes else () for name in names]
+        for name, item_scores in zip(names, scores, strict=True):
+            missing[name] += not item_scores
+        if all(scores):
+            complete.append(item)
+            rows += zip(*scores, strict=True)
 
     return LabelledSignals(
-        tuple(names), tuple(complete), values, missing, left_out, frozenset(by_score)
+        names=tuple(names),
+        items=tuple(complete),
+        values=np.array(rows, dtype=np.float64).reshape(len(rows), len(names)),
+        missing=missing,
+        left_out=len(labelled) - len(complete),
+        scores=frozenset(name for name in names if not in_odds[name]),
     )
 
 
@@ -231,11 +241,13 @@ class LabelRows:
 
 
 def _pair_rows(data: LabelledSignals) -> LabelRows:
-    rows = [
-        (int(start) + a, int(start) + b, len(item.candidates), n)
-        for n, (start, item) in enumerate(zip(data.starts, data.items, strict=True))
-        for a, b in combinations(range(len(item.candidates)), 2)
-    ]
+    rows: list[tuple[int, int, int, int]] = []
+    for number, item in enumerate(data.items):
+        start = int(data.starts[number])
+        size = len(item.candidates)
+        texts = range(start, start + size)
+        rows += [(first, second, size, number) for first, second in combinations(texts, 2)]
+
     first, second, sizes, owner = np.array(rows, dtype=np.intp).reshape(-1, 4).T
     gap = data.human[first] - data.human[second]
     shares = np.where(np.abs(gap) <= TIE, 0.5, (gap > 0).astype(np.float64))
@@ -471,8 +483,8 @@ def fit_signals(
     )
     agreement = mean_figure(credits, groups, seed=seed)
     difference = difference_figure(credits, alone[best], groups, seed)
-    answers = blind_credits(data.items).items()
-    blind = tuple((name, mean_figure(c, groups, seed=seed)) for name, c in answers)
+    rules = blind_credits(data.items)
+    blind = tuple((name, mean_figure(rules[name], groups, seed=seed)) for name in rules)
 
     return Fit(
         labels="ratings" if data.are_single else "pairs",
@@ -579,12 +591,11 @@ def _warn(
             f" {format_points(difference)}. Use {best} alone, or label more items."
         )
 
-    name, value = max(((n, figure.value) for n, figure in blind), key=lambda answer: answer[1])
-
-    if agreement.value <= value:
+    name, figure = max(blind, key=lambda answer: answer[1].value)
+    if agreement.value <= figure.value:
         yield (
-            f"{name.capitalize()} agrees with people in {value:.0%} of these items, and the fit in"
-            f" {agreement.value:.0%}: the fit has shown nothing."
+            f"{name.capitalize()} agrees with people in {figure.value:.0%} of these items, and the"
+            f" fit in {agreement.value:.0%}: the fit has shown nothing."
         )
 
 
@@ -592,11 +603,12 @@ def describe_guarantee(fit: Fit) -> str:
     """Describe the guarantee of the threshold in a sentence, or the reason why there is none."""
     selection = fit.selection
     if selection.threshold is not None:
-        subject, right = ("texts", "pass") if fit.are_single else ("choices", "agree with people")
+        right = "choices like the labelled ones agree with people"
+        if fit.are_single:
+            right = "texts like the labelled ones pass"
         return (
             f"With a confidence of {selection.confidence:.0%}, at least {selection.agreement:.0%}"
-            f" of new {subject} like the labelled ones {right} where the score is"
-            f" {selection.threshold:g} or more."
+            f" of new {right} where the score is {selection.threshold:g} or more."
         )
 
     if not selection.steps:
@@ -661,5 +673,8 @@ def file_of(
 
 def _figure(figure: Statistic) -> dict[str, float | None]:
     """Return a figure with the ends of its 95 % interval; a missing end is None."""
-    ends = {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
-    return {name: round(n, 4) if math.isfinite(n) else None for name, n in ends.items()}
+    figures = {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
+    return {
+        name: round(number, 4) if math.isfinite(number) else None
+        for name, number in figures.items()
+    }

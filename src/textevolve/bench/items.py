@@ -128,8 +128,9 @@ def _read_items(
     if first_row is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
     reader = _recognise(*first_row)
+    is_single = reader is _read_single
     least = None
-    if single := reader is _read_single:
+    if is_single:
         least, words = _read_good(good)
         reader = partial(_read_single, words=words)
     items: dict[str, Item] = {}
@@ -150,7 +151,7 @@ def _read_items(
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
 
-    return _grade(items.values(), least) if single else list(items.values())
+    return _grade(items.values(), least) if is_single else list(items.values())
 
 
 def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
@@ -167,11 +168,13 @@ def _grade(items: Collection[Item], least: float | None) -> list[Item]:
     """Convert the labels of single responses to 1 (good) and 0, and compute the share of people who
     pass them. `least`: the grade from which a response is good; None: the upper half of the scale,
     which is 0 to 1 if all grades are within it, otherwise from the lowest to the highest grade."""
-    grades = [grade for item in items for _, grade in item.labels if math.isfinite(grade)]
-    low = min(grades, default=0.0)
-    high = max(grades, default=1.0)
     if least is None:
+        all_labels = chain.from_iterable(item.labels for item in items)
+        grades = [grade for _, grade in all_labels if math.isfinite(grade)]
+        low = min(grades, default=0.0)
+        high = max(grades, default=1.0)
         least = 0.5 if low >= 0 and high <= 1 else (low + high) / 2
+
     graded: list[Item] = []
     for item in items:
         labels = tuple((name, float(grade >= least)) for name, grade in item.labels)
@@ -196,14 +199,18 @@ def read_items(
         InputError: a file cannot be read, two items have the same id, or none is left.
     """
     places: dict[str, str] = {}
-    items = [item for path in paths for item in load_items(path, renamed, good, places)]
+    items: list[Item] = []
+    for path in paths:
+        items += load_items(path, renamed, good, places)
+
     if len({item.is_single for item in items}) > 1:
         raise InputError(
             "some files have one response in a row, others several; give them to separate commands"
         )
 
     if half is not None:
-        items = split_items(items)[half == "report"]
+        tune, report = split_items(items)
+        items = report if half == "report" else tune
     if not items:
         raise InputError(f"no items are in the half '{half}'; give more items, or leave out --half")
 
@@ -232,10 +239,10 @@ def draw_side(key: str) -> bool:
 
 def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
     """Return the reader for the format of a row."""
-    there = {name for name, value in row.items() if value is not None}
-    roles = find_roles(tuple(there), letters=True)
+    filled = {name for name, value in row.items() if value is not None}
+    roles = find_roles(tuple(filled), letters=True)
     for fields, reader in FORMATS.items():
-        if there.issuperset(fields):
+        if filled.issuperset(fields):
             return reader
     if (roles.inputs or roles.chats) and (roles.lists or roles.outputs[1:]):
         return _read_plain
@@ -243,7 +250,7 @@ def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
         return _read_single
     raise InputError(
         f"{where}: the row is not labelled data of a known format. Its fields are:"
-        f" {', '.join(sorted(there)) or '(none)'}. Known formats have:"
+        f" {', '.join(sorted(filled)) or '(none)'}. Known formats have:"
         f" {'; '.join(', '.join(fields) for fields in FORMATS)}; input, candidates (or"
         f" candidate_1, ...; or a, b), winner (or label; or scores); input, output, {LABEL} (or"
         f" {ANNOTATOR}NAME of each annotator)"
@@ -295,8 +302,8 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
     """
     labels = [name for name in LABELS if row.get(name) is not None]
     if len(labels) != 1:
-        there = " and ".join(f"'{name}'" for name in labels) or "none"
-        raise InputError(f"{where}: needs one of 'winner' and 'scores'; found {there}")
+        present = " and ".join(f"'{name}'" for name in labels) or "none"
+        raise InputError(f"{where}: needs one of 'winner' and 'scores'; found {present}")
     (name,) = labels
     value = row[name]
 
@@ -501,7 +508,7 @@ FORMATS = {
 # The winner among an item's candidates, and the credit of a judge: its agreement with people's
 # winner, from 0 to 1.
 #
-# The functions compute single items; `agreement.py` has the figures over many.
+# The functions are about single items; `agreement.py` has the figures over many.
 
 TIED = -1  # the index that stands for a tie, instead of that of a winner
 ALWAYS_PASS = "always pass"
@@ -528,7 +535,8 @@ def top_credit(scores: Numbers, human: Numbers) -> float:
     ours, theirs = paired(scores, human)
     if not ours.size or np.isnan(ours).any() or np.isnan(theirs).any():
         return float("nan")
-    best, preferred = (s >= s.max() - TIE for s in (ours, theirs))
+    best = ours >= ours.max() - TIE
+    preferred = theirs >= theirs.max() - TIE
 
     return float((best & preferred).sum() / max(best.sum(), preferred.sum()))
 
@@ -567,12 +575,18 @@ def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
     that do not read the texts: for single responses to pass all or to fail all; otherwise to choose
     the first, the shortest or the longest text (in characters)."""
     if any(item.is_single for item in items):
-        sides = {ALWAYS_PASS: True, ALWAYS_FAIL: False}
-        return {n: [label_credit(side, i.human[0]) for i in items] for n, side in sides.items()}
-    first_scores = [[0.0, *[-1.0] * (len(item.candidates) - 1)] for item in items]
-    shorter = [[-float(len(text)) for text in item.candidates] for item in items]
-    longer = [[-length for length in lengths] for lengths in shorter]
-    people = [item.human for item in items]
-    answers = zip(BLIND, (first_scores, shorter, longer), strict=True)
+        shares = [item.human[0] for item in items]
+        return {
+            ALWAYS_PASS: [label_credit(True, share) for share in shares],
+            ALWAYS_FAIL: [label_credit(False, share) for share in shares],
+        }
 
-    return {name: list(map(top_credit, scores, people)) for name, scores in answers}
+    credits: dict[str, list[float]] = {name: [] for name in BLIND}
+    for item in items:
+        lengths = np.array([len(text) for text in item.candidates], dtype=np.float64)
+        places = np.arange(len(lengths))
+        # The scores of each rule: the higher, the better.
+        for name, scores in zip(BLIND, (-places, -lengths, lengths), strict=True):
+            credits[name].append(top_credit(scores, item.human))
+
+    return credits

@@ -77,20 +77,22 @@ def powered_mean(
         InputError: the level is no probability.
     """
     z = quantile(level)
-    seen = vector(judged)
-    seen = seen[~np.isnan(seen)]
+    present = vector(judged)
+    present = present[~np.isnan(present)]
     ours, people, _ = complete_pairs(labelled_judged, labelled_human)
-    if people.size < 2 or not seen.size:
+    if people.size < 2 or not present.size:
         reason = "fewer than two labelled texts" if people.size < 2 else "no unlabelled text"
         none = Interval(reason=reason)
-        return PoweredMean(math.nan, none, mean_present(people), none, seen.size, people.size)
+        return PoweredMean(math.nan, none, mean_present(people), none, present.size, people.size)
 
     def weigh(weight: float) -> tuple[float, Interval, bool]:
         """Return the estimate with its interval, both clipped to the bounds, and whether anything
         was clipped. `weight`: the weight of the judge's verdicts."""
         residual = people - weight * ours
-        mean = float((weight * seen).mean() + residual.mean())
-        variance = float(np.var(weight * seen)) / seen.size + float(np.var(residual)) / people.size
+        mean = float((weight * present).mean() + residual.mean())
+        variance = (
+            float(np.var(weight * present)) / present.size + float(np.var(residual)) / people.size
+        )
         half = z * math.sqrt(variance)
         ends = [mean, mean - half, mean + half]
         clipped: list[float] = np.clip(ends, *bounds).tolist()
@@ -100,14 +102,16 @@ def powered_mean(
 
         return clipped[0], interval, clipped != ends
 
-    spread = float(np.var(np.concatenate([ours, seen]), ddof=1)) * (1 + people.size / seen.size)
+    spread = float(np.var(np.concatenate([ours, present]), ddof=1)) * (
+        1 + people.size / present.size
+    )
     covariance = float(((ours - ours.mean()) * (people - people.mean())).sum()) / people.size
     value, interval, clipped = weigh(
         min(1.0, max(0.0, covariance / spread)) if spread > TIE else 0.0
     )
     human, human_interval, _ = weigh(0.0)
 
-    return PoweredMean(value, interval, human, human_interval, seen.size, people.size, clipped)
+    return PoweredMean(value, interval, human, human_interval, present.size, people.size, clipped)
 
 
 @dataclass(frozen=True)
@@ -142,21 +146,24 @@ def report_rate(field: str, judged: Array, ours: Array, people: Array, moved: in
     """Compute the mean of a judge's verdicts and its correction by labels. `judged`: the verdicts
     in [0, 1] on unlabelled texts, NaN if missing; `ours` and `people`: the verdicts and labels of
     labelled texts."""
-    seen = judged[~np.isnan(judged)]
-    verdicts = np.concatenate([seen, ours[~np.isnan(ours)], people])
+    present = judged[~np.isnan(judged)]
+    verdicts = np.concatenate([present, ours[~np.isnan(ours)], people])
     is_rate = bool(np.isin(verdicts, (0.0, 1.0)).all())
-    wilson = wilson_interval(float(seen.sum()), seen.size)
+    if is_rate:
+        interval = wilson_interval(float(present.sum()), present.size)
+    else:
+        interval = mean_interval(present, bounds=UNIT)
 
     return RateReport(
         field=field,
-        raw=mean_present(seen),
-        raw_interval=wilson if is_rate else mean_interval(seen, bounds=UNIT),
-        texts=seen.size,
+        raw=mean_present(present),
+        raw_interval=interval,
+        texts=present.size,
         labelled=int((~np.isnan(ours)).sum()),
         missing=int(np.isnan(judged).sum()),
         missing_labelled=int(np.isnan(ours).sum()),
         moved=moved,
-        powered=powered_mean(seen, ours, people, bounds=UNIT),
+        powered=powered_mean(present, ours, people, bounds=UNIT),
         is_rate=is_rate,
     )
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -133,19 +127,19 @@ async def stream_verdicts(
     Raises:
         FatalModelError: no call can succeed.
     """
-    questions = (
-        ItemQuestion(item, order, name, sample)
-        for item in items
-        for name in judges
-        for sample in samples[name]
-        for order in orders_of(item, orders)
-    )
+
+    def list_questions() -> Iterator[ItemQuestion]:
+        for item in items:
+            for name in judges:
+                for sample in samples[name]:
+                    for order in orders_of(item, orders):
+                        yield ItemQuestion(item, order, name, sample)
 
     async def ask(question: ItemQuestion) -> tuple[list[Verdict], list[NotedCall]]:
         with note_calls() as calls, span("case", f"case {question.item.id}"):
             return await _ask(judges[question.judge], question, views or {}), calls
 
-    async with aclosing(stream(questions, ask, concurrency)) as answers:
+    async with aclosing(stream(list_questions(), ask, concurrency)) as answers:
         async for (verdict, *further), calls in answers:
             if calls:  # counted in the order of the questions, so that all runs count alike
                 usage, seconds = counted[verdict.judge].count(calls)
@@ -173,9 +167,8 @@ class ItemQuestion:
     @property
     def case(self) -> Case:
         item = self.item
-        texts = self.item.candidates
+        texts = item.candidates if self.order == "given" else item.candidates[::-1]
         seed = {"seed": SAMPLE_SEEDS + self.sample} if self.sample else {}
-        texts = texts if self.order == "given" else texts[::-1]
         return Case(item.input, texts, item.id, seed, item.reference, item.context)
 
 
@@ -185,31 +178,39 @@ async def _ask(
     """Call the judge; return its verdict, and those of the views on the same evaluation."""
     started = time.monotonic()
     evaluation = await attempt(judge(question.case), InputError)
-    passed = time.monotonic() - started
-    failed = isinstance(evaluation, Failure)
-    seen: dict[str, Evaluation] = {
-        question.judge: PlainEvaluation((evaluation,) * len(question.item.candidates))
-        if failed
-        else evaluation
-    }
-    for name, (of, view) in views.items():
-        if of == question.judge:
-            seen[name] = seen[of] if failed else view(evaluation)
+    elapsed = time.monotonic() - started
+    viewers = {name: view for name, (viewed, view) in views.items() if viewed == question.judge}
+    evaluations: dict[str, Evaluation]
+    if isinstance(evaluation, Failure):
+        failed = PlainEvaluation((evaluation,) * len(question.item.candidates))
+        evaluations = dict.fromkeys((question.judge, *viewers), failed)
+    else:
+        evaluations = {question.judge: evaluation}
+        evaluations |= {name: view(evaluation) for name, view in viewers.items()}
 
-    return [read_verdict(e, replace(question, judge=n), passed) for n, e in seen.items()]
+    return [
+        read_verdict(evaluation, replace(question, judge=name), elapsed)
+        for name, evaluation in evaluations.items()
+    ]
 
 
-def read_verdict(evaluation: Evaluation, question: ItemQuestion, passed: float = 0.0) -> Verdict:
-    """Return the verdict that an evaluation contains. `passed`: the elapsed seconds."""
+def read_verdict(evaluation: Evaluation, question: ItemQuestion, elapsed: float = 0.0) -> Verdict:
+    """Return the verdict that an evaluation contains. `elapsed`: the seconds that it took, for
+    judges that do not report the time of their models."""
     item = question.item
-    order = question.order
     results = check_results(evaluation.result, len(item.candidates))
-    scores = ranks_of(results)[:: 1 if order == "given" else -1]
-    failure = next((r for r in results if isinstance(r, Failure)), None)
-    seconds = getattr(evaluation, "seconds", passed)
-    odds = has_log_odds(evaluation.result)
-    used = evaluation.usage, float(seconds), failure
-    verdict = Verdict(question.judge, item.id, order, scores, *used, question.sample, odds)
+    scores = ranks_of(results)
+    verdict = Verdict(
+        judge=question.judge,
+        item=item.id,
+        order=question.order,
+        scores=scores if question.order == "given" else scores[::-1],
+        usage=evaluation.usage,
+        seconds=float(getattr(evaluation, "seconds", elapsed)),
+        failure=next((result for result in results if isinstance(result, Failure)), None),
+        sample=question.sample,
+        log_odds=has_log_odds(evaluation.result),
+    )
     if item.is_single and isinstance(result := results[0], EvaluationResult):
         return replace(verdict, score=result.score, passed=result.passed)
 
@@ -232,17 +233,17 @@ def count_samples(verdicts: Sequence[Verdict], judges: Sequence[str]) -> dict[st
     The estimate uses the mean tokens of items without a failed verdict. A judge whose tokens are
     unknown has one sample.
     """
-    spent: dict[str, float] = {}
-
+    tokens_of: dict[str, float] = {}
     for name in judges:
-        own = [verdict for verdict in verdicts if verdict.judge == name]
-        failed = {verdict.item for verdict in own if verdict.failure}
-        complete = [verdict for verdict in own if verdict.item not in failed]
-        spent[name] = sum(v.usage.tokens for v in complete) / count_asked(complete)
+        of_judge = [verdict for verdict in verdicts if verdict.judge == name]
+        failed = {verdict.item for verdict in of_judge if verdict.failure}
+        complete = [verdict for verdict in of_judge if verdict.item not in failed]
+        tokens = sum(verdict.usage.tokens for verdict in complete)
+        tokens_of[name] = tokens / count_asked(complete)
 
-    most = max(spent.values(), default=0.0)
+    most = max(tokens_of.values(), default=0.0)
 
-    return {name: max(1, int(most / own)) if own else 1 for name, own in spent.items()}
+    return {name: max(1, int(most / tokens)) if tokens else 1 for name, tokens in tokens_of.items()}
 
 
 def count_asked(verdicts: Iterable[Verdict]) -> int:
@@ -263,12 +264,14 @@ def gather_outcomes(
         by_judge.setdefault(verdict.judge, {}).setdefault(verdict.item, []).append(verdict)
         orders.setdefault(verdict.judge, set()).add(verdict.order)
 
-    return {
-        judge: {
-            id: _outcome(judge, by_id[id], of.get(id, ()), orders[judge], threshold) for id in by_id
+    outcomes: dict[str, dict[str, ItemOutcome]] = {}
+    for judge, of_items in by_judge.items():
+        outcomes[judge] = {
+            id: _outcome(judge, item, of_items.get(id, ()), orders[judge], threshold)
+            for id, item in by_id.items()
         }
-        for judge, of in by_judge.items()
-    }
+
+    return outcomes
 
 
 def _outcome(
@@ -288,24 +291,23 @@ def _outcome(
     winners: dict[TextOrder, int] = map_values(winner_of, means)
     if means.keys() != orders:
         return ItemOutcome(judge, item.id, winners=winners)
+
     scores = _mean(list(means.values()))
 
     if item.is_single:
-        score = fmean(v.score for v in verdicts if v.score is not None)
-        passed = fmean(v.passed for v in verdicts if v.passed is not None) >= PASSES
-        passed = passed if threshold is None else score >= threshold
+        score = fmean(verdict.score for verdict in verdicts if verdict.score is not None)
+        if threshold is None:
+            shares = [verdict.passed for verdict in verdicts if verdict.passed is not None]
+            passed = fmean(shares) >= PASSES
+        else:
+            passed = score >= threshold
         credit = label_credit(passed, item.human[0])
         return ItemOutcome(judge, item.id, scores, int(passed), credit=credit, score=score)
 
-    return ItemOutcome(
-        judge,
-        item.id,
-        scores,
-        winner_of(scores),
-        winners,
-        top_credit(scores, item.human),
-    )
+    credit = top_credit(scores, item.human)
+
+    return ItemOutcome(judge, item.id, scores, winner_of(scores), winners, credit)
 
 
-def _mean(of: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    return tuple(fmean(column) for column in zip(*of, strict=True))
+def _mean(scores: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(map(fmean, zip(*scores, strict=True)))

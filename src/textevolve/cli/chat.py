@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from textevolve.agents.chat import ChatAnswer, ChatEvent, HistoryShortened
-from textevolve.api.chat import OpenChat
+from textevolve.api.opened import OpenChat
 from textevolve.cli import process, say
 from textevolve.cli.execution import fetch_weights
 from textevolve.cli.results import print_json

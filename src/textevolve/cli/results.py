@@ -16,10 +16,9 @@ from textevolve.report.files import check_target, open_target, write_junit
 from textevolve.report.terminal import print_report
 from textevolve.runs.gates import UNGATED, Gated, junit_suites
 from textevolve.runs.report import ROWS, WHOLE, check_format, json_line, write_output
-from textevolve.runs.stored import Records, read_spec, read_stored
+from textevolve.runs.stored import Records, StudyRun
 from textevolve.runs.study import AnyStudy
 from textevolve.store.repository import Store
-from textevolve.store.runs import RunRecord
 
 # The console in which commands draw.
 
@@ -72,9 +71,8 @@ def reject_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
 
 
 def write_outputs(
-    study: AnyStudy,
     store: Store,
-    run: RunRecord,
+    run: StudyRun,
     records: Records,
     outputs: Sequence[str],
     *,
@@ -82,12 +80,12 @@ def write_outputs(
 ) -> None:
     """Write the results to each file, in the format of its ending. A file whose content would be an
     empty text is not written."""
-    spec = read_spec(study, read_stored(run))
+    study = run.study
     for output in outputs:
         ending = ending_of(output)
         text = ""
         if write_text := study.texts.get(ending):
-            text = write_text(spec, study.summarise(spec, records()))
+            text = write_text(run.spec, study.summarise(run.spec, records()))
             if not text:
                 say(f"{output}: was not written, since the run gave no text")
                 continue
@@ -96,7 +94,7 @@ def write_outputs(
             if text:
                 target.write(text.encode("utf-8", "backslashreplace"))
             else:
-                write_output(study, store, run, records, ending, target, gated=gated)
+                write_output(store, run, records, ending, target, gated=gated)
 
         if output != "-":
             say(f"written to {output}")

@@ -35,8 +35,8 @@ from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.runs import driver
 from textevolve.runs.report import ListedRun, compare_stored, list_studies, make_data, make_report
-from textevolve.runs.stored import STANDING, read_records, read_spec, read_stored
-from textevolve.runs.study import AnyStudy, Row, find_study
+from textevolve.runs.stored import STANDING, StudyRun, read_records
+from textevolve.runs.study import Row
 from textevolve.server.studies.runner import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
@@ -110,24 +110,25 @@ def show(
     chosen = failed or below is not None
     matching = RecordFilter(("failed", "skipped") if failed else (), below)
     with _open(store) as (settings, opened):
-        record, study = _get_restored(opened, run, settings)
-        records = read_records(opened, record, matching)
+        restored = _get_restored(opened, run, settings)
+        study = restored.study
+        records = read_records(opened, restored, matching)
         if as_json and (study.streams or chosen):
             for each in records():
                 print(write_line(study, each))
         elif as_json:
-            print_json(make_data(study, record, records))
+            print_json(make_data(restored, records))
         elif chosen:
-            show_report(list_records(opened, record, matching))
+            show_report(list_records(opened, restored.id, matching))
         else:
-            show_report(make_report(study, opened, record, records))
+            show_report(make_report(opened, restored, records))
 
 
 RESUMED = ("output", "concurrency", "batch", "on", *LIMIT_OPTIONS, "as_json", "store")
 """The options that the command for resuming a run takes, among those of all runs."""
 
 
-async def _reread(store: Store, run: RunRecord, launch: driver.Launch) -> AsyncGenerator[Any]:
+async def _reread(store: Store, run: StudyRun, launch: driver.Launch) -> AsyncGenerator[Any]:
     launch.listener(RecordsExpected(store.count_records(run.id)["scored"]))
     for record in read_records(store, run)():
         yield record
@@ -144,14 +145,13 @@ def _resume(run: str = "last", **values: Any) -> None:
     )
 
     with open_store(settings.store) as opened:
-        record, study = _get_whole(opened, run)
-        check_outputs(
-            study, run_options.output or (), files_read(read_spec(study, read_stored(record)))
-        )
-        complete = record.status == "finished" and {*opened.count_records(record.id)} == {"scored"}
-        follow = partial(_reread, opened, record) if complete else None  # metrics may take long
+        whole = _get_whole(opened, run)
+        check_outputs(whole.study, run_options.output or (), files_read(whole.spec))
+        is_finished = whole.record.status == "finished"
+        complete = is_finished and {*opened.count_records(whole.id)} == {"scored"}
+        follow = partial(_reread, opened, whole) if complete else None  # metrics may take long
         raise typer.Exit(
-            execute(opened, record, settings, take_launch(run_options), run_options, follow)
+            execute(opened, whole, settings, take_launch(run_options), run_options, follow)
         )
 
 
@@ -180,12 +180,12 @@ def export(
     if not output and to is None:
         raise InputError("name a file to write, such as results.csv")
     with _open(store) as (settings, opened):
-        record, study = _get_whole(opened, run)
-        check_outputs(study, output or (), files_read(read_spec(study, read_stored(record))))
-        _restore(opened, record, settings)
-        write_outputs(study, opened, record, read_records(opened, record), output or ())
+        whole = _get_whole(opened, run)
+        check_outputs(whole.study, output or (), files_read(whole.spec))
+        _restore(opened, whole, settings)
+        write_outputs(opened, whole, read_records(opened, whole), output or ())
         if to is not None:
-            say(f"written to {sync.run(write_run(opened, record, to, settings))}")
+            say(f"written to {sync.run(write_run(opened, whole, to, settings))}")
 
 
 def annotate(
@@ -197,8 +197,8 @@ def annotate(
 ) -> None:
     """Send a run's scores to the spans that they are of; earlier ones are replaced."""
     with _open(store) as (settings, opened):
-        record, _ = _get_restored(opened, run, settings)
-        say(sync.run(send_scores(opened, record, target, settings)))
+        restored = _get_restored(opened, run, settings)
+        say(sync.run(send_scores(opened, restored, target, settings)))
 
 
 def compare(
@@ -211,7 +211,7 @@ def compare(
 ) -> None:
     """Compare two runs over the same cases: paired differences of scores, with an interval."""
     with _open(store) as (settings, opened):
-        runs = [_get_restored(opened, name, settings)[0] for name in (first, second)]
+        runs = [_get_restored(opened, name, settings).record for name in (first, second)]
         for run in runs:
             if run.status != "finished":
                 say(f"run {run.id}: is not finished; its figures cover the records so far")
@@ -246,18 +246,16 @@ def _open(store: str | None) -> Generator[tuple[Settings, Store]]:
         yield settings, opened
 
 
-def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
-    """Return a run with its study. If a client sent the run's files to a server, its files are read
+def _get_whole(store: Store, name: str) -> StudyRun:
+    """Return a run. If a client sent the run's files to a server, its files are read
     from the server's folder from now on.
 
     Raises:
         InputError: the run lacks cases, since it was stopped while they were read. MismatchError:
             it was made by a version without studies.
     """
-    run = store.get_run(name)
-    study = find_study(read_stored(run).kind)
-
-    if run.n_cases is None:
+    run = StudyRun(store.get_run(name))
+    if run.record.n_cases is None:
         raise InputError(
             f"run {run.id}: some of its cases are missing; start its command again, or delete the"
             " run"
@@ -267,18 +265,18 @@ def _get_whole(store: Store, name: str) -> tuple[RunRecord, AnyStudy]:
     if served is not None and served.launch.get("files"):
         add_files(files_folder(store.location) / served.launch["files"])
 
-    return run, study
+    return run
 
 
-def _get_restored(store: Store, name: str, settings: Settings) -> tuple[RunRecord, AnyStudy]:
-    """Return a run with its study. Records that the store lacks are restored first, from the run's
+def _get_restored(store: Store, name: str, settings: Settings) -> StudyRun:
+    """Return a run. Records that the store lacks are restored first, from the run's
     journal of model calls; if that is impossible, a message says why."""
-    run, study = _get_whole(store, name)
+    run = _get_whole(store, name)
     _restore(store, run, settings)
-    return run, study
+    return run
 
 
-def _restore(store: Store, run: RunRecord, settings: Settings) -> None:
+def _restore(store: Store, run: StudyRun, settings: Settings) -> None:
     if reason := sync.run(driver.restore_records(store, run, settings)):
         say(f"the report shows the records as they were stored: {reason}")
 
@@ -338,7 +336,7 @@ def _describe_result(listed: ListedRun) -> str:
     return listed.result if status == "finished" else f"{listed.result} ({status})".lstrip()
 
 
-def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report:
+def list_records(store: Store, run_id: str, matching: RecordFilter) -> Report:
     """Return a report that lists the first `SHOWN` matching records, one per line, and the number
     of all."""
     columns = ("record", Column("score", "score", 3), "state", "reason")
@@ -349,13 +347,13 @@ def list_records(store: Store, run: RunRecord, matching: RecordFilter) -> Report
             record.status,
             wording.shorten(record.reason, 200),
         )
-        for record in store.iterate_records(run.id, matching)
+        for record in store.iterate_records(run_id, matching)
     ]
     hidden = wording.count(len(rows) - SHOWN, "more record")
     note = f"{hidden} left out; see all with --json" if len(rows) > SHOWN else ""
     table = Table("Records", columns, rows[:SHOWN], note=note)
 
-    return Report(f"Run {run.id}", wording.count(len(rows), "record"), [table])
+    return Report(f"Run {run_id}", wording.count(len(rows), "record"), [table])
 
 
 def cancel_batch(

@@ -36,6 +36,7 @@ from textevolve.report.wording import money
 from textevolve.runs import driver
 from textevolve.runs.estimate import forecast
 from textevolve.runs.gates import Gates
+from textevolve.runs.stored import StudyRun
 from textevolve.runs.study import AnyStudy, StudySpec, find_study, read_study_file
 from textevolve.settings import read_settings
 from textevolve.spec import files_read
@@ -262,30 +263,26 @@ def run_study(
             )
 
         launch = take_launch(run_options)
-        detail = sync.run(server.begin(study, spec, launch))
+        detail = sync.run(server.begin(spec, launch))
         with MirrorStore(server.address) as mirror:
             follow = partial(server.follow, detail, store=mirror)
-            run = mirror.take_run(detail)
+            run = StudyRun(mirror.take_run(detail))
             return execute(mirror, run, settings, launch, run_options, follow)
 
-    objects: dict[str, object] = {}
-    launch = take_launch(run_options, source, objects)
+    launch = take_launch(run_options, source)
     cases = driver.read_cases(study, spec, settings)
-    asks = not run_options.dry_run
-    stored = sync.run(driver.specify(study, spec, settings, objects, asks_models=asks))
+    asks_models = not run_options.dry_run
+    plan = sync.run(driver.plan_run(spec, settings, launch, cases, asks_models=asks_models))
     if run_options.dry_run:
-        estimate = sync.run(forecast(study, stored, list(cases), settings))
-        print_estimate(estimate, stored.why, as_json=run_options.as_json)
+        estimate = sync.run(forecast(study, plan.stored, list(cases), settings))
+        print_estimate(estimate, plan.stored.why, as_json=run_options.as_json)
         return 0
 
     with open_store(settings.store) as store:
-        run = driver.register_run(store, study, stored, cases, launch)
-        return execute(store, run, settings, launch, run_options)
+        return execute(store, plan.register(store), settings, plan.launch, run_options)
 
 
-def take_launch(
-    run_options: RunOptions, source: str = "", objects: Mapping[str, object] | None = None
-) -> driver.Launch:
+def take_launch(run_options: RunOptions, source: str = "") -> driver.Launch:
     """Return the launch options of a run.
 
     Raises:
@@ -296,5 +293,4 @@ def take_launch(
         source=source,
         limits=Limits(run_options.max_cost, run_options.max_tokens, run_options.max_calls),
         time_limit=run_options.time_limit,
-        objects={} if objects is None else objects,
     )

@@ -48,10 +48,10 @@ from textevolve.report import wording
 from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report, safe
 from textevolve.runs import driver
-from textevolve.runs.gates import UNGATED, Gated, check_judges, check_run, find_baseline
+from textevolve.runs.gates import UNGATED, Gated, GateWatch
 from textevolve.runs.report import make_data, make_report
-from textevolve.runs.stored import StoredSpec, read_records, read_spec, read_stored
-from textevolve.runs.study import AnyStudy, Row, find_study, no_note
+from textevolve.runs.stored import StudyRun, read_records
+from textevolve.runs.study import AnyStudy, no_note
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -251,7 +251,7 @@ REASONS_SHOWN = 5
 
 def execute(
     store: Store,
-    run: RunRecord,
+    run: StudyRun,
     settings: Settings,
     launch: driver.Launch,
     run_options: RunOptions,
@@ -260,74 +260,71 @@ def execute(
     """Perform the missing part of a run, show and write its results, and return the exit code. If a
     gate on the judges already fails, nothing is performed. An interrupted run shows and writes its
     results so far. `follow`: yields the records of a run that another machine performs."""
-    stored = read_stored(run)
-    study = find_study(stored.kind)
-    baseline = find_baseline(store, run, run_options.gates, settings)
-    refused = Gated(run_options.gates, check_judges(store, run, run_options.gates))
-    if not refused.holds:
-        for outcome in refused.outcomes:
+    study = run.study
+    watch = GateWatch(store, run, run_options.gates, settings)
+    if not watch.judges.holds:
+        for outcome in watch.judges.outcomes:
             say(str(outcome))
         return GATED
 
     calm_collector()
-    if store.has_journal and run.status != "finished":
-        fetch_weights(driver.models_asked(study.asks(read_spec(study, stored)), stored), settings)
+    if store.has_journal and run.record.status != "finished":
+        fetch_weights(driver.models_asked(study.asks(run.spec), run.stored), settings)
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
-        say(_announce(run, stored))
-    unscored = Unscored()
-    rows = dict[str, Row]()
+        say(_announce(run))
     perform = follow or partial(driver.perform, store, run, settings)
 
     try:
         with (
-            open_progress(study, run, quiet=quiet) as progress,
-            closing(sync.iterate(perform(launch.heard_by(progress)))) as records,
+            open_progress(study, run.record, quiet=quiet) as progress,
+            closing(sync.iterate(perform(replace(launch, listener=progress)))) as records,
         ):
             for record in records:
                 row = study.row(record)
                 progress.count(row.status)
-                unscored.add(row)
-                if run_options.gates.any:
-                    rows[row.key] = row
+                watch.add(row)
                 if run_options.as_json and study.streams:
                     print(write_line(study, record), flush=True)
     except KeyboardInterrupt:
         totals = store.run_totals(run.id)
         answers = totals.spent.calls + totals.reused.calls
         if answers and not store.count_records(run.id):  # the journal has answers of the first case
-            sync.run(driver.restore_records(store, store.get_run(run.id), settings))
-        _hand_over(study, store, run, run_options, UNGATED)
-        say(f"\n{_describe_stop(store, run)}")
+            run.reload(store)
+            sync.run(driver.restore_records(store, run, settings))
+        _hand_over(store, run, run_options, UNGATED)
+        say(f"\n{_describe_stop(store, run.record)}")
         return INTERRUPTED
     except (ClusterError, FatalModelError):
         if store.has_journal:
-            say(_describe_stop(store, run))
+            say(_describe_stop(store, run.record))
         raise
 
-    gated = check_run(store, run, rows.values(), run_options.gates, baseline, refused.outcomes)
-    _hand_over(study, store, run, run_options, gated)
+    gated = watch.check()
+    _hand_over(store, run, run_options, gated)
     if run_options.annotate is not None:
         _annotate(store, run, run_options.annotate, settings)
-    unscored.report(run)
+    report_unscored(watch, run.record)
     # A run of this process is finished now; one on a server may have ended before that.
-    ended = not store.has_journal and store.get_run(run.id).status in ("interrupted", "failed")
-    if not unscored and ended:
-        say(f"run {run.id}: was stopped before its end. {resume_hint(run)}")
+    was_stopped = not store.has_journal and run.record.status in ("interrupted", "failed")
+    if watch.is_complete and was_stopped:
+        say(f"run {run.id}: was stopped before its end. {resume_hint(run.record)}")
         return PARTLY
     for outcome in gated.outcomes:
         say(str(outcome))
     if gated.outcomes:
         return 0 if gated.holds else GATED
 
-    return PARTLY if unscored else 0
+    return 0 if watch.is_complete else PARTLY
 
 
-def _announce(run: RunRecord, stored: StoredSpec) -> str:
+def _announce(run: StudyRun) -> str:
+    stored = run.stored
+    record = run.record
     reason = f" ({stored.why})" if stored.why else ""
     model = f"; {stored.model}{reason}" if stored.model else ""
-    cases = wording.count(run.n_cases or 0, "case")
-    where = f" at {run.source}" if is_elsewhere(run) else ""
+    cases = wording.count(record.n_cases or 0, "case")
+    where = f" at {record.source}" if is_elsewhere(record) else ""
     return f"run {run.id}{where}: {stored.kind}, {cases}{model}"
 
 
@@ -349,32 +346,31 @@ def _describe_stop(store: Store, run: RunRecord) -> str:
     )
 
 
-def _hand_over(
-    study: AnyStudy, store: Store, run: RunRecord, run_options: RunOptions, gated: Gated
-) -> None:
+def _hand_over(store: Store, run: StudyRun, run_options: RunOptions, gated: Gated) -> None:
     """Write the results to files, and then show them; files come first, since the reader of the
     output may close the pipe. Do nothing if the run has no records."""
-    run = store.get_run(run.id)
+    run.reload(store)
+    study = run.study
     records = read_records(store, run)
     if not store.count_records(run.id):
         return
-    write_outputs(study, store, run, records, run_options.output or (), gated=gated)
+    write_outputs(store, run, records, run_options.output or (), gated=gated)
     if run_options.junit is not None:
         write_tests(study, records, run_options.junit, gated)
     if run_options.as_json and not study.streams:
-        print_json(make_data(study, run, records, gated))
+        print_json(make_data(run, records, gated))
     elif not run_options.as_json and "-" not in (run_options.output or ()):
         without_outcomes = replace(gated, outcomes=())  # they are the last lines that are printed
-        show_report(make_report(study, store, run, records, without_outcomes))
+        show_report(make_report(store, run, records, without_outcomes))
 
 
-def _annotate(store: Store, run: RunRecord, target: str, settings: Settings) -> None:
+def _annotate(store: Store, run: StudyRun, target: str, settings: Settings) -> None:
     """Send the scores to their spans; a failure does not change the run."""
     try:
         say(sync.run(send_scores(store, run, target, settings)))
     except TextEvolveError as error:
         again = f"textevolve runs annotate {run.id} {target}"
-        again = "the same command" if is_elsewhere(run) else again
+        again = "the same command" if is_elsewhere(run.record) else again
         cause = str(error).removesuffix(".")
         say(f"scores are not sent: {cause}. Send them again with: {again}")
 
@@ -395,43 +391,24 @@ def describe_open_jobs(store: Store, run: RunRecord) -> str:
     )
 
 
-class Unscored:
-    """The records without a score of a run, which failed or were skipped."""
+def report_unscored(watch: GateWatch, run: RunRecord) -> None:
+    """Print the reasons for the first failed records, and the number of skipped ones."""
+    if watch.unjudged and not watch.unscored:
+        say(f"warning: nothing was judged: {wording.shorten(watch.unjudged, 300)}")
 
-    def __init__(self) -> None:
-        self._found: dict[str, Any] = {}
-        self._reason: str | None = ""
+    failed = [row for row in watch.unscored.values() if row.status == "failed"]
+    for row in failed[:REASONS_SHOWN]:
+        name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
+        say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
+    if len(failed) > REASONS_SHOWN:
+        more = len(failed) - REASONS_SHOWN
+        say(f"{wording.count(more, 'more case')} {'lacks' if more == 1 else 'lack'} a score")
 
-    def add(self, row: Any) -> None:
-        if row.score is not None:
-            self._reason = None
-        elif self._reason == "":
-            self._reason = row.reason
-
-        if row.status == "scored":
-            self._found.pop(row.key, None)
-        else:
-            self._found[row.key] = row
-
-    def __bool__(self) -> bool:
-        return bool(self._found or self._reason)
-
-    def report(self, run: RunRecord) -> None:
-        """Print the reasons for the first failed records, and the number of skipped ones."""
-        if self._reason and not self._found:
-            say(f"warning: nothing was judged: {wording.shorten(self._reason, 300)}")
-        failed = [row for row in self._found.values() if row.status == "failed"]
-        for row in failed[:REASONS_SHOWN]:
-            name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
-            say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
-        if len(failed) > REASONS_SHOWN:
-            more = len(failed) - REASONS_SHOWN
-            say(f"{wording.count(more, 'more case')} {'lacks' if more == 1 else 'lack'} a score")
-        skipped = [row for row in self._found.values() if row.status == "skipped"]
-        if skipped:
-            reason = wording.shorten(skipped[0].reason, 300)
-            number = wording.count(len(skipped), "record")
-            say(f"{number} not finished within the limits ({reason}). {resume_hint(run)}")
+    skipped = [row for row in watch.unscored.values() if row.status == "skipped"]
+    if skipped:
+        reason = wording.shorten(skipped[0].reason, 300)
+        number = wording.count(len(skipped), "record")
+        say(f"{number} not finished within the limits ({reason}). {resume_hint(run)}")
 
 
 def resume_hint(run: RunRecord) -> str:

@@ -16,45 +16,35 @@ from textevolve.llm.prompts import (
     image_rules,
     load_template,
     name_images,
+    prompt_versions,
     quote_with,
     user_message,
 )
 from textevolve.memory.cue import Recall
-
-_PROMPTS = (
-    "rules",
-    "case",
-    "spoken",
-    "summarised",
-    "request",
-    "probe",
-    "alone_rules",
-    "alone",
-    "alone_question",
-    "decide_rules",
-    "decide",
-    "summary",
-    "memory_rules",
-    "memory",
-    "memory_alone",
-)
 
 
 def prompt(name: str) -> Template:
     return load_template("textevolve.debate", name)
 
 
-def prompts_version(*, decides: bool = False) -> dict[str, str]:
+def debate_prompts(*, decides: bool = False) -> dict[str, str]:
     """Return the version of each prompt that a debate uses by the prompt's name, except those that
-    show memories (`memory_prompts`); a run with other versions is another run. `decides`: include
-    the prompts of the readout `decide`."""
+    show memories (`memory_prompts`). `decides`: include the prompts of the readout `decide`."""
     left_out = ("memory",) if decides else ("memory", "decide")
-    return {name: prompt(name).version for name in _PROMPTS if not name.startswith(left_out)}
+    versions = _prompt_versions()
+    return {name: versions[name] for name in versions if not name.startswith(left_out)}
 
 
 def memory_prompts() -> dict[str, str]:
     """Return the versions of the prompts that show an agent's memories by the prompts' names."""
-    return {name: prompt(name).version for name in _PROMPTS if name.startswith("memory")}
+    versions = _prompt_versions()
+    return {name: versions[name] for name in versions if name.startswith("memory")}
+
+
+def _prompt_versions() -> dict[str, str]:
+    """Return the versions of all prompts of debates. Stored runs name them without their room."""
+    versions = prompt_versions("debate")
+    return {name.removeprefix("debate."): version for name, version in versions.items()}
 
 
 @dataclass(frozen=True)

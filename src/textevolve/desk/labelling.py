@@ -38,7 +38,7 @@ from textevolve.report.cells import cell_text
 from textevolve.rows.cases import RowReading, read_cases
 from textevolve.rows.columns import Columns
 from textevolve.runs.aggregates import estimate
-from textevolve.runs.stored import read_records
+from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen, Several, option
 from textevolve.store.repository import Store
@@ -135,11 +135,11 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
     Raises:
         InputError: there is no such run, or it has no texts.
     """
-    record = store.get_run(run)
+    study_run = StudyRun(store.get_run(run))
     rows: defaultdict[tuple[str, int], list[Output]] = defaultdict(list)
     cases: list[Case] = []
 
-    for line in read_records(store, record)():
+    for line in read_records(store, study_run)():
         if isinstance(line, DebateResult | JudgedCase):
             cases.append(replace(line.case, parameters={}))
         elif not isinstance(line, Output) or not line.text.strip():
@@ -161,7 +161,7 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
 
     if not cases:
         whose = f" of the variant {' or '.join(spec.variant)}" if spec.variant else ""
-        raise InputError(f"run {record.id}: has no texts{whose} to label")
+        raise InputError(f"run {study_run.id}: has no texts{whose} to label")
 
     return cases
 

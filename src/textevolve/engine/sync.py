@@ -16,9 +16,9 @@ import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImp
 import functools
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
@@ -200,6 +200,7 @@ class SyncMethod(Generic[P, T]):
             return owner.call_sync(self._method, *args, **kwargs)
 
         waiting.__wrapped__ = self._method.__get__(owner)  # whose signature has no `self`
+        vars(waiting).pop("__signature__", None)  # copied from the method, with its `self`
 
         return waiting
 
@@ -220,11 +221,11 @@ class KeptOpen(Generic[T]):
     """A resource that is opened with its first use and stays open until `close` or the end of the
     program. It has an event loop of its own, on which its async methods run.
 
-    `open` creates the resource; its argument is the exit stack that is closed at the end.
+    `open` returns a context manager of the resource, which is left when it is closed.
     `refusal`: the message of the error if the resource is used after `close`.
     """
 
-    def __init__(self, open: Callable[[AsyncExitStack], Awaitable[T]], refusal: str) -> None:
+    def __init__(self, open: Callable[[], AbstractAsyncContextManager[T]], refusal: str) -> None:
         self._open = open
         self._refusal = refusal
         self._guard = threading.Lock()
@@ -287,9 +288,7 @@ class KeptOpen(Generic[T]):
     async def _do(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
         async with self._opening:
             if self.current is None:
-                async with AsyncExitStack() as stack:
-                    self.current = await self._open(stack)
-                    self._stack = stack.pop_all()
+                self.current = await self._stack.enter_async_context(self._open())
 
         return await work(self.current)
 

@@ -11,22 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from textevolve.errors import BusyError, StoreError, TextEvolveError, describe_error, public_message
+from textevolve.errors import StoreError, TextEvolveError, describe_error, public_message
 from textevolve.jobs.job_spec import next_due, read_job
 from textevolve.report import wording
 from textevolve.runs import driver
-from textevolve.runs.gates import Gated, check_judges, check_run, find_baseline
-from textevolve.runs.stored import read_stored
-from textevolve.runs.study import Row, find_study, read_study
+from textevolve.runs.gates import Gated, GateWatch
+from textevolve.runs.stored import StudyRun
+from textevolve.runs.study import Row, read_study
 from textevolve.settings import Settings
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
-from textevolve.store.runs import RunRecord
 from textevolve.store.served import ServedRun
 
 log = logging.getLogger("textevolve.jobs")
@@ -35,8 +34,6 @@ AT_ONCE = 4
 """The number of jobs that one scheduler runs concurrently."""
 LOOK_SECONDS = 5.0
 """The seconds between two looks for jobs that others have added, or have left unfinished."""
-BUSY_SECONDS = 1.0
-"""The seconds between two attempts to perform a run that another process is performing."""
 LEASE_SECONDS = 60.0
 """The seconds for which a job stays with a scheduler that no longer renews its lease."""
 RENEWALS = 4
@@ -163,7 +160,7 @@ async def _attempt(desk: JobDesk, claim: JobClaim) -> JobOutcome:
         return JobOutcome("failed", describe_error(error))
 
 
-async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
+async def _begin_run(desk: JobDesk, claim: JobClaim) -> StudyRun:
     """Return the run for a claimed job, and record it with the job. It is a new run, or, unless the
     job is `fresh`, the run that the same study with the same rows already has.
 
@@ -172,18 +169,16 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
     """
     spec = read_job(claim.job)
     settings = spec.settings(desk.settings, claim.job.namespace)
-    study, study_spec = read_study(spec.study)
-    stored = await driver.specify(study, study_spec, settings)
-    if spec.fresh:
-        stored = stored.model_copy(update={"fresh": f"{claim.job.id} {claim.run.due!r}"})
-    if settings.namespace != desk.settings.namespace:  # there the same study is another run
-        described = {**stored.described, "namespace": settings.namespace}
-        stored = stored.model_copy(update={"described": described})
+    plan = await driver.plan_run(
+        read_study(spec.study)[1],
+        settings,
+        spec.launch(claim.job.namespace),
+        home=desk.settings.namespace,
+        fresh=f"{claim.job.id} {claim.run.due!r}" if spec.fresh else "",
+    )
 
-    def register() -> RunRecord:
-        cases = driver.read_cases(study, study_spec, settings)
-        launch = spec.launch(claim.job.namespace)
-        run = driver.register_run(desk.store, study, stored, cases, launch)
+    def register() -> StudyRun:
+        run = plan.register(desk.store)
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)
 
         if desk.store.get_served(run.id) is None:
@@ -198,13 +193,13 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> RunRecord:
     return await asyncio.to_thread(register)
 
 
-def _find_earlier(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
+def _find_earlier(desk: JobDesk, claim: JobClaim) -> StudyRun | None:
     """Return the run of an earlier attempt at this scheduled time. None if there is none, if it was
     deleted, or if it cannot be resumed because prompts or judges' files have changed."""
     if not claim.run.run_id:
         return None
     with suppress(StoreError):
-        run = desk.store.get_run(claim.run.run_id)
+        run = StudyRun(desk.store.get_run(claim.run.run_id))
         driver.require_unchanged(run, {})
         desk.resources.write(stored_jobs.note_job_run, claim, run.id)
         return run
@@ -212,43 +207,30 @@ def _find_earlier(desk: JobDesk, claim: JobClaim) -> RunRecord | None:
     return None
 
 
-async def _perform(desk: JobDesk, claim: JobClaim, run: RunRecord) -> JobOutcome:
+async def _perform(desk: JobDesk, claim: JobClaim, run: StudyRun) -> JobOutcome:
     spec = read_job(claim.job)
     settings = spec.settings(desk.settings, claim.job.namespace)
-    study = find_study(read_stored(run).kind)
-    finished_before = run.status == "finished" and not claim.run.run_id
-    baseline = await asyncio.to_thread(find_baseline, desk.store, run, spec.gates, settings)
+    finished_before = run.record.status == "finished" and not claim.run.run_id
     launch = spec.launch(claim.job.namespace)
-    rows = dict[str, Row]()
-    refused = await asyncio.to_thread(check_judges, desk.store, run, spec.gates)
-    if not (refusal := Gated(spec.gates, refused)).holds:
-        return judge_outcome((), refusal, known=False)
-    while True:
-        # Another process may work on the run, such as a scheduler that is about to stop.
-        while (await asyncio.to_thread(desk.store.get_run, run.id)).status == "running":  # noqa: ASYNC110
-            await asyncio.sleep(BUSY_SECONDS)
-        try:
-            async with aclosing(driver.perform(desk.store, run, settings, launch)) as records:
-                async for record in records:
-                    row = study.row(record)
-                    rows[row.key] = row
+    watch = await asyncio.to_thread(GateWatch, desk.store, run, spec.gates, settings)
+    if not watch.judges.holds:
+        return judge_outcome((), watch.judges, known=False)
 
-            break
-        except BusyError:  # another process was faster
-            await asyncio.sleep(BUSY_SECONDS)
+    async def perform() -> None:
+        async with aclosing(driver.perform(desk.store, run, settings, launch)) as records:
+            async for record in records:
+                watch.add(run.study.row(record))
 
-    gated = await asyncio.to_thread(
-        check_run, desk.store, run, rows.values(), spec.gates, baseline, refused
-    )
+    await driver.work_alone(desk.store, run.id, perform)
+    gated = await asyncio.to_thread(watch.check)
 
-    return judge_outcome(rows.values(), gated, known=finished_before)
+    return judge_outcome([*watch.unscored.values()], gated, known=finished_before)
 
 
-def judge_outcome(rows: Iterable[Row], gated: Gated, *, known: bool) -> JobOutcome:
-    """Return the outcome of a run by its rows and gates: `gated` if a gate fails, `incomplete` if a
-    row lacks a score and there are no gates, otherwise `finished`. `known`: the run was finished
-    before, so that no model was called."""
-    unscored = [row for row in rows if row.status != "scored"]
+def judge_outcome(unscored: Sequence[Row], gated: Gated, *, known: bool) -> JobOutcome:
+    """Return the outcome of a run by its rows without a score and its gates: `gated` if a gate
+    fails, `incomplete` if there are such rows and no gates, otherwise `finished`. `known`: the run
+    was finished before, so that no model was called."""
     details = [str(gate) for gate in gated.outcomes if not gate.holds]
     status: JobRunStatus = "gated" if details else "finished"
 

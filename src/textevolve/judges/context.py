@@ -49,6 +49,7 @@ from textevolve.llm.prompts import (
     images_of,
     load_template,
     name_images,
+    prompt_versions,
     quote,
     quote_with,
     sanitize,
@@ -64,21 +65,6 @@ Seed: TypeAlias = Annotated[int, Field(ge=-(10**18), le=10**18)]
 
 P = TypeVar("P")
 T = TypeVar("T")
-
-_PROMPTS = (
-    "rules",
-    "state",
-    "one",
-    "question",
-    "two",
-    "pair",
-    "answer",
-    "criteria",
-    "backward",
-    "statement_rules",
-    "statements",
-    "material",
-)
 
 
 @cache
@@ -118,12 +104,10 @@ def prompt(name: str) -> Template:
     return load_template("textevolve.judges", name)
 
 
-def prompts_version() -> dict[str, str]:
-    """Return the version of each prompt by name; a run with other versions is another
-    measurement."""
-    versions = {f"judges.{name}": prompt(name).version for name in _PROMPTS}
+def judge_prompts() -> dict[str, str]:
+    """Return the version of each prompt of the judges by its name, and that of their examples."""
     turns = "".join(turn.text for turn in example_turns(""))
-    return {**versions, "judges.examples": text_hash(turns)[:12]}
+    return {**prompt_versions("judges"), "judges.examples": text_hash(turns)[:12]}
 
 
 class CaseOptions(Frozen):

@@ -31,11 +31,10 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import ANSWERED_BY
 from textevolve.llm.connections import CONNECTIONS, Http
-from textevolve.llm.decision_wires import WIRES, DecisionAnswer, decision_body, read_answers
-from textevolve.llm.decisions import Wire, load_questions
+from textevolve.llm.decisions import Wire, dump_answers, load_questions
 from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
 from textevolve.llm.model import Request, Response
-from textevolve.llm.prices import ReportedUsage, find_price, usage_of
+from textevolve.llm.prices import find_price, usage_of
 from textevolve.llm.prompts import count_tokens, prompt_tokens
 from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
 from textevolve.llm.refusals import (
@@ -50,22 +49,19 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
-from textevolve.llm.wire import (
+from textevolve.llm.wire import EventStream, as_response, as_vector, chat_body, telling
+from textevolve.llm.wrappers import ProgressWatch
+from textevolve.protocol.chat import (
     CHATS,
     STREAMED,
-    UNREADABLE,
     Completion,
     Embeddings,
-    EventStream,
     ModelList,
-    as_response,
-    as_vector,
-    chat_body,
     encode,
     read_completion,
-    telling,
 )
-from textevolve.llm.wrappers import ProgressWatch
+from textevolve.protocol.decisions import WIRES, DecisionAnswer, read_answers, write_questions
+from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -214,7 +210,7 @@ class OpenAIClient:
             raise no_images(self.name, "decisions are about texts alone")
         questions = load_questions(request.questions or "[]")
         started = perf_counter()
-        body = encode(decision_body(wire, self.model, state.text, questions))
+        body = encode(write_questions(wire, self.model, state.text, questions))
         status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
         refusal = None
         answer = None
@@ -246,7 +242,8 @@ class OpenAIClient:
                 f" {self._http.describe_body(raw)}"
             )
 
-        text = read_answers(answer.answers, questions)
+        rows, failed = read_answers(answer.answers, questions)
+        text = dump_answers(rows, failed)
         seconds = perf_counter() - started
         usage = answer.usage
         if usage is not None and usage.completion_tokens is None:  # decisions write no text
@@ -477,7 +474,7 @@ class OpenAIClient:
         return status_of(refusal, 502), refusal
 
     def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
-        if request.top_logprobs and completion.choices[0].logprobs is UNREADABLE:
+        if request.top_logprobs and completion.has_unreadable_logprobs:
             raise UnavailableError(
                 f"{self.name}: the log-probabilities in the answer cannot be read"
             )
@@ -607,12 +604,11 @@ def forced_response(
 ) -> Response | None:
     """Return the response with the forced text and its tokens alone; None if it has another text,
     as from a server that accepts a grammar and ignores it."""
-    logprobs = completion.choices[0].logprobs
     expected = b"".join(token.bytes for token in tokens)
     written = b""
 
-    for number, token in enumerate((logprobs and logprobs.content) or (), 1):
-        written += token.token.encode() if token.bytes is None else bytes(token.bytes)
+    for number, token_bytes in enumerate(completion.token_bytes, 1):
+        written += token_bytes
         if written == expected:
             return replace(
                 response, text=text, finish_reason="stop", logprobs=response.logprobs[:number]

@@ -29,11 +29,12 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.prices import ReportedUsage, find_price, usage_of
+from textevolve.llm.prices import find_price, usage_of
 from textevolve.llm.prompts import count_tokens
 from textevolve.llm.providers import SETTINGS, Endpoint, Key, is_loopback
 from textevolve.llm.refusals import Refusal, failure, one_line, read_refusal, retry_after
-from textevolve.llm.wire import encode
+from textevolve.protocol.chat import encode
+from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import LARGEST_ANSWER, Price, Timeouts
 
 MIB = 2**20

@@ -1,8 +1,5 @@
-"""Decision endpoints (System One and OpenAI's Decisions), which answer typed questions about a text
-with probabilities, and decisions that are emulated by chat models.
-
-Each wire (protocol) is an adapter from questions to the body of a request, and from an answer to a
-probability for each option. The settings of a provider name its wire.
+"""Models that answer typed questions about a text with probabilities: by the decision protocol
+(wire) of their endpoint, which the settings of its provider name, or by chat calls.
 
 For a chat model, typed questions are asked one by one, and the options' probabilities are read from
 the log-probabilities of the answer's first token. Every option has a label of one token: Yes and No
@@ -10,22 +7,16 @@ for a predicate, letters for a choice, digits for a score. Options in a list are
 orders, and the two distributions are averaged, so that a bias for a position or a letter cancels
 out. All questions about a state share it as their prefix. Each call is an ordinary chat call,
 journaled as such.
-
-Sources: System One, docs.typesafe.ai/api and the models of the package typesafe-sdk 0.7.5; OpenAI's
-Decisions API, `types/decision.py` of the package openai 3.52 (read in November 2026).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from string import ascii_uppercase, digits
-from typing import Annotated, Any, TypeAlias, TypeGuard, cast
-
-from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
@@ -35,7 +26,6 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.llm.decisions import (
-    SUM_TOLERANCE,
     TOP_LOGPROBS,
     Question,
     Wire,
@@ -46,7 +36,6 @@ from textevolve.llm.decisions import (
     softmax,
 )
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.prices import READABLE, KnownText, ReportedUsage, either
 from textevolve.llm.prompts import Template, load_template
 from textevolve.llm.providers import Endpoint, resolve
 from textevolve.settings import Settings
@@ -55,203 +44,11 @@ from textevolve.texts.prose import excerpt
 CHARACTERS_PER_TOKEN = 3
 """The characters that are assumed for a token when a state is shortened to fit. English texts have
 more, so the shortened state does fit."""
-ROUNDED = 0.005
-"""The largest rounding error of a probability at endpoints that round to two decimals."""
-
-_Row: TypeAlias = tuple[float, ...]
-"""The probabilities of one question, in the order of its options."""
-
-
-class _UnansweredError(Exception):
-    """The error that the endpoint gave no usable answer to a question; the message is the
-    reason."""
-
-
-class DecisionAnswer(BaseModel):
-    """The body of a decision endpoint's answer, with the fields that all wires share. `error`: some
-    endpoints report errors here with the status 200."""
-
-    answers: dict[str, Any] | list[Any] | None = None
-    usage: Annotated[ReportedUsage | None, READABLE] = None
-    error: Any = None
-
-
-class _Share(BaseModel):
-    value: Annotated[str, BeforeValidator(str)] = "None"
-    probability: Any = None
-
-
-class _OneAnswer(BaseModel):
-    """An endpoint's answer to one question. `yes`: the probability of a predicate."""
-
-    type: Any = None
-    refusal: KnownText = None
-    reason: KnownText = None
-    message: KnownText = None
-    yes: Annotated[Any, either("noul", "probability")] = None
-    probabilities: Annotated[
-        dict[str, Any] | list[Annotated[_Share | None, READABLE]] | None, READABLE
-    ] = None
 
 
 def most_characters(endpoint: Endpoint) -> int | None:
     """Return how many characters a state and a question may have together; None if unknown."""
     return None if endpoint.context is None else CHARACTERS_PER_TOKEN * endpoint.context
-
-
-def _described(question: Question, words: tuple[str, str]) -> dict[str, str]:
-    """Return the descriptions of a predicate's two outcomes by `words`, the protocol's words for no
-    and yes in this order; an outcome without a description is left out."""
-    pairs = zip(words, question.options, strict=True)
-    return {word: option.description for word, option in pairs if option.description}
-
-
-def _options(question: Question, key: str) -> list[dict[str, str]]:
-    return [
-        {key: option.value} | ({"description": option.description} if option.description else {})
-        for option in question.options
-    ]
-
-
-def _systemone_question(question: Question) -> dict[str, Any]:
-    criteria: Any
-    if question.kind == "predicate":
-        criteria = _described(question, ("false", "true"))
-    elif question.kind == "choice":
-        criteria = {option.value: option.description or None for option in question.options}
-    else:
-        criteria = [option.description for option in question.options]
-
-    kind = "noul" if question.kind == "predicate" else question.kind
-    body = {"type": kind, "instructions": question.instructions}
-
-    return body | {"criteria": criteria} if criteria else body
-
-
-def _openai_question(question: Question) -> dict[str, Any]:
-    """Return a question in the form of OpenAI's Decisions API; the instructions say what yes and no
-    mean, since predicates have no field for that."""
-    instructions = question.instructions
-    body = {"type": question.kind, "name": question.name, "instructions": instructions}
-    if question.kind == "predicate":
-        meanings = reversed(_described(question, ("False", "True")).items())
-        lines = [instructions, *(f"{word}: {text}" for word, text in meanings)]
-        return body | {"instructions": "\n".join(lines)}
-
-    if question.kind == "choice":
-        return body | {"choices": _options(question, "value")}
-
-    return body | {"levels": _options(question, "label")}
-
-
-WIRES: Mapping[Wire, str] = {"systemone": "System One", "decisions": "OpenAI Decisions"}
-"""The names of the decision protocols for people. The path of a protocol is its key, below the
-endpoint's base URL."""
-
-
-def decision_body(
-    wire: Wire, model: str, state: str, questions: Sequence[Question]
-) -> dict[str, Any]:
-    """Return the body of a request in the decision protocol `wire`."""
-    if wire == "systemone":
-        by_name = {question.name: _systemone_question(question) for question in questions}
-        return {"model": model, "state": state, "questions": by_name}
-    return {"model": model, "input": state, "questions": list(map(_openai_question, questions))}
-
-
-def read_answers(answers: dict[str, Any] | list[Any], questions: Sequence[Question]) -> str:
-    """Return the text of a response (`dump_answers`): the probabilities of each answered question,
-    and the reasons of unusable answers. A question that the endpoint left out is in neither. The
-    endpoint's own confidence is ignored."""
-    by_name = _by_name(answers, questions)
-    rows: dict[str, _Row] = {}
-    failed: dict[str, str] = {}
-
-    for question in questions:
-        if question.name in by_name:  # else who reads the response calls it left out
-            try:
-                rows[question.name] = _read_answer(question, by_name[question.name])
-            except _UnansweredError as error:
-                failed[question.name] = str(error)
-
-    return dump_answers(rows, failed)
-
-
-def _by_name(
-    answers: dict[str, Any] | list[Any], questions: Sequence[Question]
-) -> Mapping[str, Any]:
-    """Return answers by name. Answers in a list without names are in the order of the questions if
-    there is one for each; otherwise they are ignored."""
-    if isinstance(answers, dict):
-        return answers
-    in_order = len(answers) == len(questions)
-    by_name: dict[str, Any] = {}
-    for number, answer in enumerate(answers):
-        name = cast("dict[str, Any]", answer).get("name") if isinstance(answer, dict) else None
-        if isinstance(name, str) or (name is None and in_order):
-            by_name[name or questions[number].name] = answer
-
-    return by_name
-
-
-def _read_answer(question: Question, answer: Any) -> _Row:
-    """Return the probabilities of the options. An answer holds one number for a predicate; for
-    other questions it holds numbers by option, by the number of a level, or in a list of entries.
-
-    Raises:
-        _UnansweredError: the answer has no usable probabilities.
-    """
-    try:
-        fields = _OneAnswer.model_validate(answer)
-    except ValidationError:
-        raise _UnansweredError(f"the answer is no object: {answer!r:.80}") from None
-
-    kind = fields.type
-    yes = fields.yes
-    shares = fields.probabilities
-    if kind == "refusal":
-        reason = fields.refusal or fields.reason or fields.message
-        more = f": {reason!r:.200}" if reason else ""
-        raise _UnansweredError(f"the model refuses to answer this question{more}")
-
-    if ("predicate" if kind == "noul" else kind) != question.kind:
-        raise _UnansweredError(
-            f"the answer has the type {kind!r:.40}, but the question has the type {question.kind}"
-        )
-
-    if question.kind == "predicate":
-        if not _is_probability(yes):
-            raise _UnansweredError(f"the answer is no probability: {yes!r:.80}")
-        return (1.0 - yes, yes)
-
-    if isinstance(shares, list):
-        shares = {share.value: share.probability for share in shares if share} or None
-    if shares is None:
-        raise _UnansweredError("the answer has no probabilities")
-
-    return _distribution([option.value for option in question.options], shares)
-
-
-def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
-    """Return the probabilities in the order of `keys`, scaled to the sum 1, since
-    endpoints round."""
-    if set(shares) != set(keys):
-        raise _UnansweredError(
-            "the probabilities name other options than the question:"
-            f" {', '.join(map(str, shares)):.120}"
-        )
-
-    values = [shares[key] for key in keys]
-    total = math.fsum(values) if all(_is_probability(value) for value in values) else math.nan
-    if not abs(total - 1) <= max(SUM_TOLERANCE, ROUNDED * len(keys)):
-        raise _UnansweredError(f"the probabilities are no distribution: {json.dumps(values):.120}")
-
-    return tuple(value / total for value in values)
-
-
-def _is_probability(value: object) -> TypeGuard[float]:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= cast("float", value) <= 1
 
 
 MOST_OPTIONS = TOP_LOGPROBS

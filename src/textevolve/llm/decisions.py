@@ -1,11 +1,10 @@
 """The function `decide`: typed questions about a state (a text) in, a probability for every option
 out.
 
-The module has the types of questions and answers, and how both are contained in a `Request` and a
-`Response`, so a decision is journaled, limited, retried and priced like any other call. The
-bodies of endpoints' requests, and decisions by chat models, are in `decision_wires`.
-
-The terms are those of OpenAI's Decisions API; System One calls a predicate a noul.
+The module has how questions and answers are contained in a `Request` and a `Response`, so a
+decision is journaled, limited, retried and priced like any other call. Their types are those of
+`textevolve.protocol.contents`, the bodies of endpoints those of `textevolve.protocol.decisions`;
+decisions by chat models are in `decision_wires`.
 """
 
 from __future__ import annotations
@@ -14,13 +13,23 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import Failure, Usage
 from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import describe_missing_text
+from textevolve.protocol.contents import SUM_TOLERANCE
+from textevolve.protocol.contents import UNSURE as UNSURE
+from textevolve.protocol.contents import Answer as Answer
+from textevolve.protocol.contents import Option as Option
+from textevolve.protocol.contents import Question as Question
+from textevolve.protocol.contents import Wire as Wire
+from textevolve.protocol.contents import choice as choice
+from textevolve.protocol.contents import log_odds as log_odds
+from textevolve.protocol.contents import predicate as predicate
+from textevolve.protocol.contents import score as score
 
 # Read a choice between words from the log-probabilities of an answer's first token, and convert
 # between probabilities and log-odds.
@@ -28,10 +37,6 @@ from textevolve.llm.structured import describe_missing_text
 # The calling code defines the question, and what the log-odds mean for a score.
 
 TOP_LOGPROBS = 20
-
-UNSURE = 1e-6
-"""The distance from 0 and 1 that a probability is moved to before it is converted into log-odds, so
-that they stay finite."""
 
 
 def read_log_odds(response: Response, label: str = "yes", other: str = "no") -> float:
@@ -104,120 +109,12 @@ def probability(log_odds: float) -> float:
     return power / (1.0 + power)
 
 
-def log_odds(share: float) -> float:
-    """Return the log-odds of a probability, or of a score in [0, 1]; they stay finite at 0 and
-    1."""
-    bounded = min(max(share, UNSURE), 1 - UNSURE)
-    return math.log(bounded) - math.log1p(-bounded)
-
-
 def softmax(logs: Sequence[float]) -> list[float]:
     """Return probabilities that are proportional to the exponentials of the values."""
     most = max(logs)
     powers = [math.exp(log - most) for log in logs]
     total = math.fsum(powers)
     return [power / total for power in powers]
-
-
-QuestionKind = Literal["predicate", "choice", "score"]
-Wire = Literal["systemone", "decisions"]
-"""The protocols that endpoints speak: System One, and OpenAI's Decisions API."""
-
-SUM_TOLERANCE = 0.02
-"""The largest difference from 1 of the sum of probabilities that an endpoint rounded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option of a question. `value`: its name in the answer. `description`: when the option
-    applies; may be empty."""
-
-    value: str
-    description: str = ""
-
-    @property
-    def text(self) -> str:
-        return f"{self.value}: {self.description}" if self.description else self.value
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A typed question.
-
-    Attributes:
-        name: The name that distinguishes it from other questions about the same state.
-        kind: "predicate" (yes or no), "choice" (one of several options) or "score" (a level).
-        instructions: The question itself.
-        options: No and yes for a predicate, the choices for a choice, the levels in ascending order
-            for a score.
-    """
-
-    name: str
-    kind: QuestionKind
-    instructions: str
-    options: tuple[Option, ...]
-
-
-def predicate(name: str, instructions: str, *, yes: str = "", no: str = "") -> Question:
-    """Return a yes / no question. `yes` and `no` describe the two outcomes, if the question alone
-    is not clear."""
-    return Question(name, "predicate", instructions, (Option("no", no), Option("yes", yes)))
-
-
-def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[str]) -> Question:
-    """Return a question that asks for one of several options. `options`: names, or names with
-    descriptions; at least two.
-
-    Raises:
-        InputError: there are fewer than two options, or two have the same name.
-    """
-    descriptions = dict.fromkeys(options, "") if isinstance(options, Sequence) else options
-    choices = tuple(Option(value, description) for value, description in descriptions.items())
-    if len(choices) < max(2, len(options)):
-        raise InputError(f"question '{name}': a choice needs two or more different options")
-
-    return Question(name, "choice", instructions, choices)
-
-
-def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
-    """Return a question that asks for a level. `levels`: descriptions of at least two levels, the
-    lowest first.
-
-    Raises:
-        InputError: there are fewer than two levels.
-    """
-    if len(levels) < 2:
-        raise InputError(f"question '{name}': a score needs two or more levels")
-
-    return Question(
-        name, "score", instructions, tuple(Option(str(n), text) for n, text in enumerate(levels))
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a question. `probabilities`: one for each option, in the question's order;
-    their sum is 1."""
-
-    probabilities: tuple[float, ...]
-
-    @property
-    def best(self) -> int:
-        """Return the index of the most probable option, the first one if several are equal."""
-        return max(range(len(self.probabilities)), key=self.probabilities.__getitem__)
-
-    @property
-    def share(self) -> float:
-        """Return the position of the answer between the first option (0) and the last (1): P(yes)
-        of a predicate, the expected level of a score divided by the highest."""
-        most = len(self.probabilities) - 1
-        expected = sum(n * p for n, p in enumerate(self.probabilities))
-        return min(max(expected / most, 0.0), 1.0)
-
-    @property
-    def log_odds(self) -> float:
-        """Return the log-odds of `share`."""
-        return log_odds(self.share)
 
 
 @dataclass(frozen=True, slots=True)

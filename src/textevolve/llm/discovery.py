@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from textevolve.errors import CapabilityError, ModelError, RejectedError
-from textevolve.llm.decision_wires import WIRES
 from textevolve.llm.decisions import decision_request, predicate
 from textevolve.llm.embeddings import MiniLM, probe_dimension
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
 from textevolve.llm.structured import describe_missing_text
+from textevolve.protocol.decisions import WIRES
 from textevolve.settings import Provider, Settings, Timeouts
 
 if TYPE_CHECKING:

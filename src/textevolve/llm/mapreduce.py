@@ -32,6 +32,7 @@ from textevolve.llm.prompts import (
     draw_nonce,
     fenced,
     load_template,
+    prompt_versions,
 )
 from textevolve.llm.structured import describe_missing_text
 from textevolve.texts.prose import cut_at_seam, split_text, split_words
@@ -193,9 +194,9 @@ async def compress(
     return Compressed(text, count_tokens(text), characters, levels, used.calls, dropped, used)
 
 
-def compression_versions() -> dict[str, str]:
-    """Return the versions of the compression prompts by name."""
-    return {name: _prompt(name).version for name in _PROMPTS}
+def compression_prompts() -> dict[str, str]:
+    """Return the version of each prompt that compresses texts, by the prompt's name."""
+    return prompt_versions("llm", "compress", "compress_now", "compress_again")
 
 
 def _chunk_size(budget: int, context: int, instruction: str) -> int:
@@ -335,9 +336,6 @@ def _ask(task: _Task, chunk: str, size: int) -> Request:
 
 def _words(size: int) -> int:
     return max(1, int(WORDS_A_TOKEN * size / CHARACTERS_A_TOKEN))
-
-
-_PROMPTS = ("compress", "compress_now", "compress_again")
 
 
 def _prompt(name: str) -> Template:

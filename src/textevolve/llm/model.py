@@ -2,7 +2,7 @@
 
 A wrapper (retry, limit, budget, journal) is a `Model` around another. A message consists of parts
 that are joined when it is sent: the prompts of a debate share their first parts, so the journal
-stores each part once.
+stores each part once. Messages, tool calls and tokens are those of `textevolve.protocol.contents`.
 """
 
 from __future__ import annotations
@@ -13,45 +13,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from pydantic_core import to_json
 
 from textevolve.evaluation import Usage
-
-Role = Literal["system", "user", "assistant", "tool"]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """An assistant's call of a tool. `arguments`: JSON as the model wrote it, not validated."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A chat message.
-
-    Attributes:
-        role: Who speaks.
-        parts: The parts of the text, which are joined when it is sent.
-        images: Data URLs (`data:image/png;base64,...`), placed before the text.
-        tool_calls: The tool calls of an assistant's message.
-        tool_call_id: The id of the call that a message of the role "tool" answers.
-    """
-
-    role: Role
-    parts: tuple[str, ...]
-    images: tuple[str, ...] = ()
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
-
-    @property
-    def text(self) -> str:
-        return "".join(self.parts)
+from textevolve.protocol.contents import Message as Message
+from textevolve.protocol.contents import Role as Role
+from textevolve.protocol.contents import TokenLogprobs as TokenLogprobs
+from textevolve.protocol.contents import ToolCall as ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +72,6 @@ def text_request(
         max_tokens=max_tokens,
         seed=seed,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """A token of an answer with its natural log-probability. `top`: the most probable tokens at its
-    place, with their log-probabilities."""
-
-    token: str
-    logprob: float
-    top: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

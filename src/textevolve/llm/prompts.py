@@ -169,6 +169,18 @@ def load_template(package: str, name: str) -> Template:
     return Template(name, version, variables, environment.from_string(source))
 
 
+def prompt_versions(room: str, *names: str) -> dict[str, str]:
+    """Return the versions of a room's prompts by `room.name`; a run with other versions is another
+    run. `names`: the prompts that count; default: all in the room's folder."""
+    folder = resources.files(f"textevolve.{room}") / "prompts"
+    files = (file.name for file in folder.iterdir())
+    in_folder = sorted(name.removesuffix(".md") for name in files if name.endswith(".md"))
+    return {
+        f"{room}.{name}": load_template(f"textevolve.{room}", name).version
+        for name in names or in_folder
+    }
+
+
 # Build the messages of a prompt that contain the images of a case; no other module does this.
 #
 # The images of a message come before its text: first those of the input, then those of the

@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache
-from importlib import resources
 from typing import Any, Literal, Protocol, cast
 
 from textevolve.errors import BudgetError, CallError, InputError, TextEvolveError, describe_error
@@ -32,7 +30,6 @@ from textevolve.evaluation import (
 )
 from textevolve.events import Listener, StepStarted
 from textevolve.llm.decisions import probability
-from textevolve.llm.model import text_hash
 from textevolve.spans import Span, step_span
 from textevolve.user_code import UserCodeError, call_function, is_async
 
@@ -128,18 +125,6 @@ class Generator(Protocol):
         feedback: Sequence[str] = (),
         temperature: float | None = None,
     ) -> str: ...
-
-
-@cache
-def prompts_version() -> dict[str, str]:
-    """Return a hash of each prompt of the loops by its name; a run with another prompt is another
-    run."""
-    folder = resources.files("textevolve.loops") / "prompts"
-    return {
-        f"loops.{file.name.removesuffix('.md')}": text_hash(file.read_text(encoding="utf-8"))[:12]
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".md")
-    }
 
 
 WORDS_COMPARED = 1000

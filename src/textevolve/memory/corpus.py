@@ -17,7 +17,6 @@ from textevolve.errors import AnswerError
 from textevolve.llm.model import Model, text_hash, text_request
 from textevolve.llm.prompts import (
     CHARACTERS_A_TOKEN,
-    Template,
     count_tokens,
     draw_nonce,
     fenced,
@@ -308,10 +307,6 @@ def transition_key(
     return hasher.hexdigest()
 
 
-def voice_prompt() -> Template:
-    return memory_prompt("voice")
-
-
 async def voice_chunk(
     model: Model, chunk: Chunk, document: str, role: str, seed: int
 ) -> RetoldChunk:
@@ -323,7 +318,7 @@ async def voice_chunk(
     """
     words = chunk.text.strip()
     nonce = draw_nonce((words, ""), seed)
-    prompt = voice_prompt().render(
+    prompt = memory_prompt("voice").render(
         role=role,
         persona="",
         source=" ".join(sanitize(chunk.source_in(document), nonce)[0].split()),

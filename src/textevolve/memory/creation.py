@@ -26,11 +26,11 @@ from textevolve.llm.decisions import Question, decide, predicate
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import (
     EXAMPLE_NONCE,
-    Template,
     draw_nonce,
     fence,
     fenced,
     load_template,
+    prompt_versions,
     quote,
     sanitize,
 )
@@ -40,7 +40,6 @@ from textevolve.memory.extraction import (
     CreationSettings,
     DialoguePoint,
     extract_points,
-    extraction_prompt,
 )
 from textevolve.memory.record import (
     Add,
@@ -113,14 +112,6 @@ class _Comparison(BaseModel):
 
 class _Combined(BaseModel):
     text: str
-
-
-def compare_prompt() -> Template:
-    return load_template("textevolve.memory", "compare")
-
-
-def combine_prompt() -> Template:
-    return load_template("textevolve.memory", "combine")
 
 
 async def compare_notes(
@@ -196,7 +187,7 @@ async def _compare(
     """Compare a note with all near ones in one structured answer. If the answer is `same`, but the
     near note lacks a name or number of the new one, the model is asked again without that
     choice."""
-    rules = compare_prompt().render()
+    rules = load_template("textevolve.memory", "compare").render()
     comparison = await _ask(model, rules, near, new, _comparison(len(near)), COMPARED_TOKENS)
     if comparison.relation == "same" and lacks(near[comparison.note - 1].text, new.text):
         news = _comparison(len(near), news=True)
@@ -231,7 +222,7 @@ async def combine_notes(
     new = note.text
     if replaces and not _SENTENCE_END.search(old):
         return new
-    rules = combine_prompt().render(replaces=replaces)
+    rules = load_template("textevolve.memory", "combine").render(replaces=replaces)
     combined = await _ask(model, rules, [earlier], note, _Combined, COMBINED_TOKENS)
     text = " ".join(combined.text.split())
     if not text or lacks(text, new) or (not replaces and lacks(text, old)):
@@ -534,11 +525,9 @@ class CreatedMemories:
         return tuple(dict.fromkeys(decision.text for decision in self.decisions if decision.text))
 
 
-def prompts_version() -> dict[str, str]:
-    """Return a hash of each prompt that creates memories, by the prompt's name; a run with another
-    prompt is another run."""
-    prompts = (extraction_prompt(), compare_prompt(), combine_prompt())
-    return {f"memory.{prompt.name}": prompt.version for prompt in prompts}
+def creation_prompts() -> dict[str, str]:
+    """Return the version of each prompt that creates memories, by the prompt's name."""
+    return prompt_versions("memory", "extract", "compare", "combine")
 
 
 async def create_memories(

@@ -20,7 +20,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import TooLongError
 from textevolve.evaluation import mend_text
 from textevolve.llm.model import Message, Model, Request
-from textevolve.llm.prompts import Template, draw_nonce, fence, load_template, sanitize
+from textevolve.llm.prompts import draw_nonce, fence, load_template, sanitize
 from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.memory.record import DialogueTurn
 from textevolve.memory.sameness import (
@@ -215,10 +215,6 @@ def _bounded(most: int, entities: bool) -> type[_Facts]:
     return create_model("Facts", __base__=_Facts, facts=(kind, Field(max_length=most)))
 
 
-def extraction_prompt() -> Template:
-    return load_template("textevolve.memory", "extract")
-
-
 async def extract_points(
     model: Model,
     dialogue: Sequence[DialogueTurn],
@@ -309,7 +305,7 @@ def _most_points(window: Window) -> int:
 
 
 def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
-    rules = extraction_prompt().render(
+    rules = load_template("textevolve.memory", "extract").render(
         who=settings.about or "the user", focus=settings.focus, entities=settings.entities
     )
     texts = [piece.text for piece in (*window.earlier, *window.pieces)]

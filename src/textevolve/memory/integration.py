@@ -24,6 +24,7 @@ from textevolve.llm.prompts import (
     fenced,
     load_template,
     number_lines,
+    prompt_versions,
 )
 from textevolve.llm.structured import ask_structured
 from textevolve.memory.creation import PointDecision
@@ -240,19 +241,9 @@ def _insights_of(number: int, memories: int) -> type[_Insights]:
     return create_model(f"Insights{number}x{memories}", __base__=_Insights, insights=(listed, ...))
 
 
-def prompts_version() -> dict[str, str]:
-    """Return a hash of each prompt of integration by its name; a run with another prompt is another
-    run."""
-    templates = (_questions_prompt(), _insights_prompt())
-    return {f"memory.{template.name}": template.version for template in templates}
-
-
-def _questions_prompt() -> Template:
-    return memory_prompt("integration_questions")
-
-
-def _insights_prompt() -> Template:
-    return memory_prompt("integration_insights")
+def integration_prompts() -> dict[str, str]:
+    """Return the version of each prompt of integration by its name."""
+    return prompt_versions("memory", "integration_questions", "integration_insights")
 
 
 async def find_questions(
@@ -271,7 +262,7 @@ async def find_questions(
     tokens = 50 + QUESTION_TOKENS * plan.questions
     answer = await ask_about(
         model,
-        _questions_prompt(),
+        memory_prompt("integration_questions"),
         _questions_of(plan.questions),
         plan.seed,
         tokens,
@@ -300,7 +291,7 @@ async def draw_insights(
     texts = [memory.text for memory in memories]
     answer = await ask_about(
         model,
-        _insights_prompt(),
+        memory_prompt("integration_insights"),
         _insights_of(plan.insights, len(memories)),
         plan.seed,
         50 + INSIGHT_TOKENS * plan.insights,

@@ -43,6 +43,7 @@ from textevolve.llm.prompts import (
     fence,
     load_template,
     number_lines,
+    prompt_versions,
     sanitize,
 )
 from textevolve.llm.structured import ask_structured, describe_missing_text
@@ -216,18 +217,16 @@ ANSWERS: Mapping[Task, type[_Answer]] = {
 }
 """The type of a structured answer for each task."""
 
-_PROMPTS = (*TASKS, "marks", "request", "choose", "answer")
-
 
 def prompt(name: str) -> Template:
     return load_template("textevolve.memory_eval", name)
 
 
-def prompts_version() -> dict[str, str]:
-    """Return a hash of each prompt that judges a memory system, by the prompt's name; a run with
-    another prompt is another measurement."""
-    versions = {f"memory_eval.{name}": prompt(name).version for name in _PROMPTS}
-    return {**versions, "memory_eval.verdicts": text_hash(_read_file(VERDICTS))[:12]}
+def evaluation_prompts() -> dict[str, str]:
+    """Return the version of each prompt that judges a memory system by its name, and that of the
+    list of verdicts."""
+    verdicts = text_hash(_read_file(VERDICTS))[:12]
+    return {**prompt_versions("memory_eval"), "memory_eval.verdicts": verdicts}
 
 
 @cache

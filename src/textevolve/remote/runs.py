@@ -319,11 +319,7 @@ class RemoteServer:
     settings: Settings
 
     async def begin(
-        self,
-        study: AnyStudy,
-        spec: StudySpec,
-        launch: Launch,
-        cases: Iterable[Case] | None = None,
+        self, spec: StudySpec, launch: Launch, cases: Iterable[Case] | None = None
     ) -> RunDetail:
         """Start a study on the server, and return its run. If the server already has a run of the
         same study, return that.
@@ -347,7 +343,7 @@ class RemoteServer:
             "concurrency": self.settings.concurrency,
             "batch": self.settings.batch,
         }
-        body = write_study(study, spec, self.settings, run, cases)
+        body = write_study(spec, self.settings, run, cases)
         async with Connection(self.address, self.settings) as server:
             return RunDetail(**await server.ask("POST", RUNS, body))
 
@@ -425,7 +421,6 @@ class RemoteServer:
 
 
 def write_study(
-    study: AnyStudy,
     spec: StudySpec,
     settings: Settings,
     run: Mapping[str, Any],
@@ -440,6 +435,7 @@ def write_study(
     """
     if STANDARD_INPUT in files_read(spec):
         raise InputError("standard input cannot be sent to a server: name a file")
+    study = find_study(spec.kind)
     inline_cases = None if cases is None else [_case_data(case) for case in cases]
     with note_files() as noted:
         spec = study.complete(spec, settings)

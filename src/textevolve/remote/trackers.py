@@ -29,11 +29,9 @@ from textevolve.llm.providers import Key, find_key, split_address
 from textevolve.remote.runs import part
 from textevolve.report import wording
 from textevolve.runs.report import make_data, write_output
-from textevolve.runs.stored import read_records, read_spec, read_stored
-from textevolve.runs.study import find_study
+from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
-from textevolve.store.runs import RunRecord
 from textevolve.studies.node_report import JudgedNode
 
 PHOENIX = "phoenix"
@@ -128,7 +126,7 @@ def open_tracker(target: str, settings: Settings, *, scores: bool = True) -> Jso
     return JsonService(address, name=kind, key=key, timeouts=settings.timeouts, headers=headers)
 
 
-async def send_scores(store: Store, run: RunRecord, target: str, settings: Settings) -> str:
+async def send_scores(store: Store, run: StudyRun, target: str, settings: Settings) -> str:
     """Send the scores of a run to their spans, and return a line with the number of scores sent,
     and of those left out because they have no ids of a span.
 
@@ -136,9 +134,7 @@ async def send_scores(store: Store, run: RunRecord, target: str, settings: Setti
         InputError: the run has no scores of spans. RejectedError: some are refused, as those of
             unknown spans are; all others are sent. ModelError: not all could be sent.
     """
-    stored = read_stored(run)
-    study = find_study(stored.kind)
-    judges = [judge.text for judge in study.asks(read_spec(study, stored)).judges]
+    judges = [judge.text for judge in run.study.asks(run.spec).judges]
     annotations = list(list_annotations(read_records(store, run)(), judges))
     if not annotations:
         raise InputError(
@@ -243,7 +239,7 @@ async def _send_to_mlflow(
         await service.post(f"{path}/assessments{place}", body, method=method)
 
 
-async def write_run(store: Store, run: RunRecord, target: str, settings: Settings) -> str:
+async def write_run(store: Store, run: StudyRun, target: str, settings: Settings) -> str:
     """Write the parameters, metrics, report and records of a run to MLflow, and return the run's
     address there. A run that was written before is updated, except for its parameters, which MLflow
     does not change. The experiment is `textevolve`, or the one that MLflow's own variable names.
@@ -251,21 +247,20 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
     Raises:
         ModelError: not all of it was written.
     """
-    created, updated = (round(seconds * 1000) for seconds in (run.created, run.updated))
-    stored = read_stored(run)
-    study = find_study(stored.kind)
+    record = run.record
+    created, updated = (round(seconds * 1000) for seconds in (record.created, record.updated))
     records = read_records(store, run)
-    options = read_spec(study, stored).model_dump(mode="json", exclude_defaults=True)
-    options |= {"kind": stored.kind, "model": stored.model}
+    options = run.spec.model_dump(mode="json", exclude_defaults=True)
+    options |= {"kind": run.stored.kind, "model": run.stored.model}
     params = [{"key": key, "value": str(value)[:MOST_CHARACTERS]} for key, value in options.items()]
     metrics = [
         {"key": NOT_A_NAME.sub("_", name) + end, "value": value, "timestamp": updated}
-        for name, figure in make_data(study, run, records)["aggregates"].items()
+        for name, figure in make_data(run, records)["aggregates"].items()
         for end, value in (("", figure.value), ("_low", figure.low), ("_high", figure.high))
         if value is not None
     ]
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or SOURCE
-    about = {"run_name": run.name or run.id, "start_time": created}
+    about = {"run_name": record.name or run.id, "start_time": created}
 
     async with aclosing(open_tracker(target, settings, scores=False)) as service:
         query = {"filter": f"name = '{name}'"}
@@ -283,7 +278,7 @@ async def write_run(store: Store, run: RunRecord, target: str, settings: Setting
 
         for file in ("report.html", "records.csv"):
             content = io.BytesIO()
-            write_output(study, store, run, records, Path(file).suffix, content)
+            write_output(store, run, records, Path(file).suffix, content)
             where = f"{V2}-artifacts/artifacts{folder}/{file}"
             await service.send(where, content.getvalue(), method="PUT")
 

@@ -23,7 +23,7 @@ from textevolve.llm.chains.chain import Chain, Values, as_chain, load_chain, per
 from textevolve.llm.chains.scope import ImproveStep, TraceRecorder
 from textevolve.llm.model import Request, Response
 from textevolve.user_code import OWN, load_user_object, names_chain
-from textevolve.wiring import Mode, Workbench
+from textevolve.wiring import Workbench
 
 if TYPE_CHECKING:
     from textevolve.runs.study import AnyStudy, Asks, StudySpec
@@ -87,13 +87,13 @@ def reject_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
         )
 
 
-def reject_rehearsal(model: str | None, mode: Mode) -> None:
+def reject_rehearsal(bench: Workbench, model: str | None) -> None:
     """Reject the cost estimate of a search whose model is a chain.
 
     Raises:
         InputError: the run is an estimate (a rehearsal), and a chain is its model.
     """
-    if mode == "rehearsed" and chains_among(model):
+    if bench.is_rehearsal and chains_among(model):
         raise InputError(
             f"{model}: the cost of a search with a chain cannot be estimated; limit it with"
             " --max-calls or --max-cost"

@@ -34,8 +34,8 @@ from textevolve.wiring import CALLS_IN_FLIGHT, Limits, Setting, make_budget, ope
 
 if TYPE_CHECKING:
     from textevolve.runs.driver import Launch
+    from textevolve.runs.stored import StudyRun
     from textevolve.runs.study import AnyStudy, StudySpec
-    from textevolve.store.runs import RunRecord
 
 
 def is_spread(study: AnyStudy, settings: Settings) -> bool:
@@ -86,8 +86,7 @@ def check_spread(
 
 
 def spread_run(
-    spec: StudySpec,
-    run: RunRecord,
+    run: StudyRun,
     setting: Setting,
     settings: Settings,
     launch: Launch,
@@ -112,9 +111,9 @@ def spread_run(
 
     return SpreadRun(
         version=__version__,
-        spec=spec,
+        spec=run.spec,
         run_id=run.id,
-        cases=run.n_cases or 0,
+        cases=run.record.n_cases or 0,
         setting=replace(setting, objects={}),
         settings=settings,
         salt=salt,

@@ -15,9 +15,15 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    closing,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from textevolve.agents.resources import split_name
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
-from textevolve.errors import InputError, MismatchError
+from textevolve.errors import BusyError, InputError, MismatchError
 from textevolve.evaluation import Case, Usage, empty_default, refer_to_images
 from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judges.plain import OwnJudge
@@ -51,9 +57,9 @@ from textevolve.runs.cluster import check_spread, is_spread, spread_cases, sprea
 from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
+    StudyRun,
     list_differences,
     read_spec,
-    read_stored,
 )
 from textevolve.runs.study import AnyStudy, Asks, Study, StudySpec, find_study
 from textevolve.settings import Settings, today
@@ -82,6 +88,8 @@ LABELLING = "labelling:"
 """The beginning of a name that stands for a labelling task instead of a file."""
 SHOWN = 3
 """The number of changed inputs that an error names."""
+BUSY_SECONDS = 1.0
+"""The seconds between two looks at a run on which another process works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +118,6 @@ class Launch:
     ordered: bool = True
     ends: bool = True
     halt: Halt = never
-
-    def heard_by(self, listener: Listener) -> Launch:
-        return replace(self, listener=listener)
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and not 0 <= self.time_limit < float("inf"):
@@ -216,22 +221,11 @@ def read_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> Iterable
     labels of a labelling task.
 
     Raises:
-        InputError: the specification names nothing that can be read.
-    """
-    labelled = _read_labelled_cases(study, spec, settings)
-    return study.cases(spec) if labelled is None else labelled
-
-
-def _read_labelled_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> list[Case] | None:
-    """Return the cases of a study that reads a labelling task instead of a file; None if its
-    specification names no task.
-
-    Raises:
-        InputError: there is no such task, or it has no labels.
+        InputError: the specification names nothing that can be read, or a task without labels.
     """
     tasks = [name for name in files_read(spec) if name.startswith(LABELLING)]
     if not tasks:
-        return None
+        return study.cases(spec)
     with TemporaryDirectory(prefix="textevolve-labels-") as folder:
         files = {name: _write_labels(name, settings, Path(folder)) for name in tasks}
         changed: dict[str, Any] = {}
@@ -282,50 +276,110 @@ def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(every))
 
 
-def register_run(
-    store: Store,
-    study: AnyStudy,
-    stored: StoredSpec,
-    cases: Iterable[Case],
-    launch: Launch,
-) -> RunRecord:
-    """Return the stored run with this specification and these cases, or store a new one.
+@dataclass(frozen=True)
+class Plan:
+    """A run that is about to begin, with all that its specification leaves open.
 
-    The cases are copied to the store one after the other, and are not held in memory.
+    Attributes:
+        spec: The specification as it was given.
+        stored: The complete specification, in the form that is stored with the run.
+        cases: The cases; None: those that the specification names.
+        launch: The options of the launch, with the objects that the study opened for its run.
     """
-    digest = hashlib.sha256(_canonical(stored.identity(study)))
 
-    def noted() -> Iterator[Case]:
-        for case in cases:
-            row = [case.id, case.input, case.candidates, dict(case.parameters), case.reference]
-            row += [] if case.context is None else [case.context]
-            row += [] if case.trajectory is None else [case.trajectory.as_row()]
-            if case.images or case.candidate_images:
-                referring_case = refer_to_images(case)
-                row += [
-                    {
-                        "images": referring_case.images,
-                        "of_candidates": referring_case.candidate_images,
-                    }
-                ]
+    study: AnyStudy
+    spec: StudySpec
+    settings: Settings
+    stored: StoredSpec
+    cases: Iterable[Case] | None
+    launch: Launch
 
-            digest.update(b"\n" + _canonical(row))
-            yield case
+    def register(self, store: Store) -> StudyRun:
+        """Return the stored run with this specification and these cases, or store a new one.
 
-    draft = store.create_run(
-        stored.model_dump(mode="json"),
-        f"draft-{secrets.token_hex(16)}",
-        launch.name,
-        launch.source,
-    )
+        The cases are copied to the store one after the other, and are not held in memory.
+        """
+        stored = self.stored
+        spec = read_spec(self.study, stored)
+        digest = hashlib.sha256(_canonical(stored.identity(spec)))
+        cases = self.cases
+        if cases is None:
+            cases = read_cases(self.study, self.spec, self.settings)
 
-    try:
-        store.add_cases(draft.id, noted())
-        run = store.settle_run(draft.id, digest.hexdigest())
-        return _bring_up(store, run, stored)
-    except BaseException:
-        store.delete_run(draft.id)
-        raise
+        def noted() -> Iterator[Case]:
+            for case in cases:
+                digest.update(b"\n" + _canonical(_identify(case)))
+                yield case
+
+        draft = store.create_run(
+            stored.model_dump(mode="json"),
+            f"draft-{secrets.token_hex(16)}",
+            self.launch.name,
+            self.launch.source,
+        )
+
+        try:
+            store.add_cases(draft.id, noted())
+            record = store.settle_run(draft.id, digest.hexdigest())
+            run = StudyRun(_bring_up(store, record, stored))
+        except BaseException:
+            store.delete_run(draft.id)
+            raise
+
+        run.spec = spec
+        return run
+
+
+def _identify(case: Case) -> list[Any]:
+    """Return the parts of a case that identify its run."""
+    row: list[Any] = [
+        case.id,
+        case.input,
+        case.candidates,
+        dict(case.parameters),
+        case.reference,
+    ]
+    if case.context is not None:
+        row.append(case.context)
+    if case.trajectory is not None:
+        row.append(case.trajectory.as_row())
+    if case.images or case.candidate_images:
+        referring_case = refer_to_images(case)
+        images = referring_case.images
+        row.append({"images": images, "of_candidates": referring_case.candidate_images})
+
+    return row
+
+
+async def plan_run(
+    spec: StudySpec,
+    settings: Settings,
+    launch: Launch = Launch(),
+    cases: Iterable[Case] | None = None,
+    *,
+    home: str = "",
+    fresh: str = "",
+    asks_models: bool = True,
+) -> Plan:
+    """Plan the run of a specification: every way of starting a study begins with it.
+
+    `cases`: the cases to run it on; None: those that the specification names. `home`: the namespace
+    in which runs need no mark; a run in another namespace is another run, even of the same study.
+    `fresh`: a text that makes all calls of the run anew. `asks_models`: False for an estimate,
+    which needs no keys.
+
+    Raises:
+        InputError, SettingsError, CapabilityError: as in `specify`.
+    """
+    study = find_study(spec.kind)
+    objects = dict(launch.objects)
+    stored = await specify(study, spec, settings, objects, asks_models=asks_models)
+    changes: dict[str, Any] = {"fresh": fresh} if fresh else {}
+    if home and settings.namespace != home:
+        changes["described"] = {**stored.described, "namespace": settings.namespace}
+    stored = stored.model_copy(update=changes)
+
+    return Plan(study, spec, settings, stored, cases, replace(launch, objects=objects))
 
 
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
@@ -348,7 +402,7 @@ def _canonical(data: Any) -> bytes:
 
 
 def require_unchanged(
-    run: RunRecord, objects: Mapping[str, object], action: str = "resumed"
+    run: StudyRun, objects: Mapping[str, object], action: str = "resumed"
 ) -> None:
     """Check that prompts, chains and judges' files are the same as when the run was started.
 
@@ -356,9 +410,8 @@ def require_unchanged(
         MismatchError: some of them have changed; names the differences, and says by `action` what
             cannot be done with the run.
     """
-    stored = read_stored(run)
-    study = find_study(stored.kind)
-    asks = study.asks(read_spec(study, stored))
+    stored = run.stored
+    asks = run.study.asks(run.spec)
     before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
     now = _read_asked(asks, stored.described)
     if asks.chains:
@@ -373,7 +426,7 @@ def require_unchanged(
 
 
 async def perform(
-    store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
+    store: Store, run: StudyRun, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
     """Perform the missing part of a run: yield its records as they come, and store each of them.
 
@@ -382,8 +435,7 @@ async def perform(
         FatalModelError: no call can succeed; all answers so far are stored.
         StoreError: the store cannot be written, or another process works on this run.
     """
-    stored = read_stored(run)
-    study = find_study(stored.kind)
+    study = run.study
 
     async with hold(store, run.id, ends=launch.ends):
         require_unchanged(run, launch.objects)
@@ -396,9 +448,10 @@ async def perform(
                 answers += event.usage
             launch.listener(event)
 
-        work = _work(study, stored, store, run, settings, launch.heard_by(hear))
-        facts = {"study": study.kind, "run_id": run.id, "run_name": run.name or None}
-        work = open_tracing(settings).follow(f"{study.kind} {run.name or run.id}", facts, work)
+        work = _work(store, run, settings, replace(launch, listener=hear))
+        name = run.record.name
+        facts = {"study": study.kind, "run_id": run.id, "run_name": name or None}
+        work = open_tracing(settings).follow(f"{study.kind} {name or run.id}", facts, work)
 
         try:
             async with aclosing(work) as records:
@@ -409,24 +462,31 @@ async def perform(
             await keeper.flush()
             parts = {"estimated": answers.estimated, "models": dict(answers.models)}
             noted = drop_empty(parts)
-            if noted != stored.answers:
+            if noted != run.stored.answers:
                 store.respecify(run.id, {"answers": noted})
 
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
 
+async def work_alone(store: Store, run_id: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do some work on a run as soon as no other process works on it, such as one that is about to
+    stop."""
+    while True:
+        run = await asyncio.to_thread(store.get_run, run_id)
+        if run.status != "running":
+            with suppress(BusyError):  # another process was faster
+                return await work()
+        await asyncio.sleep(BUSY_SECONDS)
+
+
 def _work(
-    study: AnyStudy,
-    stored: StoredSpec,
-    store: Store,
-    run: RunRecord,
-    settings: Settings,
-    launch: Launch,
-    mode: Mode = "live",
+    store: Store, run: StudyRun, settings: Settings, launch: Launch, mode: Mode = "live"
 ) -> AsyncGenerator[Any]:
     """Yield the records of a run, which is performed in this process or on a cluster, or replayed
     from its journal."""
-    spec = read_spec(study, stored)
+    study = run.study
+    stored = run.stored
+    spec = run.spec
     answers = store.journal(run.id)
     cases = store.iterate_cases(run.id)
     setting = Setting(
@@ -435,7 +495,7 @@ def _work(
         today=stored.today,
         objects=launch.objects,
         time_limit=launch.time_limit,
-        run=f"{run.id}-{run.fingerprint[:8]}",
+        run=f"{run.id}-{run.record.fingerprint[:8]}",
         described=stored.world,
         mode=mode,
         ordered=launch.ordered,
@@ -452,8 +512,10 @@ def _work(
         if settings.batch:
             check_takes_batches(setting.models, settings)
         if is_spread(study, settings):
-            check = partial(require_unchanged, run, action="worked on at a node")
-            spread = spread_run(spec, run, setting, settings, launch, salt=salt, check=check)
+            # A node reads the specification itself, with its own code.
+            at_node = StudyRun(run.record)
+            check = partial(require_unchanged, at_node, action="worked on at a node")
+            spread = spread_run(run, setting, settings, launch, salt=salt, check=check)
             return spread_cases(spread, cases, answers, launch)
 
         if not (settings.batch or batches.all_open()):
@@ -470,35 +532,31 @@ def _work(
         batches=batches,
     )
 
-    return _run_at(opened, study, spec, cases)
+    return _run_at(opened, run, cases)
 
 
 async def _run_at(
-    opened: AbstractAsyncContextManager[Workbench],
-    study: AnyStudy,
-    spec: StudySpec,
-    cases: Iterable[Case],
+    opened: AbstractAsyncContextManager[Workbench], run: StudyRun, cases: Iterable[Case]
 ) -> AsyncGenerator[Any]:
-    async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
+    async with opened as bench, aclosing(run.study.run(run.spec, cases, bench)) as records:
         async for record in records:
             yield record
 
 
 def replay(
-    store: Store, run: RunRecord, settings: Settings, launch: Launch = Launch()
+    store: Store, run: StudyRun, settings: Settings, launch: Launch = Launch()
 ) -> AsyncGenerator[Any]:
     """Compute the records of a run again from the answers in the journal, without a model call.
 
     Raises:
         MismatchError: the prompts have changed, so the journal has no answers to them.
     """
-    stored = read_stored(run)
     require_unchanged(run, launch.objects, "shown")
 
-    return _work(find_study(stored.kind), stored, store, run, settings, launch, "replay")
+    return _work(store, run, settings, launch, "replay")
 
 
-async def restore_records(store: Store, run: RunRecord, settings: Settings) -> str:
+async def restore_records(store: Store, run: StudyRun, settings: Settings) -> str:
     """Restore a run's records from its journal, if the run was stopped before all of them were
     stored, or if they were lost. A run that is being performed is left alone. If records cannot be
     restored, for instance because prompts have changed, those in the store stay, and the reason is
@@ -508,12 +566,13 @@ async def restore_records(store: Store, run: RunRecord, settings: Settings) -> s
         MismatchError, InputError: the records cannot be restored, and none are stored.
     """
     has_records = bool(store.count_records(run.id))
-    complete = run.status == "finished" and has_records
-    if complete or run.status == "running" or not store.has_journal:
+    status = run.record.status
+    complete = status == "finished" and has_records
+    if complete or status == "running" or not store.has_journal:
         return ""
     if has_records and store.has_erased(run.id):
         return f"run {run.id}: some of its answers were erased"
-    keeper = RecordKeeper(find_study(read_stored(run).kind), store, run.id)
+    keeper = RecordKeeper(run.study, store, run.id)
 
     try:
         records = replay(store, run, settings)

@@ -31,14 +31,15 @@ from textevolve.llm.testing.answers import (
     drawn_embedding,
     instance,
 )
-from textevolve.llm.wire import as_response, chat_body, dump_vector, read_completion
+from textevolve.llm.wire import as_response, chat_body, dump_vector
 from textevolve.llm.wrappers import Journaled
 from textevolve.mappings import drop_none
+from textevolve.protocol.chat import read_completion
 from textevolve.runs.driver import models_asked
 from textevolve.runs.stored import StoredSpec, read_spec
 from textevolve.runs.study import AnyStudy, StudySpec
 from textevolve.settings import Price, Settings
-from textevolve.wiring import Setting, open_workbench
+from textevolve.wiring import Setting, Workbench, open_workbench
 
 DRAWS = 5
 MOST_CASES = 24
@@ -245,6 +246,12 @@ class _Actor:
         """Draw a length near the typical length."""
         model = Random(f"{self.draw} wordy").gauss(0, WORDINESS)
         return round(characters * math.exp(model + rng.gauss(0, UNEVENNESS)))
+
+
+def open_editor(bench: Workbench, model: Model, key: str, text: str) -> Model:
+    """Return the model as one that edits a text, in the field `key` of its answers. In an estimate
+    of the cost its made-up answers are usable edits, so that the search goes on."""
+    return UsableEdits(model, key, text) if bench.is_rehearsal else model
 
 
 @dataclass(frozen=True, slots=True)

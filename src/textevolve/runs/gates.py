@@ -1,7 +1,7 @@
 """Gates: limits on the scores of a run, which make a build fail if quality falls.
 
-The functions check the rows of any kind of study, without a store. `baseline.py` looks up the
-earlier run that scores are compared with.
+`check_gates` checks the rows of any kind of study, without a store. `GateWatch` checks a run while
+it is performed, and looks up the earlier run that its scores are compared with.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
 from textevolve.runs import driver
 from textevolve.runs.aggregates import Aggregates, aggregate, estimate
-from textevolve.runs.stored import StoredSpec, read_records, read_spec, read_stored
-from textevolve.runs.study import AnyStudy, Row, find_study
+from textevolve.runs.stored import StudyRun, read_records
+from textevolve.runs.study import AnyStudy, Row
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
 from textevolve.statistics.intervals import betting_interval
@@ -178,7 +178,7 @@ def check_gates(
 
     `rows`: the rows of a run, with unique keys. `earlier`: the rows of the run that `no_worse_than`
     names, unless it names a variant. `itself`: whether that run is this one. `judges`: the outcomes
-    of `baseline.check_judges`, which reads the store; without them the gate `min_agreement` fails.
+    of `check_judges`, which reads the store; without them the gate `min_agreement` fails.
     """
     if not gates.any:
         return []
@@ -387,9 +387,7 @@ LOOKED_AT = 1000
 """The number of runs, the newest first, among which a name is looked up."""
 
 
-def find_baseline(
-    store: Store, run: RunRecord, gates: Gates, settings: Settings
-) -> RunRecord | None:
+def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings) -> StudyRun | None:
     """Return the run that the gate `no_worse_than` names by name or id, with its records in the
     store. If several runs of the same kind have the name, the newest counts; the name `last` means
     the newest finished run of the kind other than this one. Return None without such a gate, if the
@@ -399,17 +397,16 @@ def find_baseline(
         InputError: there is neither a variant nor a run of the same kind and inputs of that name.
     """
     name = gates.no_worse_than
-    stored = read_stored(run)
     if name is None:
         return None
-    study = find_study(stored.kind)
-    variants = study.variants(read_spec(study, stored), stored.model)
+    kind = run.stored.kind
+    variants = run.study.variants(run.spec, run.stored.model)
     if name in variants:
         return None
     of_kind = [
         listed_run
         for listed_run in store.list_runs(LOOKED_AT)
-        if listed_run.spec.get("kind") == stored.kind
+        if listed_run.spec.get("kind") == kind
     ]
     by_age = sorted(of_kind, key=lambda listed_run: -listed_run.updated)
 
@@ -419,31 +416,32 @@ def find_baseline(
             for listed_run in by_age
             if listed_run.id != run.id and listed_run.status == "finished"
         )
-        baseline = next(earlier_runs, None)
-        if baseline is None:
+        record = next(earlier_runs, None)
+        if record is None:
             return None
     else:
         named_run = next((listed_run for listed_run in by_age if listed_run.name == name), None)
         try:
-            baseline = named_run or store.get_run(name)
+            record = named_run or store.get_run(name)
         except StoreAwayError:
             raise
         except StoreError as error:
             hint = f"; variants: {', '.join(variants)}" if variants else ""
             raise InputError(f"--no-worse-than: {error}{hint}") from None
 
-    if (kind := read_stored(baseline).kind) != stored.kind:
+    baseline = StudyRun(record)
+    if baseline.stored.kind != kind:
         raise InputError(
-            f"--no-worse-than: run {baseline.id} is of the kind {kind}, not {stored.kind}"
+            f"--no-worse-than: run {baseline.id} is of the kind {baseline.stored.kind}, not {kind}"
         )
 
-    require_same_cases(store, baseline, run)
+    require_same_cases(store, baseline.id, run.id)
     sync.run(driver.restore_records(store, baseline, settings))
 
     return baseline
 
 
-def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome]:
+def check_judges(store: Store, run: StudyRun, gates: Gates) -> list[GateOutcome]:
     """Check for each judge of a run that it agreed with people often enough in the newest finished
     agreement run that `measured_on` names; return an outcome for each judge, none without the gate
     `min_agreement`. A measured judge is the same judge if its text, model, files, threshold and
@@ -454,28 +452,23 @@ def check_judges(store: Store, run: RunRecord, gates: Gates) -> list[GateOutcome
     """
     if gates.min_agreement is None:
         return []
-    measurement = max(
-        (
-            listed_run
-            for listed_run in store.list_runs(LOOKED_AT)
-            if _measures(listed_run, gates.measured_on)
-        ),
-        key=lambda listed_run: listed_run.updated,
-        default=None,
-    )
+    measurements = [
+        listed_run
+        for listed_run in store.list_runs(LOOKED_AT)
+        if _measures(listed_run, gates.measured_on)
+    ]
     figures = dict[str, Estimate]()
     blind = ("", 0.0)
 
-    if measurement is not None:
-        study = find_study(MEASURES)
-        measured = read_stored(measurement)
-        records = read_records(store, measurement)()
-        summary = study.summarise(read_spec(study, measured), records).summary
+    if measurements:
+        measured = StudyRun(max(measurements, key=lambda listed_run: listed_run.updated))
+        records = read_records(store, measured)()
+        summary = measured.study.summarise(measured.spec, records).summary
         for judge, about in _identify_judges(measured):
             figures[about] = estimate(summary.judge(judge).accuracy)
         blind = max(summary.blind_answers, key=lambda answer: answer[1])
 
-    judges = _identify_judges(read_stored(run)) or [("no judge", "")]
+    judges = _identify_judges(run) or [("no judge", "")]
 
     return [check_agreement(judge, figures.get(about), blind, gates) for judge, about in judges]
 
@@ -487,18 +480,18 @@ def _measures(run: RunRecord, name: str | None) -> bool:
     return finished and name in (run.id, run.name, *run.spec["spec"].get("items", ()))
 
 
-def _identify_judges(stored: StoredSpec) -> list[tuple[str, str]]:
+def _identify_judges(run: StudyRun) -> list[tuple[str, str]]:
     """Return the name of each judge of a run, with everything that its verdicts depend on as
     JSON."""
-    study = find_study(stored.kind)
-    spec = read_spec(study, stored)
+    stored = run.stored
+    spec = run.spec
     threshold = getattr(spec, "threshold", None)
     rubric = getattr(spec, "rubric", None)
     profile = getattr(spec, "profile", None)
     judges = list[tuple[str, object]]()
     if isinstance(profile, Profile):
         judges.append((f"debate:{profile.name}", _describe(profile, stored.model)))
-    for judge in study.asks(spec).judges:
+    for judge in run.study.asks(spec).judges:
         files = stored.judges.get(judge.text, {})
         about: object = [judge.with_model(stored.model).text, files, threshold, rubric]
         if isinstance(judge, DebateJudge):
@@ -515,36 +508,78 @@ def _describe(profile: Profile, model: str) -> object:
     return [profile.model_dump(mode="json"), profile.models(model)]
 
 
-def require_same_cases(store: Store, run: RunRecord, other: RunRecord) -> None:
+def require_same_cases(store: Store, run_id: str, other_id: str) -> None:
     """Raise InputError if the two runs have cases with the same id but different inputs."""
-    inputs = {case.id: case.input for case in store.iterate_cases(run.id)}
-    for case in store.iterate_cases(other.id):
+    inputs = {case.id: case.input for case in store.iterate_cases(run_id)}
+    for case in store.iterate_cases(other_id):
         if inputs.get(case.id, case.input) != case.input:
             raise InputError(
-                f"runs {run.id} and {other.id}: case '{case.id}' has another input in the second"
+                f"runs {run_id} and {other_id}: case '{case.id}' has another input in the second"
                 " run, so their scores cannot be compared; give each case an id that stays the"
                 " same"
             )
 
 
-def check_run(
-    store: Store,
-    run: RunRecord,
-    rows: Iterable[Row],
-    gates: Gates,
-    baseline: RunRecord | None = None,
-    judges: Sequence[GateOutcome] = (),
-) -> Gated:
-    """Check the gates of a run with these rows, by the same intervals as in the run's report.
-    `judges`: the outcomes of `check_judges`."""
-    earlier = None
-    if baseline is not None:
-        study = find_study(read_stored(baseline).kind)
-        earlier = map(study.row, read_records(store, baseline)())
-    in_order = sorted(rows, key=lambda row: (row.position, row.key))
-    itself = baseline is not None and baseline.id == run.id
+class GateWatch:
+    """The rows and the gates of a run that is performed.
 
-    return Gated(gates, check_gates(in_order, gates, earlier, itself=itself, judges=judges))
+    The baseline and the judges are looked up when the watch begins, before the first call of a
+    model; the rows are checked at the end.
+
+    Attributes:
+        judges: The gate on the judges. If it does not hold, nothing is to be performed.
+        unscored: The rows of records that failed or were skipped, by their keys.
+    """
+
+    def __init__(self, store: Store, run: StudyRun, gates: Gates, settings: Settings) -> None:
+        self._store = store
+        self._run_id = run.id
+        self._gates = gates
+        self._baseline = find_baseline(store, run, gates, settings)
+        self._rows = dict[str, Row]()
+        self.judges = Gated(gates, check_judges(store, run, gates))
+        self.unscored = dict[str, Row]()
+        self._has_score = False
+        self._reason = ""
+
+    def add(self, row: Row) -> None:
+        """Take a row of the run, in the place of an earlier one with the same key."""
+        if row.status == "scored":
+            self.unscored.pop(row.key, None)
+        else:
+            self.unscored[row.key] = row
+        if row.score is not None:
+            self._has_score = True
+        else:
+            self._reason = self._reason or row.reason
+        if self._gates.any:
+            self._rows[row.key] = row
+
+    @property
+    def unjudged(self) -> str:
+        """The reason why no record has a score; empty if one has."""
+        return "" if self._has_score else self._reason
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no record lacks the score that it should have."""
+        return not (self.unscored or self.unjudged)
+
+    def check(self) -> Gated:
+        """Check all gates on the rows that were added, by the same intervals as in the run's
+        report."""
+        rows = sorted(self._rows.values(), key=lambda row: (row.position, row.key))
+        baseline = self._baseline
+        earlier = None
+        itself = False
+        if baseline is not None:
+            earlier = map(baseline.study.row, read_records(self._store, baseline)())
+            itself = baseline.id == self._run_id
+
+        outcomes = check_gates(
+            rows, self._gates, earlier, itself=itself, judges=self.judges.outcomes
+        )
+        return Gated(self._gates, outcomes)
 
 
 # The records and gates of a run as test cases in the JUnit format, for build servers.

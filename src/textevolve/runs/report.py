@@ -48,10 +48,8 @@ from textevolve.runs.driver import models_asked
 from textevolve.runs.gates import UNGATED, Gated, draw_gates, require_same_cases
 from textevolve.runs.stored import (
     Records,
-    StoredSpec,
+    StudyRun,
     name_entries,
-    read_spec,
-    read_stored,
     show_rows,
 )
 from textevolve.runs.study import AnyStudy, RecordStatus, Row, StudySpec
@@ -100,9 +98,10 @@ def baseline_name(spec: StudySpec, variants: Mapping[str, object]) -> str:
     return getattr(spec, "baseline", None) or next(iter(variants), "")
 
 
-def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
+def find_threshold(run: StudyRun) -> float | None:
     """Return the score from which records pass: that of the specification, of the debate, or of the
     judge that decides; None if a metric decides, or if the judge's file is missing."""
+    spec = run.spec
     threshold = getattr(spec, "threshold", None)
     profile = getattr(spec, "profile", None)
     if isinstance(threshold, tuple):  # a limit of a number in a node's state each
@@ -112,7 +111,7 @@ def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
     if isinstance(profile, Profile):
         return profile.threshold
     try:
-        judges = study.asks(spec).judges
+        judges = run.study.asks(spec).judges
         by_metric = getattr(spec, "metric", None) or getattr(spec, "score_by", None)
         return judges[0].threshold if judges and not by_metric else None
     except InputError:
@@ -120,10 +119,8 @@ def find_threshold(study: AnyStudy, spec: StudySpec) -> float | None:
 
 
 def draw_results(
-    study: AnyStudy,
-    spec: StudySpec,
     store: Store,
-    run_id: str,
+    run: StudyRun,
     figures: Mapping[str, Aggregates],
     place: str = "",
 ) -> list[Block]:
@@ -131,15 +128,15 @@ def draw_results(
     the case on which the baseline and the best other variant differ most. There is nothing to draw
     for a single record. `place`: the address of the pages of cases, to which links append a case's
     number; if it is empty, links lead to rows of the matrix in the same report."""
-    blocks = draw_aggregates(figures, find_threshold(study, spec))
+    blocks = draw_aggregates(figures, find_threshold(run))
     if not blocks:
         return []
     variants = tuple(filter(None, figures))
-    has_cells = study.rows is not None
+    has_cells = run.study.rows is not None
     rows: list[MatrixRow] = []
     links: list[str] = []
-    for record in _find_first(store, run_id):
-        matrix_rows = show_rows(study, run_id, variants, [record])
+    for record in _find_first(store, run.id):
+        matrix_rows = show_rows(run, variants, [record])
         rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
         links += [str(record.position + 1) if place else row.id * has_cells for row in matrix_rows]
 
@@ -147,7 +144,7 @@ def draw_results(
         heads = name_entries(rows, variants)
         blocks.append(cells.draw_first(rows, heads, links, place or "#row-"))
     if has_cells and len(variants) > 1:
-        blocks += _draw_difference(study, spec, store, run_id, figures)
+        blocks += _draw_difference(store, run, figures)
 
     return blocks
 
@@ -168,13 +165,9 @@ def _only_best(row: MatrixRow) -> MatrixRow:
 
 
 def _draw_difference(
-    study: AnyStudy,
-    spec: StudySpec,
-    store: Store,
-    run_id: str,
-    figures: Mapping[str, Aggregates],
+    store: Store, run: StudyRun, figures: Mapping[str, Aggregates]
 ) -> Sequence[Block]:
-    base = baseline_name(spec, figures)
+    base = baseline_name(run.spec, figures)
     means = {name: aggregates.mean.value for name, aggregates in figures.items() if name != base}
     best = max(means, key=lambda name: means[name] or 0.0)
     before, after = (figures[name].case_means() if name in figures else {} for name in (base, best))
@@ -183,11 +176,11 @@ def _draw_difference(
     if case is None:
         return []
     variants: Sequence[str] = tuple(figures)
-    stored_records = store.read_records(run_id, RecordFilter(case=case))
+    stored_records = store.read_records(run.id, RecordFilter(case=case))
     pair = variants.index(base), variants.index(best)
     drawn = (
         cells.draw_cell_difference(row, variants, pair)
-        for row in show_rows(study, run_id, variants, stored_records)
+        for row in show_rows(run, variants, stored_records)
     )
 
     return [block for block in drawn if block is not None][:1]
@@ -405,20 +398,18 @@ class _CountedRecords:
         self.sums = {variant: figures for variant, figures in sums.items() if figures.records}
 
 
-def make_report(
-    study: AnyStudy, store: Store, run: RunRecord, records: Records, gated: Gated = UNGATED
-) -> Report:
+def make_report(store: Store, run: StudyRun, records: Records, gated: Gated = UNGATED) -> Report:
     """Return the report of a run: the verdict in a sentence, gates, results, the study's own
     blocks, and the facts of the run. The facts precede the matrix, which may be long."""
-    spec = read_spec(study, read_stored(run))
+    study = run.study
     counted = _CountedRecords(study, records, gated.gates.pass_threshold)
-    study_report = study.report(spec, study.summarise(spec, counted))
+    study_report = study.report(run.spec, study.summarise(run.spec, counted))
     results: list[Block] = []
     if study.aggregates or study.rows is not None:
-        results = draw_results(study, spec, store, run.id, counted.sums)
+        results = draw_results(store, run, counted.sums)
 
     def order() -> Iterator[Block]:
-        present_facts = {**study_report.facts, **describe_run(study, spec, store, run)}
+        present_facts = {**study_report.facts, **describe_run(store, run)}
         facts = drop_empty(present_facts)
         yield from (*draw_gates(gated.outcomes), *results)
         for block in study_report.blocks:
@@ -434,20 +425,20 @@ def make_report(
     return replace(study_report, sentence=sentence, blocks=order(), facts={})
 
 
-def describe_run(study: AnyStudy, spec: StudySpec, store: Store, run: RunRecord) -> dict[str, str]:
+def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
     """Return facts about a run: its models, settings, cost and store. Some may be empty."""
-    stored = read_stored(run)
+    stored = run.stored
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
     models = [
         f"{stored.model} ({stored.why})" if stored.why else stored.model,
-        *_list_other_models(study, spec, stored),
+        *_list_other_models(run),
     ]
 
     return {
         "Model": wording.shorten_models(", ".join(filter(None, models))),
         "Other models": wording.shorten_models(wording.other_models(spent)),
-        "Settings": wording.shorten_models(_describe_settings(spec)),
+        "Settings": wording.shorten_models(_describe_settings(run.spec)),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
@@ -471,24 +462,24 @@ def _describe_settings(spec: StudySpec) -> str:
     )
 
 
-def _list_other_models(study: AnyStudy, spec: StudySpec, stored: StoredSpec) -> list[str]:
+def _list_other_models(run: StudyRun) -> list[str]:
     """Return the models that the run calls besides its main one; empty if a judge's file is
     missing."""
-    same = (stored.model, stored.model.partition("/")[0])
+    own = run.stored.model
+    same = (own, own.partition("/")[0])
     try:
-        return [model for model in models_asked(study.asks(spec), stored) if model not in same]
+        asks = run.study.asks(run.spec)
+        return [model for model in models_asked(asks, run.stored) if model not in same]
     except InputError:
         return []
 
 
-def make_data(
-    study: AnyStudy, run: RunRecord, records: Records, gated: Gated = UNGATED
-) -> dict[str, Any]:
+def make_data(run: StudyRun, records: Records, gated: Gated = UNGATED) -> dict[str, Any]:
     """Return the report as JSON-ready data for programs."""
-    stored = read_stored(run)
-    spec = read_spec(study, stored)
+    study = run.study
+    stored = run.stored
     counted = _CountedRecords(study, records, gated.gates.pass_threshold)
-    data = study.data(spec, study.summarise(spec, counted))
+    data = study.data(run.spec, study.summarise(run.spec, counted))
     content = {"kind": stored.kind, "run": run.id, "model": stored.model, **data}
     content |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
     content |= {"answers": dict(stored.answers)} if stored.answers else {}
@@ -513,9 +504,8 @@ def check_format(ending: str) -> None:
 
 
 def write_output(
-    study: AnyStudy,
     store: Store,
-    run: RunRecord,
+    run: StudyRun,
     records: Records,
     ending: str,
     target: IO[bytes],
@@ -524,13 +514,13 @@ def write_output(
 ) -> None:
     """Write the result in the format of an ending, one of `ROWS` and `WHOLE`."""
     if ending in ROWS:
-        write_records(study, records, target, ending)
+        write_records(run.study, records, target, ending)
     elif ending == ".html":
-        write_html(make_report(study, store, run, records, gated), target)
+        write_html(make_report(store, run, records, gated), target)
     elif ending == ".md":
-        write_markdown(make_report(study, store, run, records, gated), target)
+        write_markdown(make_report(store, run, records, gated), target)
     else:
-        target.write(json_line(make_data(study, run, records, gated)))
+        target.write(json_line(make_data(run, records, gated)))
 
 
 def write_records(study: AnyStudy, records: Records, target: IO[bytes], ending: str) -> None:
@@ -687,7 +677,7 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComp
     Raises:
         InputError: a case has different inputs in the two runs, or they share no case with a score.
     """
-    require_same_cases(store, run, other)
+    require_same_cases(store, run.id, other.id)
     comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
     names = run.name or run.id, other.name or other.id
 

@@ -13,7 +13,8 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -144,14 +145,14 @@ class StoredSpec(BaseModel):
         recorded versions of its collections of memories; empty if none are recorded."""
         return {"collections": {}, **self.described}
 
-    def identity(self, study: AnyStudy) -> dict[str, Any]:
+    def identity(self, spec: StudySpec) -> dict[str, Any]:
         """Return the inputs that identify the run. The date in its prompts is not one of them: the
-        same command on another day resumes the same run."""
+        same command on another day resumes the same run. `spec`: the specification as its study
+        reads it."""
         parts = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
         parts |= {"described": dict(self.described)} if self.described else {}
         parts |= {"fresh": self.fresh} if self.fresh else {}
-        aside = read_spec(study, self)
-        return {**parts, "spec": identity_of(aside)}
+        return {**parts, "spec": identity_of(spec)}
 
 
 def read_stored(run: RunRecord) -> StoredSpec:
@@ -190,6 +191,47 @@ def read_spec(study: Study[S, R, Any], stored: StoredSpec) -> S:
     """Return the specification of a run; options that no longer exist are left out."""
     fields = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
     return study.spec.model_validate(fields)
+
+
+@dataclass
+class StudyRun:
+    """A stored run of a study, whose specification is read from it once.
+
+    Attributes:
+        record: The run as the store had it.
+        stored: The stored form of its specification.
+
+    Raises:
+        MismatchError: as `read_stored`.
+    """
+
+    record: RunRecord
+    stored: StoredSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stored = read_stored(self.record)
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @cached_property
+    def study(self) -> AnyStudy:
+        """Its kind of study."""
+        return find_study(self.stored.kind)
+
+    @cached_property
+    def spec(self) -> Any:
+        """Its specification, as its study reads it."""
+        return read_spec(self.study, self.stored)
+
+    def reload(self, store: Store) -> None:
+        """Take the run from the store again, since a performed run has another status, and may
+        know more about its answers."""
+        before = self.record
+        self.record = store.get_run(before.id)
+        if self.record.spec != before.spec:
+            self.stored = read_stored(self.record)
 
 
 FLUSH_SECONDS = 0.5  # the longest time in seconds for which a record waits to be written
@@ -242,11 +284,11 @@ Records: TypeAlias = Callable[[], Iterator[Any]]
 
 def read_records(
     store: Store,
-    run: RunRecord,
+    run: StudyRun,
     selection: RecordFilter | None = None,
 ) -> Records:
     """Return a function that reads all stored records of a run, or a selection of them."""
-    study = find_study(read_stored(run).kind)
+    study = run.study  # found now, so that an unknown kind is refused at once
 
     def read() -> Iterator[Any]:
         for record in store.iterate_records(run.id, selection):
@@ -281,7 +323,7 @@ SHOWN_ELSEWHERE = ("score", "passed", "status", "reason", "index", "id", "positi
 
 
 def show_rows(
-    study: AnyStudy, run_id: str, variants: Sequence[str], stored_records: Sequence[StoredRecord]
+    run: StudyRun, variants: Sequence[str], stored_records: Sequence[StoredRecord]
 ) -> list[MatrixRow]:
     """Return the records of a case, or a single record, as rows of a matrix. There are several rows
     if there are several samples. With variants, a row has an entry for each variant.
@@ -289,7 +331,8 @@ def show_rows(
     Raises:
         StoreError: a record cannot be read.
     """
-    decoded = [decode_record(study, run_id, stored) for stored in stored_records]
+    study = run.study
+    decoded = [decode_record(study, run.id, stored) for stored in stored_records]
     if study.rows is not None:
         return list(study.rows(decoded, variants))
     entries = [
@@ -310,20 +353,19 @@ def show_rows(
     ]
 
 
-def show_alone(
-    study: AnyStudy, spec: StudySpec, run_id: str, stored_records: Sequence[StoredRecord]
-) -> list[Block]:
+def show_alone(run: StudyRun, stored_records: Sequence[StoredRecord]) -> list[Block]:
     """Return the report on a record that is a result by itself. It is empty if records are only
     parts of a result, or if the rows of a matrix show everything already.
 
     Raises:
         StoreError: the record cannot be read.
     """
+    study = run.study
     if study.rows is not None or len(stored_records) != 1 or not study.streams:
         return []
-    record = decode_record(study, run_id, stored_records[0])
+    record = decode_record(study, run.id, stored_records[0])
 
-    return list(study.report(spec, study.summarise(spec, [record])).blocks)
+    return list(study.report(run.spec, study.summarise(run.spec, [record])).blocks)
 
 
 def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence[str]:

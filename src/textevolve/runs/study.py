@@ -31,7 +31,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Result
+from textevolve.evaluation import Failure, Result
 from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
@@ -42,7 +42,7 @@ from textevolve.texts.yaml_lines import line_of, parse_yaml
 from textevolve.user_code import load_point, names_chain
 
 if TYPE_CHECKING:
-    from textevolve.evaluation import Case, Failure
+    from textevolve.evaluation import Case
     from textevolve.events import Event
     from textevolve.loops.attempt import Attempt
     from textevolve.report.blocks import MatrixRow, Report
@@ -202,10 +202,24 @@ def row_of(
     return Row(key, position, case, score, failure.kind, failure.reason)
 
 
+def record_status(outcome: object) -> RecordStatus:
+    """Return the status of a record by its outcome or its failure: that of a failure, otherwise
+    scored."""
+    return outcome.kind if isinstance(outcome, Failure) else "scored"
+
+
+def record_reason(outcome: object) -> str | None:
+    """Return the reason of an outcome that is a failure; None for any other."""
+    return outcome.reason if isinstance(outcome, Failure) else None
+
+
+_ENDINGS: Mapping[str, RecordStatus] = {"budget": "skipped", "failed": "failed"}
+
+
 def row_status(ending: str) -> RecordStatus:
     """Return the status of a loop's record. `ending`: the word for how the loop ended: skipped for
     "budget", failed for "failed", scored for any other."""
-    return "skipped" if ending == "budget" else "failed" if ending == "failed" else "scored"
+    return _ENDINGS.get(ending, "scored")
 
 
 class DescribeWorld(Protocol[S_contra]):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from textevolve.debate.context import prompts_version as debate_prompts
+from textevolve.debate.context import debate_prompts
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -26,13 +26,13 @@ from textevolve.evaluation import (
     attempt,
     empty_default,
 )
-from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import parse_judge, require_absolute
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.runs.aggregates import Aggregates, describe_mean
-from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder
+from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, record_status
 from textevolve.wiring import Workbench
 
 
@@ -152,10 +152,15 @@ def run(
 
 
 def find_row(assertion: Assertion) -> Row:
-    id = assertion.case.id
-    place = assertion.demand.position
-    status = assertion.result.kind if isinstance(assertion.result, Failure) else "scored"
-    return Row(id, place, id, assertion.score, status, assertion.reason, passed=assertion.passed)
+    return Row(
+        assertion.case.id,
+        assertion.demand.position,
+        assertion.case.id,
+        assertion.score,
+        record_status(assertion.result),
+        assertion.reason,
+        passed=assertion.passed,
+    )
 
 
 @dataclass
@@ -253,17 +258,12 @@ def flatten(assertion: Assertion) -> Iterator[Mapping[str, Any]]:
         "id": assertion.case.id,
         "input": assertion.case.input,
         "output": assertion.case.candidates[0],
-        "reference": assertion.case.reference,
-        "context": assertion.case.context,
+        **read_fields(assertion.case, "reference", "context"),
         **demand,
-        "score": assertion.score,
-        "passed": assertion.passed,
-        "verdict": assertion.verdict,
-        "status": assertion.result.kind if isinstance(assertion.result, Failure) else "scored",
+        **read_fields(assertion, "score", "passed", "verdict"),
+        "status": record_status(assertion.result),
         "reason": assertion.reason or None,
-        "calls": assertion.usage.calls,
-        "tokens": assertion.usage.tokens,
-        "cost": assertion.usage.cost,
+        **read_fields(assertion.usage, "calls", "tokens", "cost"),
     }
 
 

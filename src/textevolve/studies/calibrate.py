@@ -21,8 +21,8 @@ from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
+from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.providers import context_of
-from textevolve.loops.attempt import prompts_version
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
@@ -42,6 +42,7 @@ from textevolve.loops.calibration.trial_runner import (
     split_examples,
     take_examples,
 )
+from textevolve.mappings import read_fields
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -57,7 +58,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import Placed, place_rows, read_rows
 from textevolve.runs.chains import chains_among, reject_rehearsal
-from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.estimate import open_editor
 from textevolve.runs.study import (
     Asks,
     Row,
@@ -255,14 +256,14 @@ def _validation(result: CalibrationResult, gain: Gain) -> Table:
     rows = [
         (
             by,
-            each.items,
-            each.first,
-            each.second,
-            Estimate(each.difference, each.low, each.high),
-            each.p,
+            gain.items,
+            gain.first,
+            gain.second,
+            Estimate(gain.difference, gain.low, gain.high),
+            gain.p,
         )
-        for by, each in gains.items()
-        if each is not None
+        for by, gain in gains.items()
+        if gain is not None
     ]
 
     return Table("Validation", columns, rows, note=note)
@@ -272,15 +273,23 @@ def _grow(result: CalibrationResult, number: int) -> Branch:
     """Return a template as the root of a tree with all templates that were derived from it."""
     node = result.nodes[number]
     leads = node.number == result.leader and node.number != 0
+    tone = "bad" if node.fault else ""
     notes = [_place(node, n) for n in range(len(node.placings))]
-    notes += ["in the beam"] * (node.number in result.beam)
-    notes += [("taken" if result.accepted else "leads")] * leads
-    notes += [node.operator] * bool(node.operator)
-    notes += [f"dropped: {node.fault}"] * bool(node.fault)
+    if node.number in result.beam:
+        notes.append("in the beam")
+    if leads and result.accepted:
+        notes.append("taken")
+        tone = "good"
+    elif leads:
+        notes.append("leads")
+    if node.operator:
+        notes.append(node.operator)
+    if node.fault:
+        notes.append(f"dropped: {node.fault}")
+
     children = [Branch(instruction) for instruction in node.instructions]
     children += [_grow(result, child.number) for child in result.nodes if child.parent == number]
     name = "original" if node.parent is None else f"template {node.number}"
-    tone = "good" if leads and result.accepted else "bad" if node.fault else ""
 
     return Branch(name, ", ".join(notes), tone, children)
 
@@ -297,10 +306,7 @@ def flatten(result: CalibrationResult) -> Iterator[Mapping[str, Any]]:
     for node in result.nodes:
         yield {
             "template": node.number,
-            "parent": node.parent,
-            "round": node.round,
-            "text": node.text,
-            "score": node.score,
+            **read_fields(node, "parent", "round", "text", "score"),
             "leads": node.number == result.leader,
             "fault": node.fault or None,
             "instructions": "\n".join(node.instructions),
@@ -311,7 +317,7 @@ def ask(spec: CalibrateSpec) -> Asks:
     judges = tuple(filter(None, [judge_of(spec), second_judge_of(spec)]))
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
-    return Asks(judges, models, True, prompts_version(), chains=programs)
+    return Asks(judges, models, True, prompt_versions("loops"), chains=programs)
 
 
 def _find_program(
@@ -399,16 +405,14 @@ async def run(
     spec: CalibrateSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[CalibrationResult]:
     """Yield the state of the search after each round, and the final state."""
-    reject_rehearsal(program_of(spec), bench.mode)
+    reject_rehearsal(bench, program_of(spec))
     program = _find_program(spec, bench.objects, bench)
     material = material_of(spec, cases, program)
     judge = judge_of(spec)
     second_judge = second_judge_of(spec)
-    if bench.mode == "live" and (few := describe_power(len(material.validation))):
+    if bench.is_live and (few := describe_power(len(material.validation))):
         logging.getLogger("textevolve").warning(few)
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
-    if bench.mode == "rehearsed":
-        editor = UsableEdits(editor, "template", material.template)
 
     async def work(show: Any) -> CalibrationResult:
         def hear(event: Event) -> None:
@@ -418,7 +422,7 @@ async def run(
 
         context = CalibrationContext(
             generator=bench.model,
-            editor=editor,
+            editor=open_editor(bench, editor, "template", material.template),
             evaluator=bench.whole_judge_of(judge) if judge else None,
             metric=None if spec.metric is None else bench.metric_of(spec.metric),
             second_judge=bench.whole_judge_of(second_judge) if second_judge else None,
@@ -449,9 +453,12 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
 
 
 def find_row(result: CalibrationResult) -> Row:
-    score = result.nodes[result.leader].score
-    status = row_status(result.stopped)
-    return Row("search", score=score, status=status, reason=result.reason)
+    return Row(
+        "search",
+        score=result.nodes[result.leader].score,
+        status=row_status(result.stopped),
+        reason=result.reason,
+    )
 
 
 def data(spec: CalibrateSpec, result: CalibrationResult) -> Mapping[str, Any]:

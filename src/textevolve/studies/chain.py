@@ -19,11 +19,12 @@ from textevolve.errors import BudgetError, FatalModelError, InputError, ModelErr
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, error_of, failure_of
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Section, Texts, Tree
 from textevolve.rows import Placed, place_rows, read_rows
 from textevolve.runs.chains import ask_chain, open_chain_named
-from textevolve.runs.study import Asks, Row, Study, json_decoder, row_of
+from textevolve.runs.study import Asks, Row, Study, json_decoder, record_reason, row_of
 from textevolve.spans import span
 from textevolve.spec import option
 from textevolve.studies.rows import MappedSpec, name_row
@@ -229,22 +230,18 @@ def data(_spec: ChainSpec, result: ChainRuns) -> Mapping[str, Any]:
         "chain": result.chain,
         "failed": result.failed,
         "usage": to_jsonable_python(result.usage),
-        "runs": [to_jsonable_python(chain_run) for chain_run in result.runs],
+        "runs": to_jsonable_python(result.runs),
     }
 
 
 def flatten(chain_run: ChainRun) -> Iterator[Mapping[str, Any]]:
     """Yield the table row of a run."""
-    used = chain_run.trace.usage
     yield {
         "id": chain_run.id,
         **{f"input.{name}": value_text(value) for name, value in chain_run.inputs.items()},
         **{f"output.{name}": value_text(value) for name, value in chain_run.outputs.items()},
-        "failure": chain_run.failure and chain_run.failure.reason,
-        "calls": used.calls,
-        "prompt_tokens": used.prompt_tokens,
-        "completion_tokens": used.completion_tokens,
-        "cost": used.cost,
+        "failure": record_reason(chain_run.failure),
+        **read_fields(chain_run.trace.usage, "calls", "prompt_tokens", "completion_tokens", "cost"),
         "seconds": chain_run.trace.seconds,
     }
 

@@ -19,7 +19,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from textevolve.agents.simulated_user import SimulatedUser, user_prompt
+from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, select_skipped
@@ -27,7 +27,8 @@ from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
-from textevolve.mappings import drop_empty, map_values
+from textevolve.llm.prompts import prompt_versions
+from textevolve.mappings import drop_empty, map_values, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -44,7 +45,7 @@ from textevolve.report.blocks import (
 from textevolve.report.html import html_fragment
 from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates
 from textevolve.runs.chains import chains_among, open_chain_named
-from textevolve.runs.study import Asks, Row, Study, json_decoder, write_json
+from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
 from textevolve.statistics.comparisons import PairedDifference
@@ -410,13 +411,16 @@ def _entry(output: Output) -> Entry:
 def find_row(output: Output) -> Row:
     skipped = select_skipped(grade.failure for grade in output.grades.values())
     failure = skipped or output.failure
-    sample = output.sample + 1
+    key = f"{output.row.replace('|', '||')}|{output.variant}"
+    if output.sample:
+        key += f"|{output.sample + 1}"
+
     return Row(
-        key=f"{output.row.replace('|', '||')}|{output.variant}" + f"|{sample}" * (sample > 1),
+        key=key,
         position=output.position,
         case=output.row,
         score=output.score,
-        status=failure.kind if failure else "scored",
+        status=record_status(failure),
         reason=failure.reason if failure else output.reason,
         variant=output.variant,
         passed=output.passed,
@@ -428,20 +432,19 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     row = find_row(output)
     aside = _NESTED if output.turns else (*_NESTED, "turns", "ending")
     fields = {name: value for name, value in asdict(output).items() if name not in aside}
-    scores = {scorer_label(name): grade.score for name, grade in output.grades.items()}
-    reasons = {scorer_label(name): grade.reason or None for name, grade in output.grades.items()}
-    several = {"reasons": reasons} if len(reasons) > 1 else {}
-    several |= image_fields(images=output.images)
-    several |= output.trajectory.as_row() if output.trajectory else {}
-    yield {
-        **fields,
-        "status": row.status,
-        "reason": row.reason or None,
-        "scores": scores,
-        **several,
-        "usage": asdict(output.usage),
-        "judging": asdict(output.judging),
-    }
+    fields["status"] = row.status
+    fields["reason"] = row.reason or None
+    grades = {scorer_label(name): grade for name, grade in output.grades.items()}
+    fields["scores"] = {name: grade.score for name, grade in grades.items()}
+    if len(grades) > 1:
+        fields["reasons"] = {name: grade.reason or None for name, grade in grades.items()}
+    fields |= image_fields(images=output.images)
+    if output.trajectory:
+        fields |= output.trajectory.as_row()
+    fields["usage"] = asdict(output.usage)
+    fields["judging"] = asdict(output.judging)
+
+    yield fields
 
 
 _NESTED = ("failure", "grades", "reason", "usage", "judging", "images", "trajectory")
@@ -457,17 +460,13 @@ def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
         for variant in comparison.variants
     ]
     return {
-        "sentence": comparison.sentence,
-        "baseline": comparison.baseline,
-        "decides": comparison.decides,
-        "rows": comparison.rows,
+        **read_fields(comparison, "sentence", "baseline", "decides", "rows"),
         "variants": variants,
         "differences": {
             variant: {**asdict(figures), "difference": figures.difference}
             for variant, figures in comparison.differences.items()
         },
-        "failed": comparison.failed,
-        "judging": comparison.judging,
+        **read_fields(comparison, "failed", "judging"),
     }
 
 
@@ -494,7 +493,7 @@ def ask(spec: CompareSpec) -> Asks:
     models = tuple(model for model in spec.models if model not in chains)
     writes = bool(spec.prompts) and not models
     played = spec.user_model is not None
-    prompts = {"agents.simulated_user": user_prompt().version} if played else {}
+    prompts = prompt_versions("agents", "simulated_user") if played else {}
     models += (spec.user_model,) if spec.user_model is not None else ()
     return Asks(judges, models, writes=writes, prompts=prompts, chains=chains)
 
@@ -603,12 +602,13 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
     if column:
         return values[column]
     prompts = (baseline.prompt if baseline else None, *spec.prompts)
-    shown = (prompt.show(values) for prompt in prompts if prompt and not prompt.is_blank)
-    parts = [*itertools.islice(shown, 1)]
+    texts = (prompt.show(values) for prompt in prompts if prompt and not prompt.is_blank)
+    parts = [*itertools.islice(texts, 1)]
     user = user_of(spec, values)
 
     if isinstance(user, SimulatedUser):
-        parts += [f"The user: {user.persona}"] * bool(user.persona)
+        if user.persona:
+            parts.append(f"The user: {user.persona}")
         parts.append(f"The user's goal: {user.goal}")
     elif not parts:
         parts += user

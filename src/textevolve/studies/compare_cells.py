@@ -208,10 +208,10 @@ async def _grade_output(
     grades = dict(output.grades)
     used = output.judging
     row = _graded_row(planned, output)
-    seen = output
+    judged_output = output
     with suppress(InputError):  # which judges of trajectories report as missing
-        seen = replace(output, trajectory=read_trajectory(row, output.row))
-    text = NO_ANSWER if seen.trajectory and not output.text.strip() else output.text
+        judged_output = replace(output, trajectory=read_trajectory(row, output.row))
+    text = NO_ANSWER if judged_output.trajectory and not output.text.strip() else output.text
 
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
@@ -221,7 +221,7 @@ async def _grade_output(
 
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
-            (outcome,), more = await _judge(judge, seen, (text,))
+            (outcome,), more = await _judge(judge, judged_output, (text,))
             grades[name] = _grade(outcome)
             used = used + more
 
@@ -253,8 +253,8 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         else:
             player = UsageMeter(bench.model_of(user.model))
             sample = planned.empty.sample
-            persists = bench.mode == "rehearsed"
-            move = await attempt(write_message(user, player, chat, sample, persists=persists))
+            writing = write_message(user, player, chat, sample, persists=bench.is_rehearsal)
+            move = await attempt(writing)
             judging += player.usage
             if isinstance(move, Failure):
                 failure = replace(move, reason=f"the simulated user: {move.reason}")
@@ -317,16 +317,16 @@ async def _grade_turns(
     used = output.judging
 
     for number, (before, reply) in enumerate(replies):
-        seen = replace(
+        turn = replace(
             answers[number] if answers else output,
             input=write_chat(before),
             text=write_chat((reply,)),
             reference=labels[number] if len(labels) == len(replies) else output.reference,
             judging=Usage(),
         )
-        seen = await _grade_output(scorers, planned, seen, each_turn=True)
-        used += seen.judging
-        turns.append(ConversationTurn(before[-1].text, seen.text, seen.grades))
+        turn = await _grade_output(scorers, planned, turn, each_turn=True)
+        used += turn.judging
+        turns.append(ConversationTurn(before[-1].text, turn.text, turn.grades))
 
     grades = {name: join_grades([turn.grades[name] for turn in turns]) for name in turns[0].grades}
 
@@ -634,7 +634,9 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
             open_chain_named(name, {}).take_inputs(dict.fromkeys(prompt_columns, ""), others=True)
     for target in spec.targets:
         check_body(target, [*prompt_columns, *TURN_COLUMNS] if talks else prompt_columns)
-    for prompt in (each for each in spec.prompts if not each.is_blank):
+    for prompt in spec.prompts:
+        if prompt.is_blank:
+            continue
         texts = [spec.system, *(text for _, text in prompt.templates)]
         check_spelling("\n".join(texts), prompt_columns, f"prompt {prompt.name}")
         if not (talks or prompt.placeholders(prompt_columns) or IMAGES in columns):

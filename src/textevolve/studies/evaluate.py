@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.context import memory_prompts, prompts_version
+from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
@@ -37,12 +37,11 @@ from textevolve.evaluation import (
     refer_to_images,
     select_failure,
 )
-from textevolve.judges.context import Options
-from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.context import Options, judge_prompts
 from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.opening import describe_limit, trace_judge
-from textevolve.mappings import pick
+from textevolve.mappings import pick, read_fields
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -212,10 +211,9 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
 def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) -> None:
     """Raise InputError for a parameter that a judge other than a debate does not have."""
     judge_options = pick(parameters, OF_ANY_JUDGE)
-    debate_options = [name for name in parameters if name not in judge_options] + ["recall"] * (
-        spec.recall is not None
-    )
-
+    debate_options = [name for name in parameters if name not in judge_options]
+    if spec.recall is not None:
+        debate_options.append("recall")
     if debate_options:
         raise InputError(
             f"{debate_options[0]} is an option of debates, and the judge '{spec.judge}' is not a"
@@ -228,14 +226,14 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge is not None:
-        prompts = prompts_version(decides=spec.judge.decides)
+        prompts = debate_prompts(decides=spec.judge.decides)
         return Asks((spec.judge,), prompts=prompts | judge_prompts())
     profile = _profile_of(spec)
     recalls = spec.recall is not None
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
-        prompts=prompts_version(decides=profile.readout == "decide")
+        prompts=debate_prompts(decides=profile.readout == "decide")
         | (memory_prompts() if recalls else {}),
         collections=() if recalls else profile.collections,
         agents=profile.stored_agents,
@@ -454,9 +452,7 @@ def data(spec: EvaluateSpec, evaluations: Evaluations) -> Mapping[str, Any]:
         "cases": evaluations.total,
         **evaluations.scores.counts,
         "coverage": evaluations.coverage / evaluations.debates if evaluations.debates else None,
-        "turned": evaluations.turned,
-        "failed_turns": evaluations.failed_turns,
-        "usage": evaluations.usage,
+        **read_fields(evaluations, "turned", "failed_turns", "usage"),
     }
 
 

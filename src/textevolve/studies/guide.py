@@ -21,9 +21,10 @@ from textevolve.evaluation import Case, Failure, Result, Usage, check_case
 from textevolve.events import StepFinished
 from textevolve.judges.opening import describe_limit
 from textevolve.llm.model import Request, UsageMeter, text_hash, text_request
-from textevolve.llm.prompts import draw_nonce, fenced, load_template
+from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
 from textevolve.llm.structured import describe_missing_text
-from textevolve.loops.attempt import open_step, prompts_version, within_time
+from textevolve.loops.attempt import open_step, within_time
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
 from textevolve.runs.study import (
@@ -34,6 +35,7 @@ from textevolve.runs.study import (
     json_decoder,
     last_record,
     note_step,
+    record_reason,
     row_status,
     write_json,
 )
@@ -171,7 +173,7 @@ class GuidedAnswer(Result):
 
 def ask(spec: GuideSpec) -> Asks:
     profile = read_profile(spec)
-    prompts = dict(prompts_version())
+    prompts = prompt_versions("loops")
     if spec.profile is not None or spec.agents is not None:  # the file may change
         prompts["profile"] = text_hash(profile.model_dump_json())[:12]
     debate_models = tuple(filter(None, profile.models(None)))
@@ -443,11 +445,7 @@ def _format_answer(answer: Answer | None) -> str:
 def data(spec: GuideSpec, record: GuidedAnswer) -> Mapping[str, Any]:
     result = record.made
     return {
-        "status": result.status,
-        "reason": result.reason,
-        "question": result.question,
-        "candidates": result.candidates,
-        "transcript": result.transcript,
+        **read_fields(result, "status", "reason", "question", "candidates", "transcript"),
         "plain": _answer(result.plain),
         "guided": _answer(result.guided),
         "usage": asdict(record.usage),
@@ -458,7 +456,7 @@ def data(spec: GuideSpec, record: GuidedAnswer) -> Mapping[str, Any]:
 def _answer(answer: Answer | None) -> dict[str, Any] | None:
     if answer is None:
         return None
-    return {"text": answer.text, "failure": answer.failure.reason if answer.failure else None}
+    return {"text": answer.text, "failure": record_reason(answer.failure)}
 
 
 def flatten(record: GuidedAnswer) -> Iterator[Mapping[str, Any]]:

@@ -16,7 +16,8 @@ from pydantic import model_validator
 
 from textevolve.evaluation import Case, Result, check_case
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
-from textevolve.loops.attempt import Attempt, prompts_version
+from textevolve.llm.prompts import prompt_versions
+from textevolve.loops.attempt import Attempt
 from textevolve.loops.innovation import (
     ALPHA,
     Innovation,
@@ -27,17 +28,11 @@ from textevolve.loops.innovation import (
     refine_input,
     scores_of,
 )
+from textevolve.mappings import read_fields
 from textevolve.report import wording
-from textevolve.report.blocks import (
-    Block,
-    Column,
-    Diff,
-    Report,
-    Table,
-    Texts,
-)
+from textevolve.report.blocks import Block, Cell, Column, Diff, Report, Table, Texts
 from textevolve.runs.aggregates import finite
-from textevolve.runs.estimate import UsableEdits
+from textevolve.runs.estimate import open_editor
 from textevolve.runs.study import (
     Asks,
     Row,
@@ -45,6 +40,7 @@ from textevolve.runs.study import (
     StudySpec,
     json_decoder,
     note_attempt,
+    record_reason,
     row_status,
 )
 from textevolve.spans import loop_span
@@ -114,7 +110,7 @@ def judge_of(spec: InnovateSpec) -> Judge:
 
 
 def ask(spec: InnovateSpec) -> Asks:
-    return Asks((judge_of(spec),), writes=True, prompts=prompts_version())
+    return Asks((judge_of(spec),), writes=True, prompts=prompt_versions("loops"))
 
 
 def read_cases(spec: InnovateSpec) -> list[Case]:
@@ -127,9 +123,7 @@ async def run(
 ) -> AsyncGenerator[Innovation]:
     (case,) = cases
     context = InnovationContext(
-        model=UsableEdits(bench.model, "input", case.input)
-        if bench.mode == "rehearsed"
-        else bench.model,
+        model=open_editor(bench, bench.model, "input", case.input),
         evaluator=bench.whole_judge_of(judge_of(spec)),
         concurrency=bench.concurrency,
         time_limit=bench.seconds_left,
@@ -230,30 +224,22 @@ def _table(attempts: Sequence[RefinedInput], best: RefinedInput | None) -> Table
         Column("like before", "percent", 0),
         Column("time", "duration"),
     )
-    rows = [
-        (
-            _name(attempt),
-            attempt.score,
-            len(attempt.samples),
-            len(scores_of(attempt.samples)),
-            attempt.similarity,
-            attempt.seconds,
-        )
-        for attempt in attempts
-    ]
-    marked = {
-        n for n, refined in enumerate(attempts) if best and refined.iteration == best.iteration
-    }
-    reasons = (getattr(attempt.evaluation, "reason", None) for attempt in attempts)
-    notes = [
-        (_name(attempt), [*filter(None, [reason]), *attempt.notes])
-        for attempt, reason in zip(attempts, reasons, strict=True)
-    ]
-    note = "\n".join(
-        f"{name.capitalize()}: {'; '.join(remarks)}" for name, remarks in notes if remarks
-    )
+    rows: list[tuple[Cell, ...]] = []
+    marked: set[int] = set()
+    notes: list[str] = []
 
-    return Table("Inputs", columns, rows, frozenset(marked), note)
+    for number, attempt in enumerate(attempts):
+        name = _name(attempt)
+        scored = len(scores_of(attempt.samples))
+        outputs = len(attempt.samples)
+        rows.append((name, attempt.score, outputs, scored, attempt.similarity, attempt.seconds))
+        if best is not None and attempt.iteration == best.iteration:
+            marked.add(number)
+        failures = filter(None, [record_reason(attempt.evaluation)])
+        if remarks := "; ".join([*failures, *attempt.notes]):
+            notes.append(f"{name.capitalize()}: {remarks}")
+
+    return Table("Inputs", columns, rows, frozenset(marked), "\n".join(notes))
 
 
 def _name(attempt: Attempt) -> str:
@@ -295,21 +281,11 @@ def data(spec: InnovateSpec, innovated: Innovated) -> Mapping[str, Any]:
     innovation = innovated.innovation
     return {
         "judge": judge_of(spec).text,
-        "status": innovation.status,
-        "reason": innovation.reason,
-        "improved": innovation.improved,
-        "accepted": innovation.accepted,
+        **read_fields(innovation, "status", "reason", "improved", "accepted"),
         "p": finite(innovation.p),
-        "input": innovation.input,
-        "refined": innovation.refined,
-        "before": {
-            **_figure(innovated.before),
-            "samples": [_sample(sample) for sample in innovation.before],
-        },
-        "after": {
-            **_figure(innovated.after),
-            "samples": [_sample(sample) for sample in innovation.after],
-        },
+        **read_fields(innovation, "input", "refined"),
+        "before": {**_figure(innovated.before), "samples": _samples(innovation.before)},
+        "after": {**_figure(innovated.after), "samples": _samples(innovation.after)},
         "gain": _figure(innovated.gain),
         "attempts": list(flatten(innovation)),
         "usage": asdict(innovation.usage),
@@ -327,23 +303,21 @@ def flatten(innovation: Innovation) -> Iterator[Mapping[str, Any]]:
         yield {
             "iteration": attempt.iteration,
             "input": attempt.output,
-            "score": attempt.score,
-            "failure": None if attempt.score is not None else asdict(attempt.evaluation),
-            "similarity": attempt.similarity,
-            "notes": attempt.notes,
-            "seconds": attempt.seconds,
-            "samples": [_sample(sample) for sample in attempt.samples],
+            **_score(attempt),
+            **read_fields(attempt, "similarity", "notes", "seconds"),
+            "samples": _samples(attempt.samples),
         }
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
-    failure = None if sample.score is not None else asdict(sample.evaluation)
-    return {
-        "output": sample.text,
-        "score": sample.score,
-        "failure": failure,
-        "remarks": sample.remarks,
-    }
+def _samples(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+    return [
+        {"output": sample.text, **_score(sample), "remarks": sample.remarks} for sample in samples
+    ]
+
+
+def _score(judged: Attempt | Sample) -> dict[str, Any]:
+    failure = asdict(judged.evaluation) if judged.score is None else None
+    return {"score": judged.score, "failure": failure}
 
 
 STUDY = Study(

@@ -43,6 +43,7 @@ from textevolve.report.blocks import (
     Utterance,
 )
 from textevolve.report.wording import count, letter, letters, number, percent, visible
+from textevolve.runs.study import record_reason, record_status
 from textevolve.trajectory import Trajectory
 
 # Sentences that describe a debate, for its display while it runs and for its report.
@@ -240,16 +241,15 @@ def _record(judged: JudgedCase) -> ResultRow:
                 zip(judged.case.candidates, judged.result, strict=False)
             )
         ],
-        "status": judged.failure.kind if judged.failure else "scored",
-        "reason": judged.failure.reason if judged.failure else None,
+        "status": record_status(judged.failure),
+        "reason": record_reason(judged.failure),
         "usage": asdict(judged.usage),
     }
 
 
 def _judged_figures(judged: JudgedCase) -> Iterator[ResultRow]:
     if not judged.case.candidates:
-        failure_reason = judged.failure.reason if judged.failure else None
-        yield {"status": "failed", "reason": failure_reason}
+        yield {"status": "failed", "reason": record_reason(judged.failure)}
     for j, outcome in enumerate(judged.result[: len(judged.case.candidates)]):
         outcome_fields = _outcome(outcome)
         yield {

@@ -27,7 +27,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Model, UsageMeter, text_hash
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import map_values
-from textevolve.memory.creation import prompts_version as creation_prompts
+from textevolve.memory.creation import creation_prompts
 from textevolve.memory.record import MemoryStore
 from textevolve.memory_eval.dataset import Malformed, User
 from textevolve.memory_eval.evaluation import (
@@ -45,9 +45,9 @@ from textevolve.memory_eval.judging import (
     MemoryJudgement,
     Subject,
     answer_question,
+    evaluation_prompts,
     judge_by_evaluator,
     judge_subject,
-    prompts_version,
 )
 from textevolve.memory_eval.metrics import METRICS, MetricEstimate, MetricPair
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
@@ -74,7 +74,7 @@ from textevolve.memory_eval.textevolve_system import (
 )
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Estimate, Note, Report, Table
-from textevolve.runs.study import Asks, Row, Study, StudySpec, write_json
+from textevolve.runs.study import Asks, Row, Study, StudySpec, record_status, write_json
 from textevolve.settings import Settings, folder_beside
 from textevolve.spec import option
 from textevolve.store import Store, kinds
@@ -321,7 +321,7 @@ class MemoryEvaluationSpec(StudySpec):
 def ask(spec: MemoryEvaluationSpec) -> Asks:
     judges = () if spec.judge is None else (spec.judge,)
     models = () if spec.answer_model is None else (spec.answer_model,)
-    return Asks(judges, models, writes=True, prompts=prompts_version())
+    return Asks(judges, models, writes=True, prompts=evaluation_prompts())
 
 
 async def describe(
@@ -447,7 +447,7 @@ def _system_of(spec: MemoryEvaluationSpec, bench: Workbench) -> MemorySystem | N
     """Open the memory system; None in a replay, and in an estimate if the system would cost
     something."""
     is_baseline = spec.system.partition(":")[0] in BASELINES
-    if bench.mode != "live" and (bench.mode == "replay" or not is_baseline):
+    if bench.is_replay or (bench.is_rehearsal and not is_baseline):
         return None
     if names_own(spec.system):
         return open_own(spec.system, bench)
@@ -494,7 +494,7 @@ def find_row(record: EvaluationRecord) -> Row:
                 f"{subject.user}/{subject.session + 1:03}/{kind}/{subject.item:03}",
                 case=subject.user,
                 score=score_of(record),
-                status=outcome.kind if isinstance(outcome, Failure) else "scored",
+                status=record_status(outcome),
                 reason=outcome.reason,
             )
 
@@ -681,7 +681,7 @@ class Stages:
             judgement = replace(judgement, usage=judgement.usage + metered.usage)
 
         skipped = isinstance(judgement.outcome, Failure) and judgement.outcome.kind == "skipped"
-        if skipped and self.bench.mode != "replay":
+        if skipped and not self.bench.is_replay:
             self.stopped.set()
 
         return clip_texts(judgement)

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Result
+from textevolve.mappings import read_fields
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.judging import PlacedNode, Reading
 from textevolve.node_eval.statistics import NodeStatistics
@@ -385,9 +386,7 @@ def data(spec: BaseModel, result: NodesResult) -> Mapping[str, Any]:
     statistics = result.statistics
     return {
         "parameters": spec.model_dump(mode="json"),
-        "episodes": statistics.episodes,
-        "nodes": statistics.nodes,
-        "errors": statistics.errors,
+        **read_fields(statistics, "episodes", "nodes", "errors"),
         **count_nodes(statistics),
         "reasons": statistics.reasons,
         "evaluators": {

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from pydantic import field_validator, model_validator
 
-from textevolve.debate.context import prompts_version as debate_prompts
+from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.events import Event, StepFinished
-from textevolve.judges.context import prompts_version as judge_prompts
+from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import Judge, SeveralJudges, require_absolute
 from textevolve.judges.plain import RulesJudge
 from textevolve.node_eval.evaluators import (

@@ -20,7 +20,8 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Results, chec
 from textevolve.events import Listener, silence
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import Attempt, Generator, as_generator, prompts_version
+from textevolve.llm.prompts import prompt_versions
+from textevolve.loops.attempt import Attempt, Generator, as_generator
 from textevolve.loops.optimization import (
     ModelGenerator,
     Optimization,
@@ -34,6 +35,7 @@ from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
+    Cell,
     Column,
     Diff,
     Note,
@@ -136,7 +138,8 @@ def ask(spec: OptimizeSpec) -> Asks:
     of_steps = dict.fromkeys(
         judge for judge in step_judges(spec).values() if judge not in text_judges
     )
-    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts_version(), chains=chains)
+    prompts = prompt_versions("loops")
+    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
@@ -224,7 +227,7 @@ def run(
 def _open_generator(
     spec: OptimizeSpec, bench: Workbench, case: str, listener: Listener
 ) -> Generator:
-    if spec.generator is not None and bench.mode == "rehearsed":
+    if spec.generator is not None and bench.is_rehearsal:
         return _write_nothing  # the user's own function may cost something
     if spec.generator is None:
         return ModelGenerator(_open_model(spec, bench, case, listener), spec)
@@ -242,7 +245,7 @@ def _open_model(spec: OptimizeSpec, bench: Workbench, case: str, listener: Liste
     """Open the model that writes the text, or the chain that is used instead."""
     if spec.model is None or spec.plain_model is not None:
         return bench.model
-    reject_rehearsal(spec.model, bench.mode)
+    reject_rehearsal(bench, spec.model)
     chain = open_chain_named(spec.model, bench.objects)
     for step in spec.step_judge:
         chain.template_of(step)
@@ -408,7 +411,8 @@ def _draw(optimization: Optimization) -> Iterator[Block]:
 def _table(optimization: Optimization) -> Table:
     has_second = any(attempt.second is not None for attempt in optimization.attempts)
     columns = [Column("attempt", "text"), Column("score", "score", 3)]
-    columns += [Column("second judge", "score", 3)] * has_second
+    if has_second:
+        columns.append(Column("second judge", "score", 3))
     columns += [
         Column("made", "text"),
         Column("like before", "percent", 0),
@@ -416,34 +420,37 @@ def _table(optimization: Optimization) -> Table:
         Column("tokens", "count"),
         Column("time", "duration"),
     ]
-    rows = [
-        [
-            f"attempt {a.iteration}",
-            a.score,
-            *([getattr(a.second, "score", None)] * has_second),
-            a.made,
-            a.similarity,
-            None if a.output is None else len(a.output),
-            a.usage.tokens,
-            a.seconds,
-        ]
-        for a in optimization.attempts
-    ]
     best = optimization.best
-    marked = {
-        n for n, a in enumerate(optimization.attempts) if best and a.iteration == best.iteration
-    }
-    notes = [
-        (a.iteration, [*_failure_reasons(a.evaluation), *_failure_reasons(a.second), *a.notes])
-        for a in optimization.attempts
-    ]
-    note = "\n".join(f"Attempt {n}: {'; '.join(remarks)}" for n, remarks in notes if remarks)
+    rows: list[list[Cell]] = []
+    marked: set[int] = set()
+    notes: list[str] = []
 
-    return Table("Attempts", columns, rows, frozenset(marked), note)
+    for number, attempt in enumerate(optimization.attempts):
+        second = [getattr(attempt.second, "score", None)] if has_second else []
+        characters = None if attempt.output is None else len(attempt.output)
+        rows.append(
+            [
+                f"attempt {attempt.iteration}",
+                attempt.score,
+                *second,
+                attempt.made,
+                attempt.similarity,
+                characters,
+                attempt.usage.tokens,
+                attempt.seconds,
+            ]
+        )
+        if best is not None and attempt.iteration == best.iteration:
+            marked.add(number)
+        failures = filter(None, map(_describe_failure, (attempt.evaluation, attempt.second)))
+        if remarks := "; ".join([*failures, *attempt.notes]):
+            notes.append(f"Attempt {attempt.iteration}: {remarks}")
+
+    return Table("Attempts", columns, rows, frozenset(marked), "\n".join(notes))
 
 
-def _failure_reasons(outcome: EvaluationResult | Failure | None) -> list[str]:
-    return [f"{outcome.kind}: {outcome.reason}"] if isinstance(outcome, Failure) else []
+def _describe_failure(outcome: EvaluationResult | Failure | None) -> str:
+    return f"{outcome.kind}: {outcome.reason}" if isinstance(outcome, Failure) else ""
 
 
 def _utter(attempt: Attempt) -> Utterance:
@@ -456,5 +463,5 @@ def _utter(attempt: Attempt) -> Utterance:
         attempt.output or "",
         wording.number(attempt.score, 3),
         points,
-        "; ".join(_failure_reasons(outcome)),
+        _describe_failure(outcome),
     )

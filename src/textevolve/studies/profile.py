@@ -24,9 +24,9 @@ from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
 from textevolve.llm.model import Request, UsageMeter, text_request
-from textevolve.llm.prompts import draw_nonce, fenced, load_template
+from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
 from textevolve.llm.structured import ask_structured
-from textevolve.loops.attempt import open_step, prompts_version
+from textevolve.loops.attempt import open_step
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.runs.study import (
@@ -161,7 +161,7 @@ class GeneratedProfile(Result):
 
 
 def ask(_spec: ProfileSpec) -> Asks:
-    return Asks(writes=True, prompts=prompts_version())
+    return Asks(writes=True, prompts=prompt_versions("loops"))
 
 
 def read_cases(spec: ProfileSpec) -> list[Case]:
@@ -174,7 +174,7 @@ async def run(
     (case,) = cases
     request = ask_draft(case.input, spec)
     meter = UsageMeter(bench.model)
-    if bench.mode == "rehearsed":  # made-up drafts are no usable profiles
+    if bench.is_rehearsal:  # made-up drafts are no usable profiles
         await meter(request)
         return
     try:

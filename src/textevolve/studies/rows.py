@@ -18,10 +18,11 @@ from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Model, Request, Response
-from textevolve.llm.prices import ReportedUsage, usage_of
+from textevolve.llm.prices import usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.mappings import drop_empty, first_of, map_values
+from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
 from textevolve.rows.cases import RowReading

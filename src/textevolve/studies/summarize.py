@@ -19,14 +19,24 @@ from textevolve.llm.mapreduce import (
     Compressed,
     Dropped,
     compress,
-    compression_versions,
+    compression_prompts,
 )
 from textevolve.llm.prompts import count_tokens
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Report, Texts
 from textevolve.rows import STANDARD_INPUT, read_text
 from textevolve.rows.tables import name_of
-from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, last_record, row_of
+from textevolve.runs.study import (
+    Asks,
+    Row,
+    Study,
+    StudySpec,
+    json_decoder,
+    last_record,
+    record_reason,
+    row_of,
+)
 from textevolve.spec import Several, option
 from textevolve.wiring import Workbench
 
@@ -109,8 +119,7 @@ class Summary(Result):
 
 
 def ask(_spec: SummarizeSpec) -> Asks:
-    prompts = {f"llm.{name}": version for name, version in compression_versions().items()}
-    return Asks(writes=True, prompts=prompts)
+    return Asks(writes=True, prompts=compression_prompts())
 
 
 def read_cases(spec: SummarizeSpec) -> Iterator[Case]:
@@ -203,21 +212,22 @@ def report(spec: SummarizeSpec, summary: Summary) -> Report:
 
 
 def data(_spec: SummarizeSpec, summary: Summary) -> Mapping[str, Any]:
-    fields = ("text", "tokens", "characters", "levels", "calls")
     return {
         "texts": summary.texts,
-        **{field: getattr(summary.compressed, field, None) for field in fields},
+        **read_fields(summary.compressed, "text", "tokens", "characters", "levels", "calls"),
         "dropped": asdict(summary.dropped),
         "failure": summary.failure and asdict(summary.failure),
     }
 
 
 def flatten(summary: Summary) -> Iterator[Mapping[str, Any]]:
-    fields = dict(data(SummarizeSpec(), summary))
-    dropped = summary.dropped
-    del fields["dropped"]
-    fields["failure"] = summary.failure and summary.failure.reason
-    yield fields | {"chunks_failed": len(dropped.failed), "answers_cut": dropped.cuts}
+    yield {
+        "texts": summary.texts,
+        **read_fields(summary.compressed, "text", "tokens", "characters", "levels", "calls"),
+        "failure": record_reason(summary.failure),
+        "chunks_failed": len(summary.dropped.failed),
+        "answers_cut": summary.dropped.cuts,
+    }
 
 
 STUDY = Study(

@@ -10,8 +10,8 @@ as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -100,20 +100,23 @@ class AssertionRun:
 
         return await self.kept.do(judge_all)
 
-    async def _open(self, stack: AsyncExitStack) -> SessionRun:
-        store = stack.enter_context(open_store(self._settings.store))
-        run = self._register(store, stack)
-        self.id = run.id
-        journal = store.journal(run.id)
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[SessionRun]:
         setting = Setting("", (self._settings.model or "",), today(), self._objects.by_name)
-        opened = open_workbench(setting, self._settings, journal, self._limits)
-        return SessionRun(store, run, await stack.enter_async_context(opened))
+        with open_store(self._settings.store) as store, self._hold(store) as run:
+            self.id = run.id
+            journal = store.journal(run.id)
+            async with open_workbench(setting, self._settings, journal, self._limits) as bench:
+                yield SessionRun(store, run, bench)
 
-    def _register(self, store: Store, stack: AsyncExitStack) -> RunRecord:
-        """Return the run of the session; the first process of the session creates it."""
+    @contextmanager
+    def _hold(self, store: Store) -> Generator[RunRecord]:
+        """Yield the run of the session. The first process of the session creates it, and holds its
+        lease within the block."""
         key = f"{STUDY.kind}-{self._key}"
         if (run := store.find_run(key)) is not None:
-            return run
+            yield run
+            return
         prompts = STUDY.asks(AssertionsSpec()).prompts
         stored = StoredSpec(kind=STUDY.kind, spec={}, model="", today=today(), prompts=prompts)
 
@@ -122,11 +125,12 @@ class AssertionRun:
         except StoreError:
             if (run := store.find_run(key)) is None:
                 raise
-            return run  # another process was first
+            lease = nullcontext()  # another process was first, and has it
+        else:
+            lease = store.lease(run.id)
 
-        stack.enter_context(store.lease(run.id))
-
-        return run
+        with lease:
+            yield run
 
     async def _judge_one(self, case: Case, demand: Demand, opened: SessionRun) -> Assertion:
         try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from textevolve.report import wording
-from textevolve.runs.stored import read_records
+from textevolve.runs.stored import StudyRun, read_records
 from textevolve.store.repository import open_store
 from textevolve.studies.assertions import STUDY, Assertion, AssertionsSpec, describe_counts
 from textevolve.testing.session import JudgingSession
@@ -29,7 +29,7 @@ def end_session(session: JudgingSession) -> list[str]:
     with open_store(session.read_settings().store) as store:
         if not store.count_records(session.run_id).get("skipped"):
             store.finish_run(session.run_id, "finished")
-        run = store.get_run(session.run_id)
+        run = StudyRun(store.get_run(session.run_id))
         totals = store.run_totals(run.id)
         counts = describe_counts(STUDY.summarise(AssertionsSpec(), read_records(store, run)()))
 

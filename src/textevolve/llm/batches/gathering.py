@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import logging
 import re
 import secrets
@@ -19,9 +18,8 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import AliasPath, BaseModel, Field, StringConstraints
 from yarl import URL
 
 from textevolve.errors import (
@@ -33,6 +31,7 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.events import BatchPolled, CallRetried
+from textevolve.json_texts import as_object
 from textevolve.llm.batches.ledger import (
     BatchMeans,
     JobState,
@@ -42,10 +41,19 @@ from textevolve.llm.batches.ledger import (
 )
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.model import Request, Response, request_key
-from textevolve.llm.prices import READABLE, KnownCount, KnownText
 from textevolve.llm.providers import resolve
 from textevolve.llm.refusals import one_line, read_refusal
-from textevolve.llm.wire import CHATS, encode
+from textevolve.protocol.batches import (
+    AnsweredLine,
+    RemoteBatch,
+    RemoteBatches,
+    RemoteFile,
+    read_result_line,
+    write_job,
+    write_request_line,
+    write_upload,
+)
+from textevolve.protocol.chat import encode
 
 QUIET = 300.0
 """The seconds without data after which a download of results counts as broken off."""
@@ -61,142 +69,15 @@ LOOKED_UP = 500
 """The number of keys that are looked up in the journal at a time."""
 TRIES = 12
 """The most attempts at each request that submits a job: about a quarter of an hour in total."""
-BATCHED = f"/v1{CHATS}"
-"""The path of the calls of batch jobs."""
-ENDED = ("completed", "failed", "expired", "cancelled")
-"""The states of a job that has ended; in any other state (validating, in_progress, finalizing, ...)
-it is still running."""
 
 T = TypeVar("T")
-Shape = TypeVar("Shape", bound=BaseModel)
 log = logging.getLogger("textevolve")
-_UNASKED = re.compile(r"batch_(expired|cancell?ed)")
-_STATUS = re.compile(r"\b[45]\d\d\b")
 _FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
 
 
 class QueueFullError(Exception):
     """The error that the endpoint's queue of batch jobs is full, or that a job is too large for
     it."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweredLine:
-    """The answer to one request of a batch job.
-
-    Attributes:
-        key: The journal's key of the request.
-        status: The HTTP status of the answer; 0: the job ended before the endpoint processed the
-            request.
-        body: The body of the answer.
-    """
-
-    key: str
-    status: int
-    body: bytes
-
-
-def _at(*path: str) -> Any:
-    return Field(validation_alias=AliasPath(*path))
-
-
-_Name = Annotated[Annotated[str, Field(pattern=r"^[\w.:-]{1,200}$")] | None, READABLE]
-"""An identifier that is safe in a URL path; None for any other value."""
-
-
-class _RemoteFile(BaseModel):
-    id: _Name = None
-
-
-class RemoteBatch(BaseModel):
-    """The state of a batch job as the endpoint reports it.
-
-    Attributes:
-        id: The endpoint's id of the job; None if it is missing or unusable.
-        status: The state in the endpoint's words, such as "in_progress".
-        mark: The mark of the job's `KeptBatch`, by which a lost job is found.
-        input_file_id: The endpoint's name of the uploaded file of requests.
-        errors: The reasons if the endpoint rejected the whole job.
-    """
-
-    id: _Name = None
-    status: Annotated[Annotated[str, StringConstraints(to_lower=True)] | None, READABLE] = None
-    mark: Annotated[KnownText, _at("metadata", "textevolve")] = None
-    input_file_id: _Name = None
-    output_file_id: _Name = None
-    error_file_id: _Name = None
-    completed: Annotated[KnownCount, _at("request_counts", "completed")] = None
-    failed: Annotated[KnownCount, _at("request_counts", "failed")] = None
-    total: Annotated[KnownCount, _at("request_counts", "total")] = None
-    errors: Annotated[list[dict[str, Any]] | None, READABLE, _at("errors", "data")] = None
-
-    @property
-    def is_running(self) -> bool:
-        return self.status not in ENDED
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Return the endpoint's names of the files of results."""
-        return tuple(filter(None, (self.output_file_id, self.error_file_id)))
-
-
-class _RemoteBatches(BaseModel):
-    data: Annotated[list[Annotated[RemoteBatch | None, READABLE]] | None, READABLE] = None
-
-
-class _Result(BaseModel):
-    """A line of a job's results as the endpoint writes it. `code` and `type` are of the error."""
-
-    key: Annotated[str, Field(validation_alias="custom_id")]
-    body: Annotated[Any, _at("response", "body")] = None
-    status: Annotated[KnownCount, _at("response", "status_code")] = None
-    error: Any = None
-    code: Annotated[Any, _at("error", "code")] = None
-    type: Annotated[Any, _at("error", "type")] = None
-
-
-def write_asked(key: str, body: Mapping[str, Any]) -> bytes:
-    """Return one request as a line of a batch job's input file; the endpoint repeats `key` with the
-    answer."""
-    return encode({"custom_id": key, "method": "POST", "url": BATCHED, "body": body}) + b"\n"
-
-
-def read_line(line: bytes) -> AnsweredLine | None:
-    """Read a line of a job's results; None if the line is invalid. A request that failed without an
-    answer gets the HTTP status that its error names; otherwise 0 if the job expired or was
-    cancelled before, 400 if the request was invalid, and 500 for other errors."""
-    try:
-        result = _Result.model_validate(json.loads(line))
-    except (ValueError, RecursionError):
-        return None
-
-    if result.body is not None:
-        return AnsweredLine(result.key, result.status or 200, json.dumps(result.body).encode())
-    content = json.dumps({"error": result.error or "no answer"}).encode()
-
-    return AnsweredLine(result.key, _status(f"{result.code} {result.type}"), content)
-
-
-def _status(code: str) -> int:
-    if _UNASKED.search(code):
-        return 0
-    if status := _STATUS.search(code):
-        return int(status[0])
-    return 400 if "invalid" in code else 500
-
-
-def _multipart(boundary: str, name: str, content: bytes | bytearray) -> bytes:
-    head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
-        "Content-Type: application/jsonl\r\n\r\n"
-    )
-    return b"".join((head.encode(), content, f"\r\n--{boundary}--\r\n".encode()))
-
-
-def _read(shape: type[Shape], value: object) -> Shape:
-    """Read an answer of the endpoint; a value that is no object has all defaults."""
-    return shape.model_validate(value if isinstance(value, dict) else {})
 
 
 @dataclass(eq=False)
@@ -277,13 +158,13 @@ class Submissions:
     async def _upload(self, mark: str, lines: bytes | bytearray) -> str:
         """Upload the lines of a job; return the endpoint's name of the file."""
         boundary = secrets.token_hex(16)
-        body = _multipart(boundary, f"textevolve-{mark}.jsonl", lines)
+        body = write_upload(boundary, f"textevolve-{mark}.jsonl", lines)
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         answer: Any = None
         with suppress(TimeoutError):  # raised below: no error of ours refers to the transport's
             async with asyncio.timeout(300.0 + len(body) / SLOWEST):
                 answer = await self._exchange("POST", "/files", body, headers, unbounded=True)
-        if not (name := _read(_RemoteFile, answer).id):
+        if not (name := RemoteFile.model_validate(as_object(answer)).id):
             raise UnavailableError(
                 f"{self.name}: the upload of a batch file took too long, or the endpoint's answer"
                 " has no file id"
@@ -294,12 +175,7 @@ class Submissions:
     async def _create(self, batch: KeptBatch) -> RemoteBatch:
         """Create a job at the endpoint. If the endpoint's answer is lost, look for the job before
         trying again."""
-        body = {
-            "endpoint": BATCHED,
-            "input_file_id": batch.file,
-            "completion_window": "24h",
-            "metadata": {"textevolve": batch.mark},
-        }
+        body = write_job(batch.file, batch.mark)
         headers = {"Idempotency-Key": batch.mark}
         try:
             return await self._job("POST", "/batches", encode(body), headers)
@@ -331,7 +207,8 @@ class Submissions:
         None if it is not there, or if no file was uploaded for it."""
         if not batch.file:
             return None
-        listed = _read(_RemoteBatches, await self._exchange("GET", "/batches?limit=100"))
+        page = await self._exchange("GET", "/batches?limit=100")
+        listed = RemoteBatches.model_validate(as_object(page))
         for job in filter(None, listed.data or ()):
             if job.id and (job.mark == batch.mark or job.input_file_id == batch.file):
                 return job
@@ -405,7 +282,8 @@ class Submissions:
     async def _job(
         self, method: str, path: str, body: bytes | None = None, headers: Any = None
     ) -> RemoteBatch:
-        job = _read(RemoteBatch, await self._exchange(method, path, body, headers))
+        answer = await self._exchange(method, path, body, headers)
+        job = RemoteBatch.model_validate(as_object(answer))
         if not job.id:
             raise UnavailableError(f"{self.name}: the endpoint returned no batch job")
         return job
@@ -570,7 +448,7 @@ class Gatherer:
         lines = bytearray()
         keys = list[str]()
         for key, call in list(self._pending.items()):
-            line = write_asked(key, self._client.body(call.request))
+            line = write_request_line(key, self._client.body(call.request))
             is_full = len(lines) + len(line) > self._options.megabytes * 1e6
             if keys and (is_full or len(keys) >= self._most):
                 break
@@ -663,7 +541,7 @@ class Gatherer:
         """Read a file of results; if several lines have the same key, keep the first."""
         async with aclosing(self._submissions.lines(file)) as lines:
             async for text in lines:
-                line = read_line(text)
+                line = read_result_line(text)
                 if line is not None and line.status and self._jobs.get(line.key) is job:
                     job.lines.setdefault(line.key, line)
 

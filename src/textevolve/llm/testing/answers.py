@@ -10,15 +10,37 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, cast
 
+from pydantic import TypeAdapter
+
+from textevolve.evaluation import Usage
 from textevolve.images import IMAGE_TOKENS
-from textevolve.json_texts import as_array
-from textevolve.llm.decisions import Wire
+from textevolve.protocol.chat import (
+    DONE,
+    NamedChoice,
+    read_text_and_images,
+    split_message,
+    write_chunk,
+    write_completion,
+    write_event,
+    write_head,
+    write_reply,
+    write_usage_chunk,
+)
+from textevolve.protocol.contents import Answer as Probabilities
+from textevolve.protocol.contents import ToolCall, Wire
+from textevolve.protocol.decisions import (
+    DecisionsQuestion,
+    SystemOneQuestion,
+    write_decision,
+    write_systemone_usage,
+)
+from textevolve.protocol.reported import write_chat_usage, write_usage
 
 _CHOICE = re.compile(r"(\w+) or (\w+)\.?\s*$")
 _LABELS = re.compile(r"one \w+, ((?:\w+, )*\w+) or (\w+)\.?\s*$")
@@ -87,43 +109,43 @@ def completion(body: Mapping[str, Any], seed: int, answer: Answer = OBLIGING) ->
     rng = Random(seed)
     words = _words(body)
     text, finish_reason, yes = _text(body, rng, answer, words)
-    message: dict[str, Any] = {"role": "assistant", "content": text}
     calls = answer.tool_calls or (drawn_calls(body, rng) if answer.text is None else ())
     if calls:
-        message["content"] = text = answer.text or ""
+        text = answer.text or ""
         finish_reason = answer.finish_reason or "tool_calls"
-        add_calls(message, calls, rng)
-
+    tool_calls = [
+        ToolCall(f"call_{rng.getrandbits(48):012x}", name, arguments) for name, arguments in calls
+    ]
     if answer.reasoning and answer.reasoning_field == "text":
-        message["content"] = text = f"<think>\n{answer.reasoning}\n</think>\n\n{text}"
-    elif answer.reasoning:
+        text = f"<think>\n{answer.reasoning}\n</think>\n\n{text}"
+
+    message = write_reply(text, tool_calls, answer.refusal)
+    if answer.reasoning and answer.reasoning_field != "text":
         message[answer.reasoning_field] = answer.reasoning
-
-    if answer.refusal is not None:
-        message |= {"content": None, "refusal": answer.refusal}
-    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish_reason}
-
+    logprobs = None
     if body.get("logprobs"):
-        top_count = int(body.get("top_logprobs") or 0)
-        content = (
-            _forced(text, rng)
-            if body.get("grammar")
-            else [_choice(text, yes, top_count, words)]
-            if yes is not None
-            else _tokens(text, top_count, rng)
-        )
-        choice["logprobs"] = {"content": content}
+        logprobs = {"content": _logprobs(body, text, rng, yes, words)}
 
-    completion_body = {
-        "id": f"chatcmpl-{seed:016x}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": answer.model or body.get("model", ""),
-        "choices": [choice],
-        "usage": answer.usage if answer.usage is not None else _usage(body, text, answer),
-    }
+    completion_body = write_completion(
+        write_head(f"{seed:016x}", answer.model or body.get("model", "")),
+        message,
+        finish_reason,
+        logprobs,
+        usage=answer.usage if answer.usage is not None else _usage(body, text, answer),
+    )
 
     return json.dumps(completion_body).encode()
+
+
+def _logprobs(
+    body: Mapping[str, Any], text: str, rng: Random, yes: float | None, words: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    top_count = int(body.get("top_logprobs") or 0)
+    if body.get("grammar"):
+        return _forced(text, rng)
+    if yes is not None:
+        return [_choice(text, yes, top_count, words)]
+    return _tokens(text, top_count, rng)
 
 
 def drawn_embedding(text: str, dimension: int) -> list[float]:
@@ -135,24 +157,11 @@ def drawn_embedding(text: str, dimension: int) -> list[float]:
     return [part / length for part in vector]
 
 
-def content_text(content: object) -> str:
-    """Return the text of a message's content, which may be a list of text and image parts."""
-    if not isinstance(content, list):
-        return str(content)
-    parts = cast("list[dict[str, Any]]", content)
-    return "".join(str(part.get("text", "")) for part in parts)
-
-
-def _image_tokens(content: object) -> int:
-    parts = as_array(content)
-    return IMAGE_TOKENS * sum(part.get("type") == "image_url" for part in parts)
-
-
 def _words(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words among which the end of the last message lets the model choose; Yes and No if
     it names none."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
-    end = content_text(messages[-1].get("content"))[-120:] if messages else ""
+    end = read_text_and_images(messages[-1].get("content"))[0][-120:] if messages else ""
     if match := _LABELS.search(end):
         return (*match[1].split(", "), match[2])
     match = _CHOICE.search(end)
@@ -199,21 +208,22 @@ def _schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _usage(body: Mapping[str, Any], text: str, answer: Answer) -> dict[str, Any]:
-    contents = [message.get("content") for message in body.get("messages", ())]
-    characters = sum(len(content_text(content)) for content in contents)
-    prompt = characters // 4 + 4 + sum(map(_image_tokens, contents))
-    answered = max(1, len(text) // 4)
+    prompt = 4
+    characters = 0
+    for message in body.get("messages", ()):
+        content, images = read_text_and_images(message.get("content"))
+        characters += len(content)
+        prompt += IMAGE_TOKENS * len(images)
+    prompt += characters // 4
     thought = len(answer.reasoning or "") // 4
-    answered += thought
-    details = {"completion_tokens_details": {"reasoning_tokens": thought}} if thought else {}
+    usage = Usage(
+        prompt_tokens=prompt,
+        cached_tokens=prompt // 32 * 16,
+        completion_tokens=max(1, len(text) // 4) + thought,
+        reasoning_tokens=thought,
+    )
 
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": answered,
-        "total_tokens": prompt + answered,
-        "prompt_tokens_details": {"cached_tokens": prompt // 32 * 16},
-        **details,
-    }
+    return write_chat_usage(usage)
 
 
 def _entry(token: str, probability: float) -> dict[str, Any]:
@@ -412,7 +422,9 @@ def drawn_calls(body: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], 
     choice: Any = body.get("tool_choice")
     if choice in (None, "auto", "none"):
         return ()
-    function_name: Any = choice["function"]["name"] if isinstance(choice, dict) else None  # pyright: ignore[reportUnknownVariableType]
+    function_name = None
+    if isinstance(choice, dict):
+        function_name = NamedChoice.model_validate(choice).function.name
     functions = [tool["function"] for tool in body["tools"]]
     function = next(
         candidate for candidate in functions if function_name in (None, candidate["name"])
@@ -420,43 +432,6 @@ def drawn_calls(body: Mapping[str, Any], rng: Random) -> tuple[tuple[str, str], 
     arguments = instance(function.get("parameters") or {"type": "object"}, rng)
 
     return ((function["name"], json.dumps(arguments)),)
-
-
-def add_calls(message: dict[str, Any], calls: Sequence[tuple[str, str]], rng: Random) -> None:
-    message["content"] = message["content"] or None
-    message["tool_calls"] = [
-        {
-            "id": f"call_{rng.getrandbits(48):012x}",
-            "type": "function",
-            "function": {"name": name, "arguments": arguments},
-        }
-        for name, arguments in calls
-    ]
-
-
-def thought_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the thoughts of a message in chunks of a stream, before the text."""
-    for name in ("reasoning_content", "reasoning"):
-        for part in _split(message.get(name) or ""):
-            yield {name: part}
-
-
-def call_deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the calls of a message in chunks, after the text: the name, then the arguments."""
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        function = call["function"]
-        begun: dict[str, Any] = {
-            **call,
-            "index": index,
-            "function": {"name": function["name"], "arguments": ""},
-        }
-        yield {"tool_calls": [begun]}
-        for part in _split(function["arguments"]):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": part}}]}
-
-
-def _split(text: str) -> list[str]:
-    return [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
 
 
 # Streams and decisions of the scripted server.
@@ -482,109 +457,66 @@ def _events(body: dict[str, Any], request: Mapping[str, Any]) -> Iterable[bytes]
     tool calls, the finish reason, the usage if the request asks for it, and the end mark."""
     (choice,) = body["choices"]
     message = choice["message"]
-    logprobs = choice.get("logprobs")
-    head = {k: body[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    head = {name: body[name] for name in ("id", "created", "model")}
+    logprobs: dict[str, Any] = choice["logprobs"] or {}
+    tokens: list[dict[str, Any]] = logprobs.get("content", [])
+    words = [str(token["token"]) for token in tokens] or _split_words(message["content"])
+    pending = iter(tokens)
 
-    def chunk(delta: Mapping[str, Any], **more: Any) -> bytes:
-        piece = {"index": 0, "delta": delta, "finish_reason": None} | more
-        return _event(head | {"choices": [piece]})
+    for delta in split_message(message, words, CHUNK):
+        token = next(pending, None) if delta.keys() == {"content"} else None
+        part = None if token is None else {"content": [token]}
+        yield _event(write_chunk(head, delta, None, part))
 
-    yield chunk({"role": "assistant", "content": ""})
-    for delta in thought_deltas(message):
-        yield chunk(delta)
-    if message.get("refusal"):
-        yield chunk({"refusal": message["refusal"]})
-    if logprobs:
-        for token in logprobs["content"]:
-            yield chunk({"content": token["token"]}, logprobs={"content": [token]})
-    else:
-        for word in _split_words(message.get("content")):
-            yield chunk({"content": word})
-
-    for delta in call_deltas(message):
-        yield chunk(delta)
-    yield chunk({}, finish_reason=choice["finish_reason"])
+    yield _event(write_chunk(head, {}, choice["finish_reason"]))
     stream_options: Mapping[str, Any] = request.get("stream_options") or {}
     if stream_options.get("include_usage"):
-        yield _event(head | {"choices": [], "usage": body["usage"]})
-    yield b"data: [DONE]\n\n"
+        yield _event(write_usage_chunk(head, body["usage"]))
+    yield write_event(DONE)
 
 
 def _event(data: Mapping[str, Any]) -> bytes:
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+    return write_event(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def decision(dialect: Wire, request: Mapping[str, Any]) -> bytes:
-    """Return the body of a response to decision questions. Its last field, `answers`, is an object
-    by the names of the questions in the protocol `systemone`, and a list in `decisions`.
+_QUESTIONS = TypeAdapter(dict[str, SystemOneQuestion])
+_LISTED = TypeAdapter(list[DecisionsQuestion])
 
-    Raises AttributeError, KeyError or TypeError if the request has no questions of the protocol.
+
+def decision(wire: Wire, request: Mapping[str, Any]) -> bytes:
+    """Return the body of a response to decision questions.
+
+    Raises ValidationError or InputError if the request has no questions of the protocol.
     """
-    questions: Any = request.get("questions") or {}
+    state = request.get("state" if wire == "systemone" else "input")
+    raw: Any = request.get("questions")
 
-    if dialect == "systemone":
-        state = request.get("state")
-        answers: Any = {
-            name: _answer(dialect, state, question) for name, question in questions.items()
-        }
+    if wire == "systemone":
+        named = _QUESTIONS.validate_python(raw or {})
+        questions = list(named.values())
+        answers = {name: _answer(state, question) for name, question in named.items()}
     else:
-        state = request.get("input")
-        answers = [
-            _answer(dialect, state, question) | {"name": question.get("name")}
-            for question in questions
-        ]
+        questions = _LISTED.validate_python(raw or [])
+        answers = [_answer(state, question) for question in questions]
 
-    usage = _decision_usage(dialect, len(json.dumps(state)) // 4 + 20 * len(questions))
-    body = {"model": request.get("model", ""), "usage": usage, "answers": answers}
+    tokens = len(json.dumps(state)) // 4 + 20 * len(questions)
+    if wire == "systemone":
+        usage = write_systemone_usage(Usage(prompt_tokens=tokens))
+    else:
+        usage = write_usage(Usage(prompt_tokens=tokens, cached_tokens=tokens // 32 * 16))
 
-    return json.dumps(body).encode()
+    return json.dumps(write_decision(request.get("model", ""), answers, usage)).encode()
 
 
-def _answer(dialect: Wire, state: object, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to one question. A predicate has the options no and yes, and a score the
-    numbers of its levels."""
-    kind = str(question.get("type"))
-    is_native = dialect == "systemone"
-    options = ["no", "yes"]
-    levels = list[Any]()
-
-    if kind == "choice":
-        choices = question["criteria" if is_native else "choices"]
-        options = [option if isinstance(option, str) else option["value"] for option in choices]
-    elif kind == "score":
-        levels = question["criteria" if is_native else "levels"]
-        options = [str(number) for number in range(len(levels))]
+def _answer(state: object, question: SystemOneQuestion | DecisionsQuestion) -> dict[str, Any]:
     # OpenAI's predicates say in their instructions what yes and no mean.
-    instructions = str(question.get("instructions")).split("\n")[0]
+    instructions = str(question.instructions).split("\n")[0]
+    options = [option.value for option in question.read("").options]
     row = _probabilities(json.dumps([state, instructions, options]), len(options))
-    if kind in ("noul", "predicate"):
-        return {"type": kind, "noul" if is_native else "probability": row[1]}
-    shares: Any = dict(zip(options, row, strict=True))
-    fields: dict[str, Any] = {"choice": max(shares, key=shares.__getitem__)}
-    if kind == "score":
-        fields = {"score": sum(number * p for number, p in enumerate(row))}
-        if is_native:
-            fields["legend"] = dict(zip(options, levels, strict=True))
-
-    if not is_native:
-        shares = [{"value": option, "probability": p} for option, p in shares.items()]
-        for number, level in enumerate(levels):
-            shares[number] |= {"value": number, "label": level["label"]}
-
-    return {"type": kind, **fields, "confidence": max(row), "probabilities": shares}
+    return question.write(Probabilities(tuple(row)))
 
 
 def _probabilities(described: str, count: int) -> list[float]:
     rng = Random(blake2b(described.encode(), digest_size=8).digest())
     shares = [rng.gammavariate(0.7, 1.0) + 1e-3 for _ in range(count)]
     return [share / sum(shares) for share in shares]
-
-
-def _decision_usage(dialect: Wire, tokens: int) -> dict[str, Any]:
-    usage: dict[str, Any] = {"input_tokens": tokens, "output_tokens": 0}
-    if dialect == "decisions":
-        cached = {"cached_tokens": tokens // 32 * 16, "cache_write_tokens": 0}
-        usage |= {"input_tokens_details": cached, "output_tokens_details": {"reasoning_tokens": 0}}
-        usage["total_tokens"] = tokens
-
-    return usage

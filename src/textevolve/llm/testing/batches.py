@@ -16,7 +16,16 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from textevolve.json_texts import as_object
 from textevolve.llm.testing.answers import Answer
+from textevolve.protocol.batches import (
+    RemoteBatch,
+    read_request_line,
+    read_upload,
+    write_error_line,
+    write_result_line,
+)
+from textevolve.protocol.chat import encode
 
 
 class BatchFault(StrEnum):
@@ -60,21 +69,24 @@ class ScriptedJob:
         polls: How often the job's state was requested.
     """
 
-    outcome: dict[str, Any]
+    outcome: RemoteBatch
     ends: float
     fault: BatchFault | None
     polls: int = 0
 
     @property
     def total(self) -> int:
-        return self.outcome["request_counts"]["total"]
+        return self.outcome.total or 0
 
     def report(self) -> dict[str, Any]:
         if time.time() >= self.ends:
-            return self.outcome
-        counts = {"total": self.total, "completed": 0, "failed": 0}
-        later = dict.fromkeys(("output_file_id", "error_file_id"))
-        return {**self.outcome, "status": "in_progress", **later, "request_counts": counts}
+            return self.outcome.write()
+        unfinished = dict.fromkeys(("output_file_id", "error_file_id")) | {
+            "status": "in_progress",
+            "completed": 0,
+            "failed": 0,
+        }
+        return self.outcome.model_copy(update=unfinished).write()
 
 
 @dataclass
@@ -124,11 +136,9 @@ class ScriptedBatches:
 
     def _upload(self, headers: Mapping[str, str], body: bytes) -> Answer:
         self.uploads += 1
-        boundary = headers.get("content-type", "").partition("boundary=")[2].encode()
-        parts = [part for part in body.split(b"--" + boundary) if b'name="file"' in part]
-        if not boundary or not parts:
+        content = read_upload(headers.get("content-type", ""), body)
+        if content is None:
             return _error("there is no file", 400)
-        content = parts[-1].partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
         return _said({"id": self._keep(content), "object": "file", "purpose": "batch"})
 
     def _keep(self, content: bytes) -> str | None:
@@ -147,7 +157,7 @@ class ScriptedBatches:
         if not action:
             return _said({"id": name, "object": "file"})
         for job in self.jobs.values():
-            if job.fault is BatchFault.RESULTS_GONE and name in job.outcome.values():
+            if job.fault is BatchFault.RESULTS_GONE and name in job.outcome.outputs:
                 return _error(f"no such file: {name}", 404)
 
         return Answer(body=self.files[name])
@@ -158,25 +168,32 @@ class ScriptedBatches:
         name = body.get("input_file_id") or ""
         if name not in self.files:
             return _error(f"no such file: {name}", 400)
-        lines = list(map(json.loads, self.files[name].splitlines()))
+        lines = list(map(read_request_line, self.files[name].splitlines()))
         if self.most is not None and len(lines) > self.most:
             fault = BatchFault.QUEUE_FULL
         refusal = REFUSALS.get(fault)
         good, bad = ([], []) if refusal else _answer_lines(lines, fault, ask)
-        outcome: dict[str, Any] = {
-            "id": f"batch_{self.submissions}_{time.time_ns()}",
-            "object": "batch",
-            "status": "failed" if refusal else str(fault) if fault in HALVES else "completed",
-            "created_at": int(time.time()),
-            "metadata": body.get("metadata"),
-            "input_file_id": name,
-            "output_file_id": self._keep(b"\n".join(good)),
-            "error_file_id": self._keep(b"\n".join(bad)),
-            "request_counts": {"total": len(lines), "completed": len(good), "failed": len(bad)},
-            "errors": {"data": [refusal] if refusal else []},
-        }
+        status = "completed"
+        if refusal is not None:
+            status = "failed"
+        elif fault in HALVES:
+            status = str(fault)
+        job_id = f"batch_{self.submissions}_{time.time_ns()}"
+        outcome = RemoteBatch.model_construct(
+            id=job_id,
+            status=status,
+            created_at=int(time.time()),
+            mark=as_object(body.get("metadata")).get("textevolve"),
+            input_file_id=name,
+            output_file_id=self._keep(b"\n".join(good)),
+            error_file_id=self._keep(b"\n".join(bad)),
+            total=len(lines),
+            completed=len(good),
+            failed=len(bad),
+            errors=[] if refusal is None else [refusal],
+        )
         job = ScriptedJob(outcome, time.time() + self.seconds, fault)
-        self.jobs[outcome["id"]] = job
+        self.jobs[job_id] = job
         if fault is BatchFault.CREATED_UNSAID:
             return _error("something broke", 500)
 
@@ -188,7 +205,8 @@ class ScriptedBatches:
             return _error(f"no such job: {id}", 404)
         if action == "cancel":
             if time.time() < job.ends:
-                job.outcome["status"], job.ends = "cancelled", time.time()
+                job.outcome.status = "cancelled"
+                job.ends = time.time()
             return _said(job.report())
 
         job.polls += 1
@@ -199,32 +217,26 @@ class ScriptedBatches:
 
 
 def _answer_lines(
-    lines: list[dict[str, Any]], fault: BatchFault | None, ask: AnswerLine
+    lines: list[tuple[str, Any]], fault: BatchFault | None, ask: AnswerLine
 ) -> tuple[list[bytes], list[bytes]]:
     """Return the results of the lines that are answered, and the errors of the others. Lines that
     `LOST_LINES` drops are in neither list."""
     good = list[bytes]()
     bad = list[bytes]()
 
-    for number, line in enumerate(lines):
-        key = line["custom_id"]
+    for number, (key, asked) in enumerate(lines):
         third = number % 3 == 0
         if fault in HALVES and number >= len(lines) / 2:
-            code = {"code": f"batch_{fault}", "message": "not asked"}
-            bad.append(to_json({"custom_id": key, "response": None, "error": code}))
+            bad.append(write_error_line(key, f"batch_{fault}", "not asked"))
         elif third and fault in WRONG_LINES:
-            bad.append(_result(key, WRONG_LINES[fault], {"error": {"message": "it went wrong"}}))
+            body = {"error": {"message": "it went wrong"}}
+            bad.append(write_result_line(key, WRONG_LINES[fault], body))
         elif not (third and fault is BatchFault.LOST_LINES):
-            answer = ask(line["body"], to_json(line["body"]))
-            result = _result(key, answer.status, _body(answer))
+            answer = ask(asked, encode(asked))
+            result = write_result_line(key, answer.status, _body(answer))
             (good if answer.status == 200 else bad).append(result)
 
     return good, bad
-
-
-def _result(key: str, status: int, body: Any) -> bytes:
-    response = {"status_code": status, "request_id": "r", "body": body}
-    return to_json({"id": "l", "custom_id": key, "response": response, "error": None})
 
 
 def _body(answer: Answer) -> Any:

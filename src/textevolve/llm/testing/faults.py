@@ -17,8 +17,8 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from textevolve.json_texts import as_array
 from textevolve.llm.testing.answers import Answer
+from textevolve.protocol.chat import read_text_and_images
 
 
 def _refusal(status: int, message: str, type: str, code: str | None = None, **more: Any) -> Answer:
@@ -227,11 +227,9 @@ def faults(
 def seen_images(body: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the bytes of the images in a request's messages, in order."""
     for message in body.get("messages") or ():
-        content: Any = message.get("content")
-        parts = as_array(content)
-        for part in parts:
-            if part.get("type") == "image_url":
-                yield base64.b64decode(part["image_url"]["url"].partition(",")[2])
+        _, images = read_text_and_images(message.get("content"))
+        for url in images:
+            yield base64.b64decode(url.partition(",")[2])
 
 
 class WindowLimit:

@@ -21,9 +21,12 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from http.client import responses
+from json import JSONDecodeError
 from typing import Any, Self, cast
 
-from textevolve.llm.decisions import Wire
+from pydantic import ValidationError
+
+from textevolve.errors import InputError
 from textevolve.llm.testing.answers import (
     OBLIGING,
     Answer,
@@ -41,6 +44,8 @@ from textevolve.llm.testing.faults import (
     faults,
     misbehave,
 )
+from textevolve.protocol.chat import write_embeddings
+from textevolve.protocol.contents import Wire
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """A script: a function from a request's body and its number (from 1) to the answer; None: the
@@ -171,9 +176,9 @@ class ScriptedServer:
         try:
             parsed = json.loads(body)
             decided = None if wire is None else decision(wire, parsed)
-        except ValueError:
+        except JSONDecodeError:
             return Answer(status=400, body=b'{"error":{"message":"the body is not JSON"}}')
-        except (AttributeError, KeyError, TypeError):
+        except (AttributeError, InputError, ValidationError):
             return Answer(status=422, body=b'{"detail":"the questions are none"}')
 
         if path == "/embeddings":
@@ -216,12 +221,9 @@ def _embeddings(request: Mapping[str, Any], dimension: int) -> Answer:
     depends only on the text."""
     inputs: Any = request.get("input", [])
     texts: list[str] = [inputs] if isinstance(inputs, str) else list(inputs)
-    data = [
-        {"index": index, "embedding": drawn_embedding(text, dimension)}
-        for index, text in enumerate(texts)
-    ]
+    vectors = [drawn_embedding(text, dimension) for text in texts]
     tokens = sum(len(text) // 4 + 1 for text in texts)
-    response = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    response = write_embeddings(request.get("model", ""), vectors, tokens)
 
     return Answer(body=json.dumps(response).encode())
 

@@ -7,7 +7,6 @@ takes one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from textevolve.llm.decisions import (
     softmax,
 )
 from textevolve.llm.model import Model
+from textevolve.protocol.decisions import state_text
 from textevolve.rows.chats import Chat, find_last_reply, read_chat, write_chat
 from textevolve.rows.columns import find_roles, join_passages
 
@@ -46,13 +46,6 @@ WRAPPER = "test_case"
 TURNS = ("turns",)
 """The field names of a conversation in addition to those of `find_roles`; DeepEval uses this
 one."""
-
-
-def state_text(state: object) -> str:
-    """Return a state as the model reads it: a text unchanged, anything else as compact JSON."""
-    if isinstance(state, str):
-        return state
-    return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_state(state: object) -> Case:

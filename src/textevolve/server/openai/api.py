@@ -10,16 +10,16 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from textevolve.protocol.chat import JsonObject
 from textevolve.server.decisions.deciders import DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
 from textevolve.server.identity import Caller, MayRun, caller_of
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
-    DONE,
     JUDGES_CANNOT,
+    LAST_EVENT,
     EventResponse,
-    JsonObject,
     NoteTokens,
     ServedAnswer,
     WhileConnected,
@@ -144,7 +144,7 @@ async def _events(answer: ServedAnswer) -> AsyncGenerator[bytes]:
     async with aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
             yield event_of(chunk)
-    yield DONE
+    yield LAST_EVENT
 
 
 @router.post("/v1/responses", openapi_extra=_described(RESPONSE))

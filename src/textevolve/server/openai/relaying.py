@@ -26,16 +26,16 @@ from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
 from textevolve.llm.refusals import is_too_long
 from textevolve.llm.wrappers import Allowance, ClaimedCall
+from textevolve.protocol.chat import CHATS, JsonObject
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import INVALID, TOO_LONG, ApiError
-from textevolve.server.openai.requests import EventResponse, JsonObject, NoteTokens
+from textevolve.server.openai.requests import EventResponse, NoteTokens
 from textevolve.wiring import allow_calls
 
 log = logging.getLogger("textevolve.server")
 
 PASSED_ON = (400, 404, 409, 413, 422)
 """The HTTP statuses of refusals that the request itself caused, so the client receives them."""
-CHATS = "/chat/completions"
 
 
 @dataclass

@@ -13,17 +13,31 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from fastapi import Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.types import Receive, Scope, Send
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage, empty_default
-from textevolve.llm.model import ToolCall
-from textevolve.llm.wire import SentToolCall, as_sent
+from textevolve.protocol.chat import (
+    DONE,
+    ChatBody,
+    ClientMessage,
+    JsonObject,
+    StreamOptions,
+    write_chunk,
+    write_completion,
+    write_event,
+    write_head,
+    write_reply,
+    write_tool_calls,
+    write_usage_chunk,
+)
+from textevolve.protocol.contents import ToolCall
+from textevolve.protocol.reported import write_chat_usage
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import ApiError, as_api_error, bad_request, openai_error
 
@@ -37,79 +51,6 @@ JUDGE_TOOLS = (
     "ask for its answer by a JSON schema in response_format (LangChain: method='json_schema',"
     " Pydantic AI: NativeOutput)"
 )
-
-
-class ContentPart(BaseModel):
-    type: str
-    text: str | None = None
-
-
-class ClientMessage(BaseModel):
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[ContentPart] | None = None
-    tool_calls: list[SentToolCall] | None = None
-    tool_call_id: str | None = None
-
-
-class StreamOptions(BaseModel):
-    include_usage: bool = False
-
-
-class SchemaFormat(BaseModel):
-    model_config = ConfigDict(populate_by_name=True)
-
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-
-
-class ResponseFormat(BaseModel):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: SchemaFormat | None = None
-
-    @property
-    def schema_text(self) -> str | None:
-        """The JSON schema that the answer must follow, as text; None if the answer is text."""
-        if self.type == "text":
-            return None
-        schema = self.json_schema and self.json_schema.schema_
-        return json.dumps(schema or {"type": "object"})
-
-
-class NamedFunction(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    name: str
-
-
-class ClientTool(BaseModel):
-    """A function that the model may call; fields that are unknown here are kept unchanged."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: Literal["function"]
-    function: NamedFunction
-
-
-class NamedChoice(BaseModel):
-    function: NamedFunction
-
-
-class ServedRequest(BaseModel):
-    """The body of a chat completion that an agent or a judge answers."""
-
-    messages: Annotated[list[ClientMessage], Field(min_length=1)]
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: int | None = None
-    user: str | None = None
-    metadata: dict[str, str] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    response_format: ResponseFormat | None = None
-    tools: list[ClientTool] | None = None
-    tool_choice: str | NamedChoice | None = None
 
 
 async def read_json_body(request: Request) -> dict[str, Any]:
@@ -148,7 +89,7 @@ def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
         raise bad_request(f"{where}: {fault['msg']}", param=where) from None
 
 
-def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) -> ServedRequest:
+def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) -> ChatBody:
     """Read a request to an agent or a judge.
 
     Raises:
@@ -160,7 +101,7 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             message += JUDGE_TOOLS if field == "tools" else "leave it out"
             raise ApiError(400, "unsupported_parameter", message, param=field)
 
-    request = read_shape(ServedRequest, body)
+    request = read_shape(ChatBody, body)
     if request.n not in (None, 1):
         raise bad_request("n: must be 1, since agents and judges give one answer each", param="n")
 
@@ -211,7 +152,7 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
 
 log = logging.getLogger("textevolve.server")
 
-DONE = b"data: [DONE]\n\n"
+LAST_EVENT = write_event(DONE)
 
 
 class WhileConnected(Response):
@@ -282,8 +223,7 @@ class EventResponse(Response):
 def event_of(data: Mapping[str, Any], name: str = "") -> bytes:
     """Encode JSON data as a server-sent event; JSON escapes the characters outside ASCII. `name`:
     the type of the event; empty for none."""
-    kind = f"event: {name}\n" if name else ""
-    return f"{kind}data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+    return write_event(json.dumps(data, separators=(",", ":")).encode(), name)
 
 
 async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerator[bytes]:
@@ -299,9 +239,6 @@ async def begun(events: AsyncGenerator[bytes], serving: Serving) -> AsyncGenerat
                 yield event
 
     return parts()
-
-
-JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,14 +294,10 @@ class ServedAnswer:
     """An answer that this server writes itself, for an agent or a judge: as a whole chat completion
     (`complete`) or as a stream of chunks (`chunks`)."""
 
-    def __init__(self, model: str, pieces: AnswerPieces, request: ServedRequest) -> None:
+    def __init__(self, model: str, pieces: AnswerPieces, request: ChatBody) -> None:
         self._pieces = cut_at_stop(pieces, request.stop)
         self._reports_usage = (request.stream_options or StreamOptions()).include_usage
-        self._head: JsonObject = {
-            "id": f"chatcmpl-{secrets.token_hex(12)}",
-            "created": int(time.time()),
-            "model": model,
-        }
+        self._head = write_head(secrets.token_hex(12), model, int(time.time()))
 
     async def complete(self) -> JsonObject:
         text = ""
@@ -376,25 +309,15 @@ class ServedAnswer:
                 else:
                     text += piece
 
-        message: JsonObject = {
-            "role": "assistant",
-            "content": text,
-            "refusal": None,
-            "annotations": [],
-        }
-        if end.tool_calls:
-            message |= {"content": text or None, "tool_calls": as_sent(end.tool_calls)}
-
-        return {
-            "object": "chat.completion",
-            **self._head,
-            "choices": [_choice("message", message, end.finish_reason)],
-            **({} if end.usage is None else {"usage": _write_usage(end.usage)}),
+        return write_completion(
+            self._head,
+            write_reply(text, end.tool_calls),
+            end.finish_reason,
+            **({} if end.usage is None else {"usage": write_chat_usage(end.usage)}),
             **({"metadata": dict(end.metadata)} if end.metadata else {}),
-        }
+        )
 
     async def chunks(self) -> AsyncGenerator[JsonObject]:
-        head = {"object": "chat.completion.chunk", **self._head}
         opening = {"role": "assistant", "content": ""}
         end = AnswerEnd()
         async with aclosing(self._pieces) as pieces:
@@ -402,30 +325,14 @@ class ServedAnswer:
                 if isinstance(piece, AnswerEnd):
                     end = piece
                     continue
-                delta = {**opening, "content": piece}
+                yield write_chunk(self._head, {**opening, "content": piece})
                 opening = {}
-                yield {**head, "choices": [_choice("delta", delta, None)]}
 
-        for index, call in enumerate(as_sent(end.tool_calls)):
-            delta = {**opening, "tool_calls": [{"index": index, **call}]}
+        for index, call in enumerate(write_tool_calls(end.tool_calls)):
+            yield write_chunk(self._head, {**opening, "tool_calls": [{"index": index, **call}]})
             opening = {}
-            yield {**head, "choices": [_choice("delta", delta, None)]}
 
         metadata = {"metadata": dict(end.metadata)} if end.metadata else {}
-        yield {**head, "choices": [_choice("delta", opening, end.finish_reason)], **metadata}
+        yield write_chunk(self._head, opening, end.finish_reason, **metadata)
         if end.usage is not None and self._reports_usage:
-            yield {**head, "choices": [], "usage": _write_usage(end.usage)}
-
-
-def _choice(kind: str, content: JsonObject, finish_reason: str | None) -> JsonObject:
-    return {"index": 0, kind: content, "logprobs": None, "finish_reason": finish_reason}
-
-
-def _write_usage(usage: Usage) -> JsonObject:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
+            yield write_usage_chunk(self._head, write_chat_usage(end.usage))

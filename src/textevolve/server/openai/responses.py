@@ -17,13 +17,13 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from textevolve.evaluation import Usage
-from textevolve.llm.prices import ReportedUsage, usage_of
-from textevolve.llm.wire import CompletionChunk, SentToolCall
+from textevolve.llm.prices import usage_of
 from textevolve.mappings import drop_none
+from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall
+from textevolve.protocol.reported import ReportedUsage, write_usage
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
-from textevolve.server.openai.requests import JsonObject, ServedAnswer, event_of, read_shape
+from textevolve.server.openai.requests import ServedAnswer, event_of, read_shape
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
 SHARED_FIELDS = ("user", "metadata", "temperature", "top_p")
@@ -219,14 +219,11 @@ class ResponseWriter:
         self._usage = chunk.usage or self._usage
         self.response["metadata"] |= completion.get("metadata") or {}
 
-        for choice in chunk.choices[:1]:
-            self._reason = choice.finish_reason or self._reason
-            if choice.delta is None:
-                continue
-            if text := chunk.text or choice.delta.refusal:
-                yield from self._add_text(text)
-            for n, call in enumerate(choice.delta.tool_calls or ()):
-                yield from self._add_call(call, n if call.index is None else call.index)
+        self._reason = chunk.finish_reason or self._reason
+        if text := chunk.text or chunk.refusal:
+            yield from self._add_text(text)
+        for n, call in enumerate(chunk.tool_calls):
+            yield from self._add_call(call, n if call.index is None else call.index)
 
     def end(self) -> Iterator[bytes]:
         if not self._output:
@@ -235,7 +232,7 @@ class ResponseWriter:
         cut = _CUTS.get(self._reason or "")
         self.response["status"] = "incomplete" if cut else "completed"
         self.response["incomplete_details"] = {"reason": cut} if cut else None
-        self.response["usage"] = self._usage and _write_usage(usage_of(self._usage, None))
+        self.response["usage"] = self._usage and write_usage(usage_of(self._usage, None))
         yield self._event(self.response["status"], response=self.response)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
@@ -289,7 +286,8 @@ class ResponseWriter:
             return
         item = self._output[-1]
         self._open = False
-        item["status"], where = "completed", self._at(item)
+        item["status"] = "completed"
+        where = self._at(item)
 
         if item["type"] == "message":
             part = item["content"][0]
@@ -300,17 +298,6 @@ class ResponseWriter:
             yield self._event("function_call_arguments.done", **done, **where)
 
         yield self._event("output_item.done", item=item, output_index=where["output_index"])
-
-
-def _write_usage(usage: Usage) -> JsonObject:
-    details = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": details,
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.tokens,
-    }
 
 
 def write_response(request: ResponsesRequest, completion: JsonObject) -> JsonObject:

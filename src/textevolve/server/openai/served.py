@@ -21,8 +21,15 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, check_case, c
 from textevolve.json_texts import CONTAINERS, parse_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Model
-from textevolve.llm.wire import AnswerPiece, as_tool_calls
+from textevolve.llm.wire import AnswerPiece
 from textevolve.memory.recall_settings import RecallSettings
+from textevolve.protocol.chat import (
+    ChatBody,
+    ClientMessage,
+    JsonObject,
+    read_calls,
+    write_embeddings,
+)
 from textevolve.server.decisions.deciders import DecidingJudge, read_state, spending
 from textevolve.server.decisions.serving import Serving, failure_error
 from textevolve.server.errors import ApiError, bad_request
@@ -30,11 +37,7 @@ from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
     AnswerEnd,
     AnswerPieces,
-    ClientMessage,
-    JsonObject,
-    NamedChoice,
     NoteTokens,
-    ServedRequest,
     pair_texts,
     read_shape,
 )
@@ -78,17 +81,9 @@ async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObj
             )
 
     write = _encode if request.encoding_format == "base64" else list[float]
-    tokens = spent.usage.prompt_tokens
+    vectors_written = [write(vector) for vector in vectors]
 
-    return {
-        "object": "list",
-        "model": request.model,
-        "data": [
-            {"object": "embedding", "index": n, "embedding": write(vector)}
-            for n, vector in enumerate(vectors)
-        ],
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
+    return write_embeddings(request.model, vectors_written, spent.usage.prompt_tokens)
 
 
 def _encode(vector: Sequence[float]) -> str:
@@ -104,7 +99,7 @@ UNKNOWN_INPUT = "Judge this text."
 _TEXTS = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)])
 
 
-def read_case(request: ServedRequest, judge: DecidingJudge) -> tuple[Case, str]:
+def read_case(request: ChatBody, judge: DecidingJudge) -> tuple[Case, str]:
     """Return the case to judge and the rubric, which is empty for the judge's own.
 
     Raises:
@@ -173,7 +168,7 @@ def _read_state(state: object) -> Case:
 
 
 async def answer_as_judge(
-    serving: Serving, judge: DecidingJudge, request: ServedRequest, note: NoteTokens
+    serving: Serving, judge: DecidingJudge, request: ChatBody, note: NoteTokens
 ) -> AsyncGenerator[str | AnswerEnd]:
     """Yield the judge's results as one piece of JSON, then the end of the answer.
 
@@ -233,7 +228,7 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
 
 
 async def answer_as_agent(
-    server: ServerState, name: str, body: ServedRequest, note: NoteTokens
+    server: ServerState, name: str, body: ChatBody, note: NoteTokens
 ) -> AnswerPieces:
     """Return the pieces of an agent's answer to a chat completion.
 
@@ -261,7 +256,7 @@ async def answer_as_agent(
     return _answer(server, chat, request.text, note)
 
 
-def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
+def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
     """Read the chat request in a chat completion.
 
     Raises:
@@ -287,7 +282,6 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
         )
 
     metadata = body.metadata or {}
-    choice = body.tool_choice if body.tools else None
     session = metadata.get(SESSION) or None
     options = ChatOptions(
         agent=name,
@@ -319,7 +313,7 @@ def read_chat_request(name: str, body: ServedRequest) -> ChatRequest:
         tools=json.dumps([tool.model_dump(exclude_unset=True) for tool in body.tools])
         if body.tools
         else None,
-        tool_choice=choice.function.name if isinstance(choice, NamedChoice) else choice,
+        tool_choice=body.called_tool if body.tools else None,
         exchange=exchange,
         seed=body.seed,
     )
@@ -333,7 +327,7 @@ def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Messa
         if message.role in ("system", "developer"):
             continue
         if message.role == "assistant" and message.tool_calls:
-            calls = as_tool_calls(message.tool_calls)
+            calls = read_calls(message.tool_calls)
             exchange.append(Message("assistant", (text,), tool_calls=calls))
         elif message.role == "tool" and exchange and message.tool_call_id:
             exchange.append(Message("tool", (text,), tool_call_id=message.tool_call_id))

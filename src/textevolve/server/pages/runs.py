@@ -43,14 +43,13 @@ from textevolve.runs.report import (
 )
 from textevolve.runs.stored import (
     STANDING,
+    StudyRun,
     name_entries,
     read_records,
-    read_spec,
-    read_stored,
     show_alone,
     show_rows,
 )
-from textevolve.runs.study import AnyStudy, find_study
+from textevolve.runs.study import AnyStudy
 from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import Server, ServerState
@@ -95,10 +94,13 @@ class OpenedRun:
     run: RunRecord
     namespace: str | None
     standing: Standing
-    study: AnyStudy | None = None
-    spec: Any = None
+    of_study: StudyRun | None = None
     variants: Sequence[str] = ()
     reason: str = ""
+
+    @property
+    def study(self) -> AnyStudy | None:
+        return None if self.of_study is None else self.of_study.study
 
     @property
     def name(self) -> str:
@@ -122,31 +124,29 @@ def open_run(store: Store, caller: Caller, run_ref: str) -> OpenedRun:
     standing = store.read(records.count_standing, [run.id])[run.id]
 
     try:
-        stored = read_stored(run)
-        study = find_study(stored.kind)
-        spec = read_spec(study, stored)
-        names = study.variants(spec, stored.model)
+        of_study = StudyRun(run)
+        names = of_study.study.variants(of_study.spec, of_study.stored.model)
     except (MismatchError, InputError, ValueError) as error:
         return OpenedRun(run, namespace, standing, reason=str(error))
 
     variants = tuple(dict.fromkeys([*names, *standing.variants]))
 
-    return OpenedRun(run, namespace, standing, study, spec, variants)
+    return OpenedRun(run, namespace, standing, of_study, variants)
 
 
 def read_results(store: Store, opened: OpenedRun) -> Report:
     """Read the results of a run so far: the verdict and the figures below it. If the records of its
     kind are cells of a matrix, and there are several, the results are computed from columns of the
     store, otherwise from a report. The results are empty if there are no readable records."""
-    study = opened.study
-    spec = opened.spec
-    run = opened.run
+    run = opened.of_study
     total = opened.standing.total
-    if study is None or not total:
+    if run is None or not total:
         return Report("", "", ())
+    study = run.study
+    spec = run.spec
     if study.rows is not None and total > 1:
         figures = read_figures(store, run.id)
-        blocks = draw_results(study, spec, store, run.id, figures, f"/runs/{run.id}/cases/")
+        blocks = draw_results(store, run, figures, f"/runs/{run.id}/cases/")
         return Report("", state_verdict(spec, figures), blocks)
 
     load_records = read_records(store, run)
@@ -187,9 +187,9 @@ class RowsQuery(BaseModel):
 
 
 def _show(opened: OpenedRun, stored: Sequence[StoredRecord]) -> list[MatrixRow]:
-    if opened.study is None or not stored:  # they went away between two queries
+    if opened.of_study is None or not stored:  # they went away between two queries
         return []
-    return show_rows(opened.study, opened.run.id, opened.variants, stored)
+    return show_rows(opened.of_study, opened.variants, stored)
 
 
 def _fill(row: MatrixRow, columns: int) -> MatrixRow:
@@ -438,8 +438,8 @@ def show_history(request: Request, server: Server, opened: Opened, caller: MayRe
 def show_totals(request: Request, server: Server, opened: Opened) -> Response:
     """Show models, settings and cost; sums over all calls take a while if there are many."""
     facts = dict[str, str]()
-    if opened.study is not None:
-        facts = describe_run(opened.study, opened.spec, server.store, opened.run)
+    if opened.of_study is not None:
+        facts = describe_run(server.store, opened.of_study)
     return draw(request, "run_totals.html", facts_of_run=facts)
 
 
@@ -455,7 +455,7 @@ def show_case(
     store = server.store
     run = opened.run
     stored_records = store.read(records.read_place, run.id, number - 1, opened.by)
-    if not stored_records or opened.study is None:
+    if not stored_records or opened.of_study is None:
         reason = opened.reason or f"run {run.id} has no record of case {number}, or none yet"
         raise NotFoundError(reason)
     places = [entry.position for entry in stored_records]
@@ -463,7 +463,7 @@ def show_case(
     groups = [stored_records] if opened.by == "case" else [[entry] for entry in stored_records]
     rows = [row for group in groups for row in _show(opened, group)]
     heads = name_entries(rows, opened.variants)
-    blocks = show_alone(opened.study, opened.spec, run.id, stored_records)
+    blocks = show_alone(opened.of_study, stored_records)
 
     return draw(
         request,
@@ -501,10 +501,10 @@ def show_report(request: Request, server: Server, opened: Opened) -> Response:
 def _report(store: Store, opened: OpenedRun) -> Iterator[Markup]:
     """Draw the report. If an error occurs after the page has begun, its message is the last
     block."""
-    assert opened.study is not None
+    run = opened.of_study
+    assert run is not None
     try:
-        lines = read_records(store, opened.run)
-        report = make_report(opened.study, store, opened.run, lines)
+        report = make_report(store, run, read_records(store, run))
         yield Markup('<p class="sentence">{}</p>\n').format(report.sentence)
         yield from draw_blocks(report.blocks, script=MATRIX_SCRIPT)
     except (TextEvolveError, ValueError) as error:

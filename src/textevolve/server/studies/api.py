@@ -81,18 +81,12 @@ async def begin(
 
     with server.runner.confine(served):
         fields = {name: value for name, value in body.items() if name != RUN}
-        study, spec = await asyncio.to_thread(read_study, fields)
-        stored = await driver.specify(study, spec, settings, {})
-        if namespace != server.settings.namespace:  # there it is another run
-            described = {**stored.described, "namespace": namespace}
-            stored = stored.model_copy(update={"described": described})
-        cases = (
-            driver.read_cases(study, spec, settings)
-            if part.cases is None
-            else map(_read_case, part.cases)
-        )
+        _, spec = await asyncio.to_thread(read_study, fields)
+        cases = None if part.cases is None else map(_read_case, part.cases)
         start = Launch(name=part.name, source="HTTP")
-        run = await asyncio.to_thread(driver.register_run, store, study, stored, cases, start)
+        home = server.settings.namespace
+        plan = await driver.plan_run(spec, settings, start, cases, home=home)
+        run = (await asyncio.to_thread(plan.register, store)).record
 
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too

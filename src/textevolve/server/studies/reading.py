@@ -28,8 +28,7 @@ from textevolve.remote.wire import (
     WireUsage,
 )
 from textevolve.runs.report import check_format, write_output
-from textevolve.runs.stored import STANDING, read_records, read_stored
-from textevolve.runs.study import find_study
+from textevolve.runs.stored import STANDING, StudyRun, read_records
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller
 from textevolve.server.state import ServerState
@@ -322,9 +321,9 @@ def write_report(server: ServerState, seen: VisibleRun, format: ReportFormat) ->
         ApiError: the run has no results yet.
     """
     store = server.store
-    run = seen.run
+    run = StudyRun(seen.run)
+    records = read_records(store, run)
     ending = f".{format}"
-    study = find_study(read_stored(run).kind)
     check_format(ending)
     if not store.count_records(run.id):
         raise ApiError(409, "no_records", f"run {run.id} has no records yet")
@@ -332,7 +331,7 @@ def write_report(server: ServerState, seen: VisibleRun, format: ReportFormat) ->
 
     try:
         with server.runner.confine(seen.served):
-            write_output(study, store, run, read_records(store, run), ending, target)
+            write_output(store, run, records, ending, target)
         target.seek(0)
     except BaseException:
         target.close()

@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from textevolve.errors import (
@@ -40,6 +41,7 @@ from textevolve.reach import Reach, confine, stored_name
 from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
+from textevolve.runs.stored import StudyRun
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import THIS_MACHINE, Identities, UsageLimits
 from textevolve.server.options import ServerOptions
@@ -358,9 +360,7 @@ class Runner:
 
     async def _work(self, run_id: str) -> None:
         try:
-            while not await self._attempt(run_id):
-                self._begun.discard(run_id)
-                await asyncio.sleep(LOOK_SECONDS)
+            await driver.work_alone(self.store, run_id, partial(self._take_place, run_id))
         except TextEvolveError as error:
             log.warning("run %s failed: %s", run_id, error)
             if not isinstance(error, StoreAwayError):  # else it is taken up when the store is back
@@ -371,17 +371,18 @@ class Runner:
         finally:
             self._begun.discard(run_id)
 
-    async def _attempt(self, run_id: str) -> bool:
-        """Work on a run unless another process does; return whether this process worked on it."""
-        if (await asyncio.to_thread(self.store.get_run, run_id)).status == "running":
-            return False
+    async def _take_place(self, run_id: str) -> None:
+        """Work on a run when there is a place for it.
+
+        Raises:
+            BusyError: another server was faster, or has taken it over.
+        """
         async with self._places:
             try:
                 await self._perform(run_id)
-            except BusyError:  # another server was faster, or has taken it over
-                return False
-
-        return True
+            except BusyError:
+                self._begun.discard(run_id)
+                raise
 
     async def _note_failure(self, run_id: str, reason: str) -> None:
         try:
@@ -391,8 +392,8 @@ class Runner:
 
     async def _perform(self, run_id: str) -> None:
         served = await asyncio.to_thread(self.store.get_served, run_id)
-        run = await asyncio.to_thread(self.store.get_run, run_id)
-        if served is None or served.wanted != "running" or run.status == "finished":
+        run = StudyRun(await asyncio.to_thread(self.store.get_run, run_id))
+        if served is None or served.wanted != "running" or run.record.status == "finished":
             return
         self._begun.add(run_id)
         settings = self.settings_of(served)
@@ -402,8 +403,8 @@ class Runner:
                 async for _ in records:
                     pass
 
-        run = await asyncio.to_thread(self.store.get_run, run_id)
-        if run.status != "finished" and not self.ending.is_set():
+        record = await asyncio.to_thread(self.store.get_run, run_id)
+        if record.status != "finished" and not self.ending.is_set():
             await asyncio.to_thread(self._note_limit, run_id)
 
     def confine(self, served: ServedRun | None) -> AbstractContextManager[None]:

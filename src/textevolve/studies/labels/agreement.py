@@ -1,6 +1,9 @@
-"""The report on judges that are compared with people, and with each other.
+"""The agreement study: it measures how far judges agree with people on labelled items, and which
+judge agrees better.
 
-Each text of an item is shown once, even if several judges differ from people on it.
+The report comes first, since the ablation study shows it as well; then the study itself.
+`textevolve.bench.verdicts` collects the judges' verdicts, and `textevolve.bench.agreement` computes
+the figures.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outco
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
 from textevolve.judges.judge import SeveralJudges
+from textevolve.mappings import drop_empty, drop_none
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -39,10 +43,13 @@ from textevolve.studies.labels.base import (
     ItemVerdict,
     RepeatsSpec,
     ask_judges,
+    count_items,
     decode,
+    describe_right,
     draw_calibrations,
     find_row,
     flatten,
+    list_source,
     read_cases,
 )
 from textevolve.wiring import Workbench
@@ -71,21 +78,22 @@ def summary_sentence(summary: AgreementSummary) -> str:
     scored = [judge for judge in summary.judges if not math.isnan(judge.accuracy.value)]
     if not scored:
         return f"No judge gave a complete verdict on any of the {items} with labels."
+
     best = max(scored, key=lambda judge: judge.accuracy.value)
+    prefix = "Of all judges, " if len(scored) > 1 else ""
+    does = describe_right(is_single=summary.people is not None)
     share = cell_text(estimate(best.accuracy), Column("", "percent", 1))
     blind = max(value for _, value in summary.blind_answers)
-    does = "makes the choice of people" if summary.people is None else "agrees with people"
-    result_text = f"{best.name} {does} in {share} of the items"
-    blind_text = f"the best baseline that reads no text in {wording.percent(blind, 1)}"
-    prefix = "Of all judges, " if len(scored) > 1 else ""
 
-    return f"{prefix}{result_text}, {blind_text}."
+    return (
+        f"{prefix}{best.name} {does} in {share} of the items, the best baseline that reads no text"
+        f" in {wording.percent(blind, 1)}."
+    )
 
 
 def summary_facts(summary: AgreementSummary) -> dict[str, str]:
     """Return facts about the items, their labels, and missing verdicts."""
-    items = f"{wording.count(summary.items, 'item')} on {wording.count(summary.groups, 'question')}"
-    facts = {"Items": items}
+    facts = {"Items": count_items(summary.items, summary.groups)}
     if (people := summary.people) is not None:
         facts["People"] = f"pass {wording.percent(people.passed, 1)}"
         if people.annotators:
@@ -98,8 +106,7 @@ def summary_facts(summary: AgreementSummary) -> dict[str, str]:
             f"{wording.count(number, 'verdict')}: {wording.shorten(reason, 160)}"
             for reason, number in judge.failures.items()
         ]
-        if reasons:
-            facts[f"Missing, {judge.name}"] = "\n".join(reasons)
+        facts[f"Missing, {judge.name}"] = "\n".join(reasons)
 
     return facts
 
@@ -128,17 +135,18 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
         Column("first won", "percent", 1),
     )
     rows: list[tuple[Cell, ...]] = []
-    for j in summary.judges:
-        bias = (j.position.consistency.value, j.position.first) if j.position else (math.nan,) * 2
-        shares = map(finite, (j.kappa.value, j.ties, j.coverage, *bias))
-        rows.append((j.name, estimate(j.accuracy), *shares))
-
-    rows += [(name, finite(share), *[""] * 5) for name, share in summary.blind_answers]
+    for judge in summary.judges:
+        shares = [judge.kappa.value, judge.ties, judge.coverage]
+        if judge.position is None:
+            shares += [math.nan, math.nan]
+        else:
+            shares += [judge.position.consistency.value, judge.position.first]
+        rows.append((judge.name, estimate(judge.accuracy), *map(finite, shares)))
 
     return Table(
         "Agreement with people",
         columns,
-        rows,
+        rows + _list_baselines(summary, len(columns)),
         note=f"{BLIND_NOTE.format('three')} Same winner: in both orders. First won: share of"
         " all verdicts won by the text shown first; 50 % is no position bias.",
     )
@@ -154,19 +162,18 @@ def _draw_responses(summary: AgreementSummary) -> Table:
     rows: list[tuple[Cell, ...]] = []
 
     for judge in summary.judges:
-        if (figures := judge.responses) is not None:
+        figures = judge.responses
+        if figures is None:
+            continue
+        rows.append((judge.name, *_cells(figures.verdicts), estimate(figures.auc), judge.coverage))
+        if math.isfinite(figures.threshold):
             name = f"{judge.name} from {figures.threshold:.4g} on"
-            rows.append(
-                (judge.name, *_cells(figures.verdicts), estimate(figures.auc), judge.coverage)
-            )
-            rows += [(name, *_cells(figures.validated), "", "")] * math.isfinite(figures.threshold)
-
-    rows += [(name, finite(share), *[""] * 6) for name, share in summary.blind_answers]
+            rows.append((name, *_cells(figures.validated), "", ""))
 
     return Table(
         "Agreement with people",
         columns,
-        rows,
+        rows + _list_baselines(summary, len(columns)),
         note=f"{BLIND_NOTE.format('two')} Precision: share of the responses failed by the judge"
         " that people fail, too; recall: share of the responses failed by people that the"
         " judge fails, too. Alpha: Krippendorff's. AUC: how often a response that people"
@@ -177,19 +184,33 @@ def _draw_responses(summary: AgreementSummary) -> Table:
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:
-    each = (figures.accuracy, figures.precision, figures.recall, figures.kappa, figures.alpha)
-    return map(estimate, each)
+    yield estimate(figures.accuracy)
+    yield estimate(figures.precision)
+    yield estimate(figures.recall)
+    yield estimate(figures.kappa)
+    yield estimate(figures.alpha)
+
+
+def _list_baselines(summary: AgreementSummary, columns: int) -> list[tuple[Cell, ...]]:
+    """Return the rows of the rules that read no text: they have an accuracy and nothing else."""
+    blank = [""] * (columns - 2)
+    return [(name, finite(share), *blank) for name, share in summary.blind_answers]
 
 
 def _draw_calibration(items: Sequence[Item], summary: AgreementSummary) -> Iterator[Block]:
-    calibrations = {judge.name: judge.calibration for judge in summary.judges if judge.calibration}
-    without = [judge.name for judge in summary.judges if judge.name not in calibrations]
-    pairs = all(len(item.candidates) == 2 for item in items)
-    event = "the first text is the better one" if pairs else "a text is the best one"
+    calibrations = drop_none({judge.name: judge.calibration for judge in summary.judges})
+    event = "a text is the best one"
     if summary.people is not None:
         event = "people pass a response (the score is used as the probability)"
-    missing = f"Without log-odds, so without a probability: {', '.join(without)}."
-    return draw_calibrations(calibrations, event, missing if without else "")
+    elif all(len(item.candidates) == 2 for item in items):
+        event = "the first text is the better one"
+
+    without = [judge.name for judge in summary.judges if judge.calibration is None]
+    missing = ""
+    if without:
+        missing = f"Without log-odds, so without a probability: {', '.join(without)}."
+
+    return draw_calibrations(calibrations, event, missing)
 
 
 def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
@@ -201,17 +222,12 @@ def _draw_spent(summary: AgreementSummary, samples: Mapping[str, int]) -> Table:
         Column("time", "duration"),
         Column("1,000 items cost", "money"),
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            judge.name,
-            samples.get(judge.name, 1),
-            judge.per_item.calls,
-            round(judge.per_item.tokens),
-            judge.per_item.seconds,
-            None if judge.per_item.cost is None else 1000 * judge.per_item.cost,
-        )
-        for judge in summary.judges
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for judge in summary.judges:
+        spent = judge.per_item
+        cost = None if spent.cost is None else 1000 * spent.cost
+        number = samples.get(judge.name, 1)
+        rows.append((judge.name, number, spent.calls, round(spent.tokens), spent.seconds, cost))
 
     return Table(
         "Cost of an item",
@@ -255,17 +271,22 @@ def _draw_comparisons(comparisons: Sequence[JudgeComparison]) -> Table:
 def _draw_disagreements(
     items: Sequence[Item], verdicts: Sequence[Verdict], threshold: float | None
 ) -> Iterator[Matrix]:
-    """Yield the items on which a judge and people differ: those with the lowest mean credit first
-    (1 for the choice of people, 0 for another, a half if only one side sees a tie); among equals
-    those whose scores are furthest from people's labels."""
+    """Yield the items on which a judge and people differ, each once with the verdicts of all: those
+    with the lowest mean credit first (1 for the choice of people, 0 for another, a half if only one
+    side sees a tie); among equals those whose scores are furthest from people's labels."""
     outcomes = gather_outcomes(items, verdicts, threshold)
-    failures = {(v.item, v.judge): v.failure.reason for v in verdicts if v.failure}
+    failures = {
+        (verdict.item, verdict.judge): verdict.failure.reason
+        for verdict in verdicts
+        if verdict.failure
+    }
     disputed: list[tuple[float, Item]] = []
 
     for item in items:
-        of_item = [of[item.id] for of in outcomes.values()]
+        of_item = [of_judge[item.id] for of_judge in outcomes.values()]
         if any(outcome.credit < 1 - TIE for outcome in of_item):
-            errors = [abs(o.score - item.human[0]) for o in of_item if o.credit < 1]
+            wrong = [outcome for outcome in of_item if outcome.credit < 1]
+            errors = [abs(outcome.score - item.human[0]) for outcome in wrong]
             credit = mean_present([outcome.credit for outcome in of_item])
             disputed.append((credit - 1e-6 * max(0.0, mean_present(errors)), item))
 
@@ -275,7 +296,7 @@ def _draw_disagreements(
     yield Matrix(
         f"{wording.count(len(disputed), 'item')} on which a judge disagrees with people",
         list(outcomes),
-        (_row(i, outcomes, failures) for _, i in disputed),
+        (_row(item, outcomes, failures) for _, item in disputed),
     )
 
 
@@ -285,24 +306,31 @@ def _row(
     failures: Mapping[tuple[str, str], str],
 ) -> MatrixRow:
     entries: list[Entry] = []
-    for name, of in outcomes.items():
-        outcome = of[item.id]
-        missing = failures.get((item.id, name), "")
-        turns: dict[str, str] = {}
-        if outcome.flipped:
-            forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
-            turns["order"] = f"{forward} as given, {turned} reversed"
-        chosen = "" if outcome.winner is None else _chose(item, outcome.winner)
+    for name, of_judge in outcomes.items():
+        outcome = of_judge[item.id]
         scores = {"credit": finite(outcome.credit)}
         if item.is_single:
             scores = {"score": finite(outcome.score)}
-        entries.append(Entry(chosen, scores, failure="" if chosen else missing, facts=turns))
+
+        facts: dict[str, str] = {}
+        if outcome.flipped:
+            forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
+            facts["order"] = f"{forward} as given, {turned} reversed"
+
+        if outcome.winner is None:
+            failure = failures.get((item.id, name), "")
+            entries.append(Entry("", scores, failure=failure, facts=facts))
+        else:
+            entries.append(Entry(_chose(item, outcome.winner), scores, facts=facts))
 
     winner = int(item.human[0] > 0.5) if item.is_single else winner_of(item.human)
     people = _chose(item, winner)
-    facts = {"subset": item.subset} if item.subset else {}
+    facts = drop_empty({"subset": item.subset})
     facts |= {name: _chose(item, int(passed)) for name, passed in item.labels}
-    texts = [("Input", item.input), *([("Context", item.context)] if item.context else [])]
+
+    texts = [("Input", item.input)]
+    if item.context:
+        texts.append(("Context", item.context))
     texts += [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
 
     return MatrixRow(item.id, item.input, entries, people, facts, [Texts("", texts)])
@@ -314,13 +342,6 @@ def _chose(item: Item, winner: int) -> str:
     if item.is_single:
         return "pass" if winner else "fail"
     return "tie" if winner < 0 else wording.letter(winner)
-
-
-# The agreement study: it measures how far judges agree with people on labelled items, and which
-# judge agrees better.
-#
-# `textevolve.bench.verdicts` collects the judges' verdicts, and `textevolve.bench.agreement`
-# computes the figures.
 
 
 class AgreementSpec(RepeatsSpec):
@@ -414,8 +435,7 @@ def data(spec: AgreementSpec, measured: MeasuredJudges) -> Mapping[str, Any]:
 
 def measured_data(spec: RepeatsSpec, measured: MeasuredJudges) -> dict[str, Any]:
     return {
-        "source": list(spec.items),
-        "half": spec.half,
+        **list_source(spec),
         "orders": spec.orders,
         "samples": dict(measured.samples),
         "summary": plain(measured.summary),

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
+from textevolve.bench.escalation import SPENT
 from textevolve.bench.items import Item, read_items
 from textevolve.bench.verdicts import (
     Verdict,
@@ -29,10 +30,11 @@ from textevolve.evaluation import Case, select_skipped
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge, require_absolute
 from textevolve.llm.model import DistinctCalls
+from textevolve.mappings import drop_empty, drop_none, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Section, Table
 from textevolve.runs.aggregates import estimate, finite
-from textevolve.runs.study import Row, json_decoder
+from textevolve.runs.study import Row, json_decoder, record_reason, record_status
 from textevolve.spec import Several, option
 from textevolve.statistics.calibration import Calibration
 from textevolve.studies.rows import MappedSpec
@@ -120,8 +122,8 @@ def as_case(item: Item) -> Case:
         "subset": item.subset,
         "reference": item.reference,
     }
-    about |= {} if item.context is None else {"context": item.context}
-    about |= {"labels": dict(item.labels)} if item.labels else {}
+    about |= drop_none({"context": item.context})
+    about |= drop_empty({"labels": dict(item.labels)})
 
     return Case(item.input, item.candidates, item.id, about)
 
@@ -142,6 +144,12 @@ class ItemVerdict:
     position: int
     item: Item
     verdict: Verdict
+
+    @property
+    def credit(self) -> float | None:
+        """Return the agreement with people: 1 if the judge and people choose the same, 0.5 if only
+        one side sees a tie between two texts, 0 otherwise; None without a verdict or a label."""
+        return finite(credit_of(self.item, self.verdict))
 
 
 async def ask_judges(
@@ -168,17 +176,19 @@ async def ask_judges(
     counted = defaultdict[str, DistinctCalls](DistinctCalls)
     verdicts: list[Verdict] = []
 
-    for again in (False, True) if equal_tokens else (False,):
+    # How many further samples a judge gets follows from the tokens of its first ones.
+    rounds = (False, True) if equal_tokens else (False,)
+    for again in rounds:
         if again:
             if select_skipped(verdict.failure for verdict in verdicts):
                 return
-            ranges = {
-                name: range(1, n) for name, n in count_samples(verdicts, list(opened)).items()
-            }
+            views = None
+            numbers = count_samples(verdicts, list(opened))
+            ranges = {name: range(1, number) for name, number in numbers.items()}
 
-        number = sum(map(len, ranges.values())) + (0 if again else len(views or ()))
-        each = sum(len(orders_of(item, orders)) for item in items.values())
-        bench.listener(RecordsExpected(len(verdicts) + number * each))
+        samples_per_order = sum(map(len, ranges.values())) + len(views or ())
+        presentations = sum(len(orders_of(item, orders)) for item in items.values())
+        bench.listener(RecordsExpected(len(verdicts) + samples_per_order * presentations))
         stream = stream_verdicts(
             items.values(),
             opened,
@@ -186,7 +196,7 @@ async def ask_judges(
             concurrency=bench.concurrency,
             samples=ranges,
             counted=counted,
-            views=None if again else views,
+            views=views,
         )
         async with aclosing(stream):
             async for verdict in stream:
@@ -202,16 +212,15 @@ def require_absolute_judges(items: Iterable[Item], judges: Iterable[Judge]) -> N
 
 
 def find_row(record: ItemVerdict) -> Row:
-    """Return the store columns of a verdict. Its score is the credit: 1 if the judge and people
-    choose the same, 0.5 if only one side sees a tie between two texts, 0 otherwise."""
+    """Return the store columns of a verdict. Its score is the credit."""
     verdict = record.verdict
-    failure = record.verdict.failure
+    failure = verdict.failure
     return Row(
         key=f"{verdict.judge}/{verdict.order}/{verdict.sample}/{verdict.item}",
         position=record.position,
         case=verdict.item,
-        score=finite(credit_of(record.item, verdict)),
-        status=failure.kind if failure else "scored",
+        score=record.credit,
+        status=record_status(failure),
         reason=f"{verdict.judge}: {failure.reason}" if failure else "",
         variant=verdict.judge,
     )
@@ -219,27 +228,38 @@ def find_row(record: ItemVerdict) -> Row:
 
 def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
     verdict = record.verdict
-    failure = record.verdict.failure
+    failure = verdict.failure
     yield {
         "item": verdict.item,
         "subset": record.item.subset,
-        "judge": verdict.judge,
-        "order": verdict.order,
-        "sample": verdict.sample,
-        "status": failure.kind if failure else "scored",
+        **read_fields(verdict, "judge", "order", "sample"),
+        "status": record_status(failure),
         "scores": list(verdict.scores),
         "unit": "log-odds" if verdict.log_odds else "score",
-        "credit": finite(credit_of(record.item, verdict)),
-        **({} if verdict.passed is None else {"passed": verdict.passed}),
-        "calls": verdict.usage.calls,
-        "tokens": verdict.usage.tokens,
-        "cost": verdict.usage.cost,
+        "credit": record.credit,
+        **drop_none({"passed": verdict.passed}),
+        **read_fields(verdict.usage, *SPENT),
         "seconds": verdict.seconds,
-        "reason": failure.reason if failure else None,
+        "reason": record_reason(failure),
     }
 
 
 decode = json_decoder(ItemVerdict)
+
+
+def count_items(items: int, questions: int) -> str:
+    return f"{wording.count(items, 'item')} on {wording.count(questions, 'question')}"
+
+
+def describe_right(*, is_single: bool) -> str:
+    """Return the verb of a sentence on how often a judge is right: on single responses it agrees
+    with most people, of several texts it chooses the same."""
+    return "agrees with people" if is_single else "makes the choice of people"
+
+
+def list_source(spec: LabelledItemsSpec) -> dict[str, Any]:
+    """Return the files of the items, and the half of them that was used, as JSON-ready data."""
+    return {"source": list(spec.items), "half": spec.half}
 
 
 # The report on how well probabilities are calibrated: how often the predicted event came true,

@@ -32,15 +32,30 @@ from textevolve.engine.local import stream
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge, parse_judge
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.cells import cell_text
 from textevolve.report.data import plain
 from textevolve.runs.aggregates import estimate, finite
-from textevolve.runs.study import Asks, Row, Study, json_decoder, row_of
+from textevolve.runs.study import (
+    Asks,
+    Row,
+    Study,
+    json_decoder,
+    record_reason,
+    record_status,
+    row_of,
+)
 from textevolve.spec import option
 from textevolve.statistics.intervals import Statistic
-from textevolve.studies.labels.base import OrdersSpec, item_of, read_cases, require_absolute_judges
+from textevolve.studies.labels.base import (
+    OrdersSpec,
+    item_of,
+    list_source,
+    read_cases,
+    require_absolute_judges,
+)
 from textevolve.wiring import Workbench
 
 REASONS = 3
@@ -107,14 +122,13 @@ def use_threshold(spec: EscalationSpec, threshold: float) -> str:
 
 
 def report(spec: EscalationSpec, result: Escalated) -> Report:
+    reasons = dict.fromkeys(item.failure.reason for item in result.items if item.failure)
     facts = {
         "Items": f"{len(result.items):,}; {result.selection.items:,} of use, one a question",
         "First judge": f"{name_first(spec)}, right in {_share(result.first)}",
         "Second judge": f"{spec.then}, right in {_share(result.second)}",
+        "Missing": "\n".join(wording.shorten(reason, 160) for reason in list(reasons)[:REASONS]),
     }
-    reasons = dict.fromkeys(item.failure.reason for item in result.items if item.failure)
-    if reasons:
-        facts["Missing"] = "\n".join(wording.shorten(r, 160) for r in list(reasons)[:REASONS])
     title = f"When {name_first(spec)} is good enough"
     blocks = [_draw_curve(result.curve, spec)] if result.curve else []
 
@@ -242,28 +256,23 @@ def data(spec: EscalationSpec, result: Escalated) -> Mapping[str, Any]:
         "parameters": spec.model_dump(mode="json"),
         "sentence": explain_selection(spec, result),
         "use": None if threshold is None else use_threshold(spec, threshold),
-        "source": list(spec.items),
-        "half": spec.half,
+        **list_source(spec),
         **plain(result),
     }
 
 
 def flatten(judgement: TwiceJudged) -> Iterator[Mapping[str, Any]]:
-    used = judgement.usage
     failure = judgement.failure
     yield {
-        "item": judgement.item,
-        "order": judgement.order,
-        "question": judgement.question,
-        "status": failure.kind if failure else "scored",
+        **read_fields(judgement, "item", "order", "question"),
+        "status": record_status(failure),
         "certainty": finite(judgement.certainty),
         "first": finite(judgement.first.credit),
         "second": finite(judgement.second.credit),
         **_spent("first", judgement.first),
         **_spent("second", judgement.second),
-        "tokens": used.tokens,
-        "cost": used.cost,
-        "reason": failure.reason if failure else None,
+        **read_fields(judgement.usage, "tokens", "cost"),
+        "reason": record_reason(failure),
     }
 
 

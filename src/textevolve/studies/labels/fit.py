@@ -25,11 +25,13 @@ from textevolve.bench.fitting import (
     require_enough,
 )
 from textevolve.bench.items import Item, items_of
+from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
 from textevolve.judges.fitted import ENDING, FittedFile, save_fitted
 from textevolve.judges.judge import parse_judge
 from textevolve.judges.plain import LENGTH, LOOK
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.report.cells import cell_text
@@ -42,6 +44,8 @@ from textevolve.studies.labels.base import (
     ItemVerdict,
     OrdersSpec,
     ask_judges,
+    count_items,
+    describe_right,
     draw_calibrations,
     item_of,
 )
@@ -53,7 +57,7 @@ def fit_sentence(fit: Fit) -> str:
     """Return the agreement of the fit, compared with that of its best single signal."""
     agreement = cell_text(estimate(fit.agreement), Column("", "percent", 1))
     best = next(signal.alone.value for signal in fit.signals if signal.name == fit.best)
-    does = "agrees with people" if fit.are_single else "makes the choice of people"
+    does = describe_right(is_single=fit.are_single)
     return (
         f"Cross-validated, the fit {does} in {agreement} of the items; its best single signal,"
         f" {fit.best}, in"
@@ -62,11 +66,10 @@ def fit_sentence(fit: Fit) -> str:
 
 
 def fit_facts(fit: Fit) -> dict[str, str]:
-    items = f"{wording.count(fit.items, 'item')} on {wording.count(fit.questions, 'question')}"
-    missing = ", ".join(f"{name} on {n}" for name, n in fit.missing.items() if n)
+    missing = ", ".join(f"{name} on {number}" for name, number in fit.missing.items() if number)
     left_out = f"{wording.count(fit.left_out, 'item')} that lack a signal ({missing})"
     return {
-        "Items": f"{items}, labelled by {fit.labels}",
+        "Items": f"{count_items(fit.items, fit.questions)}, labelled by {fit.labels}",
         "Left out": left_out if fit.left_out else "",
         "Threshold": describe_guarantee(fit),
         "Penalty": f"ridge {fit.ridge:g}, chosen by nested cross-validation",
@@ -74,14 +77,18 @@ def fit_facts(fit: Fit) -> dict[str, str]:
 
 
 def draw_fit(fit: Fit) -> Iterator[Block]:
-    yield from (Note(warning, "warning") for warning in fit.warnings)
-    columns = ("signal", Column("weight", "number"))
-    signals = [(signal.name, signal.weight) for signal in fit.signals]
-    note = (
-        "Weight: on the standardised signal, so that weights can be compared. All signals together"
-        f" take the cross-validated log-loss from {fit.loss_of_nothing:.3f} to {fit.loss:.3f}."
+    for warning in fit.warnings:
+        yield Note(warning, "warning")
+
+    yield Table(
+        "Signals",
+        ("signal", Column("weight", "number")),
+        [(signal.name, signal.weight) for signal in fit.signals],
+        note="Weight: on the standardised signal, so that weights can be compared. All signals"
+        f" together take the cross-validated log-loss from {fit.loss_of_nothing:.3f} to"
+        f" {fit.loss:.3f}.",
     )
-    yield Table("Signals", columns, signals, note=note)
+
     rows = [("the fit", estimate(fit.agreement))]
     rows += [(f"{signal.name} alone", estimate(signal.alone)) for signal in fit.signals]
     rows += [(name, estimate(figure)) for name, figure in fit.blind]
@@ -89,15 +96,20 @@ def draw_fit(fit: Fit) -> Iterator[Block]:
         "a judge alone is used as it is, a property of the text in the direction that the labels of"
         " the other folds show"
     )
+    blind = "three"
+    event = "the first of two texts is the better one"
     if fit.are_single:
         alone = "so is each signal alone"
-    note = (
-        "Brackets: 95 % intervals, drawn by question. The fit is cross-validated by question;"
-        f" {alone}. The last {'two' if fit.are_single else 'three'} read nothing."
+        blind = "two"
+        event = "a text is good"
+
+    yield Table(
+        "Agreement with people",
+        ("judge", Column("agreement", "percent", 1)),
+        rows,
+        note="Brackets: 95 % intervals, drawn by question. The fit is cross-validated by question;"
+        f" {alone}. The last {blind} read nothing.",
     )
-    columns = ("judge", Column("agreement", "percent", 1))
-    yield Table("Agreement with people", columns, rows, note=note)
-    event = "a text is good" if fit.are_single else "the first of two texts is the better one"
     yield from draw_calibrations(
         {"the fit": fit.calibration}, event, "All figures are out of fold."
     )
@@ -259,28 +271,31 @@ def find_row(record: SignalVerdict) -> Row:
 
 
 def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
-    verdicts = list(records)
     items = dict[str, Item]()
     models = dict[str, str | None]()
-    for record in verdicts:
-        items.setdefault(record.found.item.id, record.found.item)
-        models[record.found.verdict.judge] = record.model
-    names = names_of(spec, items.values())
-    data = gather_signals(
-        tuple(items.values()), [record.found.verdict for record in verdicts], names
-    )
-    labelled = len(data.items) + data.left_out
-    promise = {"precision": spec.precision, "confidence": spec.confidence}
+    verdicts: list[Verdict] = []
+    date = ""
+    for record in records:
+        verdict = record.found.verdict
+        items.setdefault(verdict.item, record.found.item)
+        models[verdict.judge] = record.model
+        verdicts.append(verdict)
+        date = date or record.date
 
+    labelled_items = tuple(items.values())
+    signals = gather_signals(labelled_items, verdicts, names_of(spec, labelled_items))
+    labelled = len(signals.items) + signals.left_out
     try:
-        fit = fit_signals(data, **promise, seed=spec.seed)
+        fit = fit_signals(
+            signals, precision=spec.precision, confidence=spec.confidence, seed=spec.seed
+        )
     except InputError as error:
-        missing = [f"{name} is missing on {n}" for name, n in data.missing.items() if n]
+        missing = [f"{name} is missing on {n}" for name, n in signals.missing.items() if n]
         return FittedSignals(labelled, reason="; ".join([str(error), *missing]))
 
-    date = datetime.date.fromisoformat(verdicts[0].date)
+    file = file_of(fit, models, spec.orders, datetime.date.fromisoformat(date))
 
-    return FittedSignals(labelled, fit, file_of(fit, models, spec.orders, date))
+    return FittedSignals(labelled, fit, file)
 
 
 def report(_spec: FitSpec, result: FittedSignals) -> Report:
@@ -295,10 +310,8 @@ def data(spec: FitSpec, result: FittedSignals) -> Mapping[str, Any]:
     fit = result.fit
     return {
         "parameters": spec.model_dump(mode="json"),
-        "source": list(spec.items),
-        "half": spec.half,
-        "labelled": result.labelled,
-        "reason": result.reason,
+        **base.list_source(spec),
+        **read_fields(result, "labelled", "reason"),
         "guarantee": None if fit is None else describe_guarantee(fit),
         "fit": plain(fit),
         "judge": None if file is None else file.model_dump(mode="json"),

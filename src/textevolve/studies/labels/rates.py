@@ -22,6 +22,7 @@ from textevolve.bench.rates import RateReport, explain_rate, report_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
+from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Table
 from textevolve.rows import Row as FileRow
@@ -101,9 +102,11 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
         )
 
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
+
     unlabelled = [verdict for key, verdict in verdicts.items() if key not in moved]
     for number, judged in enumerate(unlabelled, 1):
         yield Case("", (), f"text {number}", {"judged": judged})
+
     for number, (judged, human) in enumerate(labelled, 1):
         yield Case("", (), f"labelled text {number}", {"judged": judged, "human": human})
 
@@ -173,13 +176,15 @@ def _numbers(values: Iterable[float | None]) -> Array:
 
 
 def report(_spec: RatesSpec, rate: RateReport) -> Report:
-    about = f"{'Rate' if rate.is_rate else 'Mean'} of '{rate.field}' over"
-    about += f" {wording.count(rate.texts, 'text')}"
-    about += f", corrected by {wording.count(rate.labelled, 'labelled text')}"
+    kind = "Rate" if rate.is_rate else "Mean"
+    texts = wording.count(rate.texts, "text")
+    labelled = wording.count(rate.labelled, "labelled text")
+    title = f"{kind} of '{rate.field}' over {texts}, corrected by {labelled}"
     verdict, *sentences = explain_rate(rate)
     value = Column("value", "percent", 1) if rate.is_rate else Column("value", "number", 3)
     table = Table("", ("", value), list(_rows(rate)), note="Brackets: 95 % intervals.")
-    return Report(about, verdict, [table, *map(Note, sentences)])
+
+    return Report(title, verdict, [table, *map(Note, sentences)])
 
 
 def _rows(rate: RateReport) -> Iterator[tuple[str, Estimate]]:
@@ -198,11 +203,8 @@ def flatten(rate: RateReport) -> Iterator[Mapping[str, Any]]:
     for name, figure in _rows(rate):
         yield {
             "estimate": name,
-            "value": figure.value,
-            "low": figure.low,
-            "high": figure.high,
-            "texts": rate.texts,
-            "labelled": rate.labelled,
+            **read_fields(figure, "value", "low", "high"),
+            **read_fields(rate, "texts", "labelled"),
         }
 
 

@@ -25,13 +25,14 @@ from textevolve.bench.card import (
     shipped_cases,
     sum_up_card,
 )
-from textevolve.evaluation import Case, Failure
+from textevolve.evaluation import Case
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge
+from textevolve.mappings import drop_empty, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Section, Table
 from textevolve.report.data import plain
-from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder
+from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, record_status
 from textevolve.spec import option
 from textevolve.wiring import Workbench
 
@@ -72,8 +73,8 @@ def read_cases(spec: RobustnessSpec) -> Iterator[Case]:
 
 
 def as_case(card_case: CardCase) -> Case:
-    names = {"family", "kind", "attack"} if card_case.attack else {"family", "kind"}
-    about = card_case.model_dump(mode="json", include=names)
+    about = read_fields(card_case, "family", "kind")
+    about |= drop_empty({"attack": card_case.attack})
     return Case(card_case.input, (card_case.good, card_case.bad), card_case.id, about)
 
 
@@ -102,7 +103,7 @@ def find_row(judgement: CardJudgement) -> Row:
         position=judgement.position,
         case=question.case.id,
         score=(find_winner([outcome]) + 1) / 2 if answered else None,
-        status=outcome.kind if isinstance(outcome, Failure) else "scored",
+        status=record_status(outcome),
         reason="" if answered else outcome.reason,
     )
 
@@ -157,19 +158,14 @@ def data(_spec: RobustnessSpec, card: Card) -> Mapping[str, Any]:
 def flatten(judgement: CardJudgement) -> Iterator[Mapping[str, Any]]:
     question = judgement.question
     outcome = judgement.outcome
-    refused = "refused" if isinstance(outcome, CardRefusal) else "scored"
     yield {
         "case": question.case.id,
-        "family": question.case.family,
-        "kind": question.case.kind,
-        "attacked": question.attacked,
-        "good_first": question.good_first,
-        "seed": question.seed,
-        "status": outcome.kind if isinstance(outcome, Failure) else refused,
-        **{name: getattr(outcome, name, None) for name in ("good", "bad", "odds")},
-        "tokens": judgement.usage.tokens,
-        "cost": judgement.usage.cost,
-        "reason": None if isinstance(outcome, CardAnswer) else outcome.reason,
+        **read_fields(question.case, "family", "kind"),
+        **read_fields(question, "attacked", "good_first", "seed"),
+        "status": "refused" if isinstance(outcome, CardRefusal) else record_status(outcome),
+        **read_fields(outcome, "good", "bad", "odds"),
+        **read_fields(judgement.usage, "tokens", "cost"),
+        **read_fields(outcome, "reason"),
     }
 
 

@@ -28,9 +28,9 @@ from textevolve.memory.creation import (
     Ground,
     PointDecision,
     Start,
+    creation_prompts,
     find_start,
     keep_points,
-    prompts_version,
     read_decisions,
 )
 from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
@@ -207,7 +207,7 @@ class CreateMemoriesSpec(CreationSettings, StudySpec):
 
 
 def ask(_spec: CreateMemoriesSpec) -> Asks:
-    return Asks(writes=True, prompts=prompts_version())
+    return Asks(writes=True, prompts=creation_prompts())
 
 
 def pin(spec: CreateMemoriesSpec, resources: Store, namespace: str) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from textevolve.agents.persona import (
     batch_memories,
     choose_changes,
     compose_persona,
-    prompts_version,
+    persona_prompts,
     propose_changes,
     split_persona,
     text_to_edit,
@@ -147,7 +147,7 @@ class EvolvedPersona(Result):
 
 
 def ask(spec: EvolvePersonaSpec) -> Asks:
-    return Asks(writes=True, prompts=prompts_version(rewrite=spec.rewrite))
+    return Asks(writes=True, prompts=persona_prompts(rewrite=spec.rewrite))
 
 
 def pin(spec: EvolvePersonaSpec, resources: Store, namespace: str) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ from textevolve.memory.integration import (
     decided_insight,
     draw_insights,
     find_questions,
-    prompts_version,
+    integration_prompts,
 )
 from textevolve.memory.recall import Memory, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -96,7 +96,7 @@ class Snapshot(BaseModel):
 
 
 def ask(_spec: IntegrateMemoriesSpec) -> Asks:
-    return Asks(writes=True, prompts=prompts_version())
+    return Asks(writes=True, prompts=integration_prompts())
 
 
 def pin(spec: IntegrateMemoriesSpec, resources: Store, namespace: str) -> Mapping[str, Any]:

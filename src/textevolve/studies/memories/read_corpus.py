@@ -18,6 +18,7 @@ from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Results, Usage, attempt
 from textevolve.events import StepStarted
 from textevolve.llm.model import UsageMeter
+from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.corpus import (
     BETWEEN,
     ChunkStep,
@@ -31,7 +32,6 @@ from textevolve.memory.corpus import (
     split_document,
     transition_key,
     voice_chunk,
-    voice_prompt,
 )
 from textevolve.memory.record import ChangeSource, Vector, stream_memories
 from textevolve.memory_snapshots import find_collection
@@ -89,8 +89,7 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
 def ask(spec: ReadCorpusSpec) -> Asks:
     if spec.role is None:
         return Asks()
-    template = voice_prompt()
-    return Asks(writes=True, prompts={f"memory.{template.name}": template.version})
+    return Asks(writes=True, prompts=prompt_versions("memory", "voice"))
 
 
 def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:

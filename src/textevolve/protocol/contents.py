@@ -1,0 +1,251 @@
+"""The contents of bodies in any protocol: messages, tool calls, the tokens of an answer, typed
+questions and their answers.
+
+The types are plain data without a wire form. `chat` and `decisions` write them as bodies and read
+them from bodies; the journal stores them in forms of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from textevolve.errors import InputError
+from textevolve.messages import split_thought
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """An assistant's call of a tool. `arguments`: JSON as the model wrote it, not validated."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A chat message.
+
+    Attributes:
+        role: Who speaks.
+        parts: The parts of the text, which are joined when it is sent.
+        images: Data URLs (`data:image/png;base64,...`), placed before the text.
+        tool_calls: The tool calls of an assistant's message.
+        tool_call_id: The id of the call that a message of the role "tool" answers.
+    """
+
+    role: Role
+    parts: tuple[str, ...]
+    images: tuple[str, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A token of an answer with its natural log-probability. `top`: the most probable tokens at its
+    place, with their log-probabilities."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+# Separate a model's reasoning from its answer.
+#
+# Most endpoints return the reasoning in a field of its own; some leave it in the text, between
+# tags at the beginning. How much a model reasons is a setting of its provider
+# (`reasoning_effort`), which `client` sends.
+
+_THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
+_SIGNS = ("<th", "</th", "[THINK]", "<|channel|>")
+_TAGS = ("<think>", "<thinking>", "<thought>")
+_LONGEST = len("</thinking>")
+_BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)
+
+
+def split_reasoning(text: str, finish_reason: str) -> tuple[str, str]:
+    """Split a text into the reasoning at its beginning and the answer after it. Reasoning without
+    an end tag is recognised only in truncated answers, since a text may also be about the tag."""
+    if not any(sign in text for sign in _SIGNS):  # nearly always
+        return "", text
+    thought, answer = split_thought(text)
+    if len(answer) < len(text):
+        return thought, answer
+    if finish_reason == "length" and (begun := _BEGUN.match(text)):
+        return begun[1].strip(), ""
+
+    return "", text
+
+
+class StreamedThoughts:
+    """A filter that removes the reasoning at the beginning of a streamed text. Reasoning that never
+    ends is withheld; `split_reasoning` decides once the text is complete."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._tail = ""
+        self._within = self._passed = False
+
+    def pass_text(self, text: str) -> str:
+        """Return the part of the text that may be shown now, after the parts returned before."""
+        if self._passed:
+            return text
+        self._parts.append(text)
+        self._tail = self._tail[-_LONGEST:] + text
+        if self._within and "</th" not in self._tail:  # nearly always, of long thoughts
+            return ""
+        whole = "".join(self._parts)
+        start = whole.lstrip()
+        if any(tag.startswith(start) for tag in _TAGS):
+            return ""
+        match = _THOUGHTS.match(start)
+        self._within = match is None and start.startswith(_TAGS)
+        if self._within:
+            return ""
+        answer = whole if match is None else start[match.end() :]
+        self._passed = bool(answer)
+
+        return answer
+
+
+def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[TokenLogprobs, ...]:
+    """Return the tokens after the first `left_out` characters of a text, including a token that
+    spans this boundary."""
+    passed = 0
+    for number, token in enumerate(tokens):
+        passed += len(token.token)
+        if passed > left_out:
+            return tuple(tokens[number:])
+
+    return ()
+
+
+# Typed questions about a text, and their answers. The terms are those of OpenAI's Decisions API;
+# System One calls a predicate a noul.
+
+UNSURE = 1e-6
+"""The distance from 0 and 1 that a probability is moved to before it is converted into log-odds, so
+that they stay finite."""
+
+
+def log_odds(share: float) -> float:
+    """Return the log-odds of a probability, or of a score in [0, 1]; they stay finite at 0 and
+    1."""
+    bounded = min(max(share, UNSURE), 1 - UNSURE)
+    return math.log(bounded) - math.log1p(-bounded)
+
+
+QuestionKind = Literal["predicate", "choice", "score"]
+Wire = Literal["systemone", "decisions"]
+"""The protocols that endpoints speak: System One, and OpenAI's Decisions API."""
+
+SUM_TOLERANCE = 0.02
+"""The largest difference from 1 of the sum of probabilities that an endpoint rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a question. `value`: its name in the answer. `description`: when the option
+    applies; may be empty."""
+
+    value: str
+    description: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.value}: {self.description}" if self.description else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A typed question.
+
+    Attributes:
+        name: The name that distinguishes it from other questions about the same state.
+        kind: "predicate" (yes or no), "choice" (one of several options) or "score" (a level).
+        instructions: The question itself.
+        options: No and yes for a predicate, the choices for a choice, the levels in ascending order
+            for a score.
+    """
+
+    name: str
+    kind: QuestionKind
+    instructions: str
+    options: tuple[Option, ...]
+
+
+def predicate(name: str, instructions: str, *, yes: str = "", no: str = "") -> Question:
+    """Return a yes / no question. `yes` and `no` describe the two outcomes, if the question alone
+    is not clear."""
+    return Question(name, "predicate", instructions, (Option("no", no), Option("yes", yes)))
+
+
+def choice(name: str, instructions: str, options: Mapping[str, str] | Sequence[str]) -> Question:
+    """Return a question that asks for one of several options. `options`: names, or names with
+    descriptions; at least two.
+
+    Raises:
+        InputError: there are fewer than two options, or two have the same name.
+    """
+    descriptions = dict.fromkeys(options, "") if isinstance(options, Sequence) else options
+    choices = tuple(Option(value, description) for value, description in descriptions.items())
+    if len(choices) < max(2, len(options)):
+        raise InputError(f"question '{name}': a choice needs two or more different options")
+
+    return Question(name, "choice", instructions, choices)
+
+
+def score(name: str, instructions: str, levels: Sequence[str]) -> Question:
+    """Return a question that asks for a level. `levels`: descriptions of at least two levels, the
+    lowest first.
+
+    Raises:
+        InputError: there are fewer than two levels.
+    """
+    if len(levels) < 2:
+        raise InputError(f"question '{name}': a score needs two or more levels")
+
+    return Question(
+        name, "score", instructions, tuple(Option(str(n), text) for n, text in enumerate(levels))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question. `probabilities`: one for each option, in the question's order;
+    their sum is 1."""
+
+    probabilities: tuple[float, ...]
+
+    @property
+    def best(self) -> int:
+        """Return the index of the most probable option, the first one if several are equal."""
+        return max(range(len(self.probabilities)), key=self.probabilities.__getitem__)
+
+    @property
+    def share(self) -> float:
+        """Return the position of the answer between the first option (0) and the last (1): P(yes)
+        of a predicate, the expected level of a score divided by the highest."""
+        most = len(self.probabilities) - 1
+        return min(max(self.expected / most, 0.0), 1.0)
+
+    @property
+    def expected(self) -> float:
+        """Return the expected number of the option, counted from 0: the level of a score."""
+        return sum(n * p for n, p in enumerate(self.probabilities))
+
+    @property
+    def log_odds(self) -> float:
+        """Return the log-odds of `share`."""
+        return log_odds(self.share)
