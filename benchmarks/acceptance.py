@@ -48,25 +48,25 @@ def draw_gaps(
 ) -> Array:
     """Score with the template less score with the original, for each row."""
     shared = np.sqrt(correlation) * draw.normal(size=rows)
-    own = np.sqrt(1 - correlation) * draw.normal(size=(2, rows))
-    first, second = own + shared
+    noise = np.sqrt(1 - correlation) * draw.normal(size=(2, rows))
+    new_draws, old_draws = noise + shared
     if graded:
-        spreads = SPREAD * first, SPREAD * second
+        spreads = SPREAD * new_draws, SPREAD * old_draws
         ours: Array = np.clip(BASE + gain + spreads[0], 0, 1)
         theirs: Array = np.clip(BASE + spreads[1], 0, 1)
         return (np.round(20 * ours) - np.round(20 * theirs)) / 20
     below = NormalDist().inv_cdf(BASE + gain), NormalDist().inv_cdf(BASE)
-    return (first < below[0]).astype(float) - (second < below[1])
+    return (new_draws < below[0]).astype(float) - (old_draws < below[1])
 
 
 def as_it_was(gaps: Array, draw: np.random.Generator) -> tuple[bool, int]:
-    held = gaps[: round(0.3 * len(gaps))]
-    if len(held) < 10 or held.mean() <= 0:
-        return False, len(held)
-    if sign_flip_test(held, np.zeros(len(held)), draws=2000).p > 0.05:
-        return False, len(held)
-    means = draw.choice(held, (2000, len(held))).mean(axis=1)
-    return bool(np.quantile(means, 0.025) > 0 or np.ptp(held) == 0), len(held)
+    held_out = gaps[: round(0.3 * len(gaps))]
+    if len(held_out) < 10 or held_out.mean() <= 0:
+        return False, len(held_out)
+    if sign_flip_test(held_out, np.zeros(len(held_out)), draws=2000).p > 0.05:
+        return False, len(held_out)
+    means = draw.choice(held_out, (2000, len(held_out))).mean(axis=1)
+    return bool(np.quantile(means, 0.025) > 0 or np.ptp(held_out) == 0), len(held_out)
 
 
 def as_it_is(gaps: Array, _draw: np.random.Generator) -> tuple[bool, int]:
@@ -78,33 +78,33 @@ def half_held_out(gaps: Array, _draw: np.random.Generator) -> tuple[bool, int]:
 
 
 def one_look(gaps: Array, _draw: np.random.Generator) -> tuple[bool, int]:
-    held = gaps[: round(share_held_out(len(gaps)) * len(gaps))]
-    return sequential_test([held], [ALPHA])[-1].accepted, len(held)
+    held_out = gaps[: round(share_held_out(len(gaps)) * len(gaps))]
+    return sequential_test([held_out], [ALPHA])[-1].accepted, len(held_out)
 
 
 def two_folds(gaps: Array, _draw: np.random.Generator) -> tuple[bool, int]:
     halves = np.array_split(gaps, 2)
-    found = [sequential_test([half], [ALPHA / 2])[-1].accepted for half in halves]
-    return any(found), len(gaps)
+    decisions = [sequential_test([half], [ALPHA / 2])[-1].accepted for half in halves]
+    return any(decisions), len(gaps)
 
 
 def pooled_folds(gaps: Array, _draw: np.random.Generator) -> tuple[bool, int]:
     return sequential_test([gaps], [ALPHA])[-1].accepted, len(gaps)
 
 
-def look(held: Array) -> tuple[bool, int]:
+def look(held_out: Array) -> tuple[bool, int]:
     """As `validation.validate` does."""
-    if len(held) < fewest_units():
+    if len(held_out) < fewest_units():
         return False, 0
-    ends = end_looks(len(held))
-    blocks = np.split(held, ends[:-1])
+    ends = end_looks(len(held_out))
+    blocks = np.split(held_out, ends[:-1])
     levels = [ALPHA] if len(blocks) == 1 else [FIRST_LOOK, ALPHA]
     for number, end in enumerate(ends, 1):
         if sequential_test(blocks[:number], levels[:number])[-1].accepted:
             return True, end
-        if held[:end].sum() <= 0:
+        if held_out[:end].sum() <= 0:
             return False, end
-    return False, len(held)
+    return False, len(held_out)
 
 
 @cache
@@ -127,13 +127,18 @@ RULES: dict[str, Rule] = {
 def measure(
     rule: Rule, rows: int, world: tuple[float, bool, float], times: int
 ) -> dict[str, float]:
-    accepted, asked = 0, 0
+    accepted, used_rows = 0, 0
     for seed in range(times):
         draw = np.random.default_rng([seed, rows, *(round(10 * part) for part in world)])
-        taken, used = rule(draw_gaps(rows, *world, draw), draw)
-        accepted, asked = accepted + taken, asked + used
+        is_accepted, used = rule(draw_gaps(rows, *world, draw), draw)
+        accepted, used_rows = accepted + is_accepted, used_rows + used
     ends = wilson_interval(accepted, times)
-    return {"accepted": accepted / times, "low": ends.low, "high": ends.high, "rows": asked / times}
+    return {
+        "accepted": accepted / times,
+        "low": ends.low,
+        "high": ends.high,
+        "rows": used_rows / times,
+    }
 
 
 def draw_adversary(rows: int, draw: np.random.Generator) -> tuple[Array, Array]:
@@ -145,14 +150,14 @@ def draw_adversary(rows: int, draw: np.random.Generator) -> tuple[Array, Array]:
 
 
 def measure_adversary(rows: int, times: int) -> dict[str, float]:
-    found = {"two folds, pooled": 0, "two folds, half the level each": 0}
+    accepted = {"two folds, pooled": 0, "two folds, half the level each": 0}
     for seed in range(times):
         halves = draw_adversary(rows, np.random.default_rng([seed, rows]))
         pooled = sequential_test([np.concatenate(halves)], [ALPHA])[-1].accepted
         single = any(sequential_test([half], [ALPHA / 2])[-1].accepted for half in halves)
-        found["two folds, pooled"] += pooled
-        found["two folds, half the level each"] += single
-    return {name: number / times for name, number in found.items()}
+        accepted["two folds, pooled"] += pooled
+        accepted["two folds, half the level each"] += single
+    return {name: number / times for name, number in accepted.items()}
 
 
 def main() -> None:
@@ -163,29 +168,29 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--adversary", action="store_true", help="of folds alone")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    began, found = time.monotonic(), list[dict[str, object]]()
-    if given.adversary:
-        for rows in given.rows:
-            print(rows, measure_adversary(rows, given.repetitions), flush=True)
+    options = parser.parse_args()
+    began, results = time.monotonic(), list[dict[str, object]]()
+    if options.adversary:
+        for rows in options.rows:
+            print(rows, measure_adversary(rows, options.repetitions), flush=True)
         return
-    for rows in given.rows:
-        held = round(share_held_out(rows) * rows)
-        print(f"\n{rows} rows, {held} held out")
+    for rows in options.rows:
+        held_rows = round(share_held_out(rows) * rows)
+        print(f"\n{rows} rows, {held_rows} held out")
         for graded in (False, True):
             for correlation in (0.0, 0.5):
                 kind = f"{'graded' if graded else 'binary'}, correlation {correlation}"
-                for name in given.rules:
+                for name in options.rules:
                     cells: list[str] = []
-                    for gain in given.gains:
+                    for gain in options.gains:
                         world = (gain, graded, correlation)
-                        one = measure(RULES[name], rows, world, given.repetitions)
-                        found.append({"rule": name, "of": rows, "world": world, **one})
-                        cells.append(f"{100 * one['accepted']:5.1f} ({one['rows']:.0f})")
+                        result = measure(RULES[name], rows, world, options.repetitions)
+                        results.append({"rule": name, "of": rows, "world": world, **result})
+                        cells.append(f"{100 * result['accepted']:5.1f} ({result['rows']:.0f})")
                     print(f"  {kind:24} {name:32} {'  '.join(cells)}", flush=True)
-    print(f"\n{given.repetitions} repetitions, {time.monotonic() - began:.0f} s")
-    if given.out is not None:
-        given.out.write_text(json.dumps(found))
+    print(f"\n{options.repetitions} repetitions, {time.monotonic() - began:.0f} s")
+    if options.out is not None:
+        options.out.write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

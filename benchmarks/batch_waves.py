@@ -63,14 +63,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--plain", action="store_true", help="ask each call at once")
-    given = parser.parse_args()
+    options = parser.parse_args()
     machine = platform.processor() or platform.machine()
     print(f"{machine}, {os.cpu_count()} cores, Python {platform.python_version()}")
     with (
         tempfile.TemporaryDirectory() as folder,
         serve_in_process("--batches", "1") as url,
     ):
-        asyncio.run(measure(url, Path(folder), given.cases, not given.plain))
+        asyncio.run(measure(url, Path(folder), options.cases, not options.plain))
 
 
 main()

@@ -56,13 +56,13 @@ class Scripted:
         self._versions = count(1)
 
     def __call__(self, body: Mapping[str, Any], _number: int) -> Answer | str:
-        said = str(body["messages"][-1]["content"])
-        if "Write at most" in said:
+        message = str(body["messages"][-1]["content"])
+        if "Write at most" in message:
             return json.dumps({"instructions": [f"Point {n}." for n in range(4)]})
-        if "You rewrite a prompt template" in said:
+        if "You rewrite a prompt template" in message:
             text = TEMPLATE.replace("version 0", f"version {next(self._versions)}")
             return json.dumps({"template": text})
-        version = re.findall(r"version (\d+)", said)[-1]
+        version = re.findall(r"version (\d+)", message)[-1]
         if body.get("max_tokens") == 1:
             return Answer(yes=0.1 + 0.8 * int(version) / MOST)
         return f"version {version}"
@@ -92,7 +92,7 @@ def serve_until_stopped(latency: float) -> None:
 
 
 async def search(
-    asked: argparse.Namespace, judge: str | None, url: str, folder: Path
+    options: argparse.Namespace, judge: str | None, url: str, folder: Path
 ) -> tuple[CalibrationResult, float, int]:
     """The result, wall seconds, and the calls in the longest chain."""
     chain = 0
@@ -107,7 +107,7 @@ async def search(
     client = AsyncClient(
         f"{url}#scripted",
         store=folder / f"{time.monotonic_ns()}.db",
-        settings=Settings(concurrency=asked.in_flight),
+        settings=Settings(concurrency=options.in_flight),
         listener=hear,
     )
     spec = CalibrateSpec(
@@ -115,25 +115,25 @@ async def search(
         judge=parse_judge(judge) if judge else None,
         metric=None if judge else objects.name(grade),
         strategy="protegi",
-        beam=asked.beam,
-        depth=asked.depth,
-        successors=asked.successors,
+        beam=options.beam,
+        depth=options.depth,
+        successors=options.successors,
     )
-    rows = [{"topic": f"topic {n}"} for n in range(asked.rows)]
+    rows = [{"topic": f"topic {n}"} for n in range(options.rows)]
     result = await client.run(spec, cases=rows, objects=objects.by_name)
     return result, time.perf_counter() - began, chain
 
 
-async def measure(asked: argparse.Namespace, judge: str | None, folder: Path) -> None:
+async def measure(options: argparse.Namespace, judge: str | None, folder: Path) -> None:
     walls: list[float] = []
     templates, chain, stats = 0, 0, dict[str, int]()
-    for _ in range(asked.times):
-        with serve(asked.latency) as url:
-            result, wall, chain = await search(asked, judge, url, folder)
+    for _ in range(options.times):
+        with serve(options.latency) as url:
+            result, wall, chain = await search(options, judge, url, folder)
             stats = await asyncio.to_thread(read_stats, url)
         walls.append(wall)
         templates = len(result.nodes)
-    path = chain * asked.latency
+    path = chain * options.latency
     ratios = ", ".join(f"{wall / path:.3f}" for wall in sorted(walls))
     print(f"\nscored by {judge or 'a metric'}: {templates} templates")
     print(f"  {stats['calls']} calls, at most {stats['most_in_flight']} in flight")
@@ -156,24 +156,24 @@ async def main() -> None:
     parser.add_argument("--in-flight", type=int, default=256)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--serve", action="store_true")
-    asked = parser.parse_args()
-    if asked.serve:
-        serve_until_stopped(asked.latency)
+    options = parser.parse_args()
+    if options.serve:
+        serve_until_stopped(options.latency)
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{os.cpu_count()} cores, load {load}, {platform.platform()}, {sys.version.split()[0]}")
     print(
-        f"beam {asked.beam}, {asked.depth} rounds, {asked.successors} successors,"
-        f" {asked.rows} rows, {asked.latency * 1000:.0f} ms a call, at most {asked.in_flight}"
-        f" in flight, least of {asked.times}; aim {AIM}"
+        f"beam {options.beam}, {options.depth} rounds, {options.successors} successors,"
+        f" {options.rows} rows, {options.latency * 1000:.0f} ms a call, at most {options.in_flight}"
+        f" in flight, least of {options.times}; aim {AIM}"
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with serve(0.0) as url:
-            small = argparse.Namespace(**{**vars(asked), "depth": 1})
+            small = argparse.Namespace(**{**vars(options), "depth": 1})
             await search(small, "probe", url, folder)
         calm_collector()
         for judge in (None, "probe"):
-            await measure(asked, judge, folder)
+            await measure(options, judge, folder)
 
 
 if __name__ == "__main__":

@@ -82,21 +82,21 @@ class Place:
     def start(self, *command: str, store: str) -> subprocess.Popen[bytes]:
         """A driver; what it says is in a file of the folder."""
         environment = {**os.environ, "TEXTEVOLVE_STORE": store, "HOME": str(self.folder)}
-        what = [sys.executable, "-m", "textevolve", *command]
-        with (self.folder / "said.txt").open("ab") as said:
+        arguments = [sys.executable, "-m", "textevolve", *command]
+        with (self.folder / "said.txt").open("ab") as output:
             return subprocess.Popen(
-                what, stdout=said, stderr=said, cwd=self.folder, env=environment
+                arguments, stdout=output, stderr=output, cwd=self.folder, env=environment
             )
 
     def count_flight(self) -> int:
         """How many questions were asked and are not in the journal."""
-        kept = "SELECT count(DISTINCT key) FROM textevolve.calls WHERE error IS NULL"
-        ((number,),) = self.server.run(kept, database=self.database)
+        query = "SELECT count(DISTINCT key) FROM textevolve.calls WHERE error IS NULL"
+        ((number,),) = self.server.run(query, database=self.database)
         return len(self.model.seen) - int(str(number))
 
     def evaluate(self) -> tuple[str, ...]:
-        asked = ("--judge", "probe", "-m", f"{self.model.url}#scripted")
-        return ("evaluate", "cases.jsonl", *asked, *self._settings())
+        options = ("--judge", "probe", "-m", f"{self.model.url}#scripted")
+        return ("evaluate", "cases.jsonl", *options, *self._settings())
 
     def resume(self) -> tuple[str, ...]:
         return ("runs", "resume", "last", *self._settings())
@@ -165,8 +165,10 @@ def read_records(store: str) -> tuple[Mapping[str, tuple[float | None, str]], li
     """The score and state of each record of the only run, and the keys of its calls."""
     with open_store(store) as opened:
         run = opened.get_run("last")
-        found = {one.key: (one.score, one.status) for one in opened.iterate_records(run.id)}
-        return found, [call.key for call in opened.calls(run.id) if call.error is None]
+        records = {
+            record.key: (record.score, record.status) for record in opened.iterate_records(run.id)
+        }
+        return records, [call.key for call in opened.calls(run.id) if call.error is None]
 
 
 def measure(place: Place, cases: int, times: int, seed: int) -> bool:
@@ -177,16 +179,20 @@ def measure(place: Place, cases: int, times: int, seed: int) -> bool:
     began = time.monotonic()
     drivers = run_disturbed(place, moments, draw)
     seconds = time.monotonic() - began
-    asked, distinct = place.model.calls, len(place.model.seen)
+    calls, distinct = place.model.calls, len(place.model.seen)
     plain, alone = str(place.folder / "plain.db"), replace(place, nodes=None)
     assert alone.start(*alone.evaluate(), store=plain).wait() == 0, "the run in a file failed"
-    (wanted, keys), (found, kept) = read_records(plain), read_records(place.address)
-    lost = sum(found.get(key, (None, ""))[1] != "scored" for key in wanted)
-    differ = sum(found.get(key, one) != one for key, one in wanted.items())
-    strange = len(kept) - len(set(kept)) + len(set(kept) - set(keys))
-    strange += len(set(found) - set(wanted))
-    missing, twice, allowed = len(set(keys) - set(kept)), asked - distinct, sum(place.flights)
-    print(f"{cases} cases, {asked} calls, {seconds:.0f} s, {drivers} drivers")
+    (expected, keys), (disturbed, disturbed_keys) = read_records(plain), read_records(place.address)
+    lost = sum(disturbed.get(key, (None, ""))[1] != "scored" for key in expected)
+    differ = sum(disturbed.get(key, record) != record for key, record in expected.items())
+    strange = len(disturbed_keys) - len(set(disturbed_keys)) + len(set(disturbed_keys) - set(keys))
+    strange += len(set(disturbed) - set(expected))
+    missing, twice, allowed = (
+        len(set(keys) - set(disturbed_keys)),
+        calls - distinct,
+        sum(place.flights),
+    )
+    print(f"{cases} cases, {calls} calls, {seconds:.0f} s, {drivers} drivers")
     for name, number in place.happened.items():
         print(f"{name:<18}{number:>8}")
     print(f"{'lost':<18}{lost + missing:>8}")
@@ -204,19 +210,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--on", choices=["ray"], help="spread over nodes of this machine")
     parser.add_argument("--nodes", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     server = PostgresServer()
     try:
         socket = server.folder / "data" / ".s.PGSQL.5432"
         with (
             tempfile.TemporaryDirectory() as folder,
-            ScriptedServer(latency=given.latency) as model,
+            ScriptedServer(latency=options.latency) as model,
             Relay(socket) as relay,
-            open_nodes(given.nodes) if given.on else nullcontext() as nodes,
+            open_nodes(options.nodes) if options.on else nullcontext() as nodes,
         ):
             database = server.create()
-            place = Place(Path(folder), model, server, relay, database, given.in_flight, nodes)
-            return 0 if measure(place, given.cases, given.times, given.seed) else 1
+            place = Place(Path(folder), model, server, relay, database, options.in_flight, nodes)
+            return 0 if measure(place, options.cases, options.times, options.seed) else 1
     finally:
         server.remove()
 

@@ -70,21 +70,21 @@ def open_contender(contender: str, name: str) -> Many:
 
         tokenizer: Any = PreTrainedTokenizerBase(chat_template=source, **tokens)
         apply = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
-        return lambda many: [apply(one) for one in many]
+        return lambda many: [apply(chat) for chat in many]
     if contender == "format":
         format = chat_format(TEMPLATES[name])
-        return lambda many: [render_chat(format, one) for one in many]
+        return lambda many: [render_chat(format, chat) for chat in many]
     template = JinjaTemplate(source, tokens["bos_token"], tokens["eos_token"])
-    return lambda many: [template.render(one, add_generation_prompt=True) for one in many]
+    return lambda many: [template.render(chat, add_generation_prompt=True) for chat in many]
 
 
 def contend(contender: str, name: str, number: int, turns: int) -> tuple[float, str]:
     """Seconds of processor time, and a hash of all texts."""
     render = open_contender(contender, name)
-    given = conversations(number, turns)
-    render(given[:1])
+    chats = conversations(number, turns)
+    render(chats[:1])
     began = time.process_time()
-    texts = render(given)
+    texts = render(chats)
     took = time.process_time() - began
     end_rendering()
     apart = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -94,9 +94,9 @@ def contend(contender: str, name: str, number: int, turns: int) -> tuple[float, 
 
 def measure(contender: str, name: str, number: int, turns: int) -> tuple[float, str]:
     """The same, in a process of its own."""
-    given = ["--contender", contender, "--template", name]
+    names = ["--contender", contender, "--template", name]
     done = subprocess.run(
-        [sys.executable, __file__, *given, "--conversations", str(number), "--turns", str(turns)],
+        [sys.executable, __file__, *names, "--conversations", str(number), "--turns", str(turns)],
         capture_output=True,
         check=True,
         text=True,
@@ -112,14 +112,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--template")
     parser.add_argument("--contender", choices=CONTENDERS)
-    given = parser.parse_args()
-    number, turns = given.conversations, given.turns
-    if given.contender:
-        print(*contend(given.contender, given.template, number, turns))
+    options = parser.parse_args()
+    number, turns = options.conversations, options.turns
+    if options.contender:
+        print(*contend(options.contender, options.template, number, turns))
         return
     print(f"{number:,} conversations of {turns} turns; CPU seconds, and the share of transformers'")
     print(f"{'':12}" + "".join(f"{name:>22}" for name in CONTENDERS))
-    for name in [given.template] if given.template else TEMPLATES:
+    for name in [options.template] if options.template else TEMPLATES:
         took: dict[str, float] = {}
         hashes: set[str] = set()
         for contender in CONTENDERS:

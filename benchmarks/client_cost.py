@@ -55,7 +55,7 @@ async def over_http(url: str, calls: int, in_flight: int) -> float:
 async def besides_http(calls: int) -> float:
     """CPU microseconds of a call whose exchange is a stand-in that answers at once."""
     async with OpenAIClient("http://127.0.0.1:9/v1", "scripted") as client:
-        asked = request(0)
+        sent = request(0)
         raw = completion({"messages": [{"content": FILLER * 20}]}, 7)
 
         async def exchange(*_: object, **__: object) -> tuple[int, dict[str, str], bytes]:
@@ -65,7 +65,7 @@ async def besides_http(calls: int) -> float:
         gc.collect()
         began = time.process_time()
         for _ in range(calls):
-            await client(asked)
+            await client(sent)
         return (time.process_time() - began) / calls * 1e6
 
 
@@ -74,12 +74,14 @@ async def main() -> None:
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--times", type=int, default=7)
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(f"python {platform.python_version()}, {os.cpu_count()} cores, {sys.platform}")
     with serve_in_process() as url:
-        whole = [await over_http(url, given.calls, given.in_flight) for _ in range(given.times)]
-    inside = [await besides_http(given.calls * 5) for _ in range(given.times)]
-    print(f"a call over HTTP        {min(whole):7.1f} us of CPU")
+        costs = [
+            await over_http(url, options.calls, options.in_flight) for _ in range(options.times)
+        ]
+    inside = [await besides_http(options.calls * 5) for _ in range(options.times)]
+    print(f"a call over HTTP        {min(costs):7.1f} us of CPU")
     print(f"of it besides the HTTP  {min(inside):7.1f} us of CPU")
 
 

@@ -54,27 +54,27 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.2, help="seconds for each answer")
     parser.add_argument("--concurrency", type=int, default=4, help="that promptfoo has by default")
     parser.add_argument("--repeats", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     load = os.getloadavg()[0]
     print(
-        f"{given.rows} rows, 2 prompts, {given.latency * 1000:.0f} ms a call,"
+        f"{options.rows} rows, 2 prompts, {options.latency * 1000:.0f} ms a call,"
         f" {os.cpu_count()} cores, load {load:.1f} before the start"
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _write_inputs(folder, given.rows)
-        found = dict[str, tuple[float, float]]()
-        for label, concurrency in (("default", None), ("equal", given.concurrency)):
-            found[f"textevolve, {label}"] = _best(
-                given, lambda url, n=concurrency: _textevolve(folder, url, n), folder
+        _write_inputs(folder, options.rows)
+        results = dict[str, tuple[float, float]]()
+        for label, concurrency in (("default", None), ("equal", options.concurrency)):
+            results[f"textevolve, {label}"] = _best(
+                options, lambda url, n=concurrency: _textevolve(folder, url, n), folder
             )
-            if given.promptfoo:
-                found[f"promptfoo, {label}"] = _best(
-                    given,
-                    lambda url, n=concurrency: _promptfoo(given.promptfoo, folder, url, n),
+            if options.promptfoo:
+                results[f"promptfoo, {label}"] = _best(
+                    options,
+                    lambda url, n=concurrency: _promptfoo(options.promptfoo, folder, url, n),
                     folder,
                 )
-        _tell(found, given)
+        _tell(results, options)
 
 
 def _write_inputs(folder: Path, rows: int) -> None:
@@ -130,34 +130,34 @@ def _promptfoo(
     return command, {**QUIET, "PROMPTFOO_CONFIG_DIR": str(folder / "state")}
 
 
-def _best(given: argparse.Namespace, make: Make, folder: Path) -> tuple[float, float]:
+def _best(options: argparse.Namespace, make: Make, folder: Path) -> tuple[float, float]:
     times: list[tuple[float, float]] = []
-    for _ in range(given.repeats):
+    for _ in range(options.repeats):
         shutil.rmtree(folder / "state", ignore_errors=True)
         (folder / "state").mkdir()
-        with serve_in_process("--latency", str(given.latency)) as url:
+        with serve_in_process("--latency", str(options.latency)) as url:
             times.append(_time(*make(url), folder))
-            _check_calls(url, 2 * given.rows)
+            _check_calls(url, 2 * options.rows)
     return min(times)
 
 
-def _check_calls(url: str, wanted: int) -> None:
+def _check_calls(url: str, expected: int) -> None:
     with urlopen(url.removesuffix("/v1") + "/stats") as answer:
         calls = json.load(answer)["calls"]
-    if calls != wanted:
-        raise SystemExit(f"{calls} calls were made, {wanted} were to be")
+    if calls != expected:
+        raise SystemExit(f"{calls} calls were made, {expected} were to be")
 
 
 def _time(command: Sequence[str], environment: dict[str, str], folder: Path) -> tuple[float, float]:
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    ended = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env={**os.environ, "HOME": str(folder), **environment},
         capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ended.returncode not in (0, 100):  # promptfoo: 100 where a test has failed
-        said = f"{ended.stderr[-2000:]}{ended.stdout[-2000:]}"
-        raise SystemExit(f"{command[0]} ended with {ended.returncode}: {said}")
+    if process.returncode not in (0, 100):  # promptfoo: 100 where a test has failed
+        output = f"{process.stderr[-2000:]}{process.stdout[-2000:]}"
+        raise SystemExit(f"{command[0]} ended with {process.returncode}: {output}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     if not (folder / "matrix.html").stat().st_size:
         raise SystemExit(f"{command[0]} wrote no page")
@@ -165,14 +165,14 @@ def _time(command: Sequence[str], environment: dict[str, str], folder: Path) -> 
     return wall, cpu
 
 
-def _tell(found: dict[str, tuple[float, float]], given: argparse.Namespace) -> None:
-    ideal = 2 * given.rows * given.latency
-    for name, (wall, cpu) in found.items():
+def _tell(results: dict[str, tuple[float, float]], options: argparse.Namespace) -> None:
+    ideal = 2 * options.rows * options.latency
+    for name, (wall, cpu) in results.items():
         print(f"{name:22} {wall:7.2f} s wall  {cpu:7.2f} s CPU")
-    print(f"waiting alone, {given.concurrency} at a time: {ideal / given.concurrency:.2f} s")
+    print(f"waiting alone, {options.concurrency} at a time: {ideal / options.concurrency:.2f} s")
     for label in ("default", "equal"):
-        if f"promptfoo, {label}" in found:
-            ours, theirs = found[f"textevolve, {label}"], found[f"promptfoo, {label}"]
+        if f"promptfoo, {label}" in results:
+            ours, theirs = results[f"textevolve, {label}"], results[f"promptfoo, {label}"]
             print(
                 f"{label} concurrency: promptfoo takes {theirs[0] / ours[0]:.1f} times the seconds,"
                 f" {theirs[1] / ours[1]:.1f} times the CPU"

@@ -73,8 +73,8 @@ def _join(values: list[int] | list[str]) -> str:
 
 def _dates(draw: random.Random) -> tuple[str, str]:
     day = date(1990, 1, 1) + timedelta(days=draw.randrange(15_000))
-    said = f"{day.strftime('%B')} {day.day}, {day.year}"
-    return f"Write the date {said} in the format YYYY-MM-DD.", day.isoformat()
+    written = f"{day.strftime('%B')} {day.day}, {day.year}"
+    return f"Write the date {written} in the format YYYY-MM-DD.", day.isoformat()
 
 
 def _extraction(draw: random.Random) -> tuple[str, str]:
@@ -84,10 +84,10 @@ def _extraction(draw: random.Random) -> tuple[str, str]:
         f"Dear team, {name} from {city} here. My order {order} came on Monday, but I paid {price}"
         " euros and not what the page said."
     )
-    asked, answer = draw.choice(
+    part, answer = draw.choice(
         (("the order number", str(order)), ("the city", city), ("the price in euros", price))
     )
-    return f'Take {asked} out of this text: "{text}"', answer
+    return f'Take {part} out of this text: "{text}"', answer
 
 
 def is_right(output: str, answer: str) -> bool:
@@ -111,10 +111,10 @@ def main() -> None:
     parser.add_argument("--store", default="compare_models.db")
     parser.add_argument("--report", default="compare_models.md", help="Markdown, to be read")
     parser.add_argument("--model", action="append", help="in place of the two; repeatable")
-    given = parser.parse_args()
-    models = tuple(given.model or MODELS)
-    found = Client(store=given.store).compare(
-        list(make_rows(given.limit)),
+    options = parser.parse_args()
+    models = tuple(options.model or MODELS)
+    comparison = Client(store=options.store).compare(
+        list(make_rows(options.limit)),
         PROMPTS,
         models=models,
         label="answer",
@@ -123,15 +123,15 @@ def main() -> None:
     )
     nothing = {"outputs": ("none",), "metric": ("exact",), "label": "none"}  # the report needs none
     spec = CompareSpec.model_validate(nothing)
-    made = report(spec, found)
-    blocks = [block for block in made.blocks if not isinstance(block, Matrix)]
-    with open(given.report, "wb") as file:
-        write_markdown(Report(made.title, made.sentence, blocks, made.facts), file)
-    print(Path(given.report).read_text())
+    document = report(spec, comparison)
+    blocks = [block for block in document.blocks if not isinstance(block, Matrix)]
+    with open(options.report, "wb") as file:
+        write_markdown(Report(document.title, document.sentence, blocks, document.facts), file)
+    print(Path(options.report).read_text())
     print("Right, by kind of task:")
-    for variant in found.variants:
+    for variant in comparison.variants:
         kinds: dict[str, list[bool]] = {}
-        for output in found.outputs:
+        for output in comparison.outputs:
             if output.variant == variant.variant and output.score is not None:
                 kinds.setdefault(output.row.split("-")[0], []).append(bool(output.passed))
         shares = (f"{kind} {sum(ok)} of {len(ok)}" for kind, ok in kinds.items())

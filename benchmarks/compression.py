@@ -44,9 +44,9 @@ class Measuring:
     async def __call__(self, request: Request, /) -> Response:
         response = await self.model(request)
         if len(request.messages) == 1:
-            wanted = _WANTED.search(request.messages[0].text)
-            assert wanted is not None
-            allowed = int(wanted[1]) / WORDS_A_TOKEN * CHARACTERS_A_TOKEN
+            match = _WANTED.search(request.messages[0].text)
+            assert match is not None
+            allowed = int(match[1]) / WORDS_A_TOKEN * CHARACTERS_A_TOKEN
             self.shares.append(len(response.text) / allowed)
         return response
 
@@ -62,9 +62,18 @@ async def measure(model: str, pages: int, budgets: list[int], context: int) -> N
             text = (docs / page).read_text(encoding="utf-8")
             for budget in budgets:
                 began, before = time.perf_counter(), len(measuring.shares)
-                made = await compress(measuring, text, budget, context=context, concurrency=places)
-                lost = made.dropped
-                cells = (page, made.characters, budget, made.tokens, made.levels, made.calls)
+                compressed = await compress(
+                    measuring, text, budget, context=context, concurrency=places
+                )
+                lost = compressed.dropped
+                cells = (
+                    page,
+                    compressed.characters,
+                    budget,
+                    compressed.tokens,
+                    compressed.levels,
+                    compressed.calls,
+                )
                 lengths = " ".join(f"{share:.2f}" for share in measuring.shares[before:])
                 more = (lost.asked_again, lost.cuts, len(lost.failed), lengths)
                 seconds = round(time.perf_counter() - began)
@@ -84,8 +93,8 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=3)
     parser.add_argument("--budgets", type=int, nargs="+", default=[100, 300])
     parser.add_argument("--context", type=int, default=4096)
-    given = parser.parse_args()
-    asyncio.run(measure(given.model, given.pages, given.budgets, given.context))
+    options = parser.parse_args()
+    asyncio.run(measure(options.model, options.pages, options.budgets, options.context))
 
 
 if __name__ == "__main__":

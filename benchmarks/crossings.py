@@ -76,10 +76,10 @@ def count(folder: Path) -> Crossings:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", action="store_true", help="name the functions by file")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         crossings = count(Path(folder))
-    if asked.list:
+    if options.list:
         for file, names in sorted(crossings.by_file.items(), key=lambda pair: -len(pair[1])):
             print(f"{len(names):4} {file}: {', '.join(sorted(names))}")
     print(f"{crossings.functions} functions in {len(crossings.by_file)} files")

@@ -39,16 +39,18 @@ MOST = 5 * GROUP
 MEMORY = {"limit": 5}
 
 
-async def compare(wanted: argparse.Namespace, settings: Settings) -> None:
-    made = make_facts(wanted.cases + GROUP)
-    facts, others = made[: wanted.cases], made[wanted.cases :]
+async def compare(arguments: argparse.Namespace, settings: Settings) -> None:
+    all_facts = make_facts(arguments.cases + GROUP)
+    facts, other_facts = all_facts[: arguments.cases], all_facts[arguments.cases :]
     groups = [facts[n : n + GROUP] for n in range(0, len(facts), GROUP)]
-    async with open_place(settings, wanted.embedder) as place:
+    async with open_place(settings, arguments.embedder) as place:
         for n, group in enumerate(groups):
-            filled = [*group, *others[: GROUP - len(group)]]
-            await place.fill(f"facts-{n}", [(one.text, 0.5) for one in filled], Origin("handbook"))
-        await place.fill("others", [(one.text, 0.5) for one in others], Origin("handbook"))
-    options = debate_options(wanted)
+            filled = [*group, *other_facts[: GROUP - len(group)]]
+            await place.fill(
+                f"facts-{n}", [(fact.text, 0.5) for fact in filled], Origin("handbook")
+            )
+        await place.fill("others", [(fact.text, 0.5) for fact in other_facts], Origin("handbook"))
+    options = debate_options(arguments)
     results: dict[str, list[DebateResult]] = {"needed": [], "irrelevant": [], "none": []}
     begun = time.monotonic()
     for n, group in enumerate(groups):
@@ -57,7 +59,7 @@ async def compare(wanted: argparse.Namespace, settings: Settings) -> None:
             ("irrelevant", ["others"]),
             ("none", []),
         ):
-            profile = debaters(collections, MEMORY, wanted.agents)
+            profile = debaters(collections, MEMORY, arguments.agents)
             results[name] += await judge(group, profile, settings, options)
             print(f"{name}: {len(results[name])} cases", file=sys.stderr)
     tell(facts, results, time.monotonic() - begun)
@@ -65,8 +67,8 @@ async def compare(wanted: argparse.Namespace, settings: Settings) -> None:
 
 def tell(facts: Sequence[Fact], results: dict[str, list[DebateResult]], seconds: float) -> None:
     right = {
-        name: [was_right(fact, one) for fact, one in zip(facts, found, strict=True)]
-        for name, found in results.items()
+        name: [was_right(fact, debate) for fact, debate in zip(facts, debates, strict=True)]
+        for name, debates in results.items()
     }
     for name, title in (
         ("needed", "with the needed fact among 30"),
@@ -82,12 +84,13 @@ def tell(facts: Sequence[Fact], results: dict[str, list[DebateResult]], seconds:
         test = sign_flip_test([a for a, _ in both], [b for _, b in both])
         print(f"needed against {other}: sign-flip p = {test.p:.2g} over {len(both)} cases")
     recalled = [
-        any(fact.text == memory.text for turn in one.turns for memory in turn.memories)
-        for fact, one in zip(facts, results["needed"], strict=True)
+        any(fact.text == memory.text for turn in debate.turns for memory in turn.memories)
+        for fact, debate in zip(facts, results["needed"], strict=True)
     ]
     print(say_share("the needed fact was found", recalled))
     tokens = {
-        name: sum(one.usage.prompt_tokens for one in found) for name, found in results.items()
+        name: sum(debate.usage.prompt_tokens for debate in debates)
+        for name, debates in results.items()
     }
     print("prompt tokens: " + ", ".join(f"{name} {number:,}" for name, number in tokens.items()))
     print(f"{seconds:.0f} seconds; {say_machine()}")

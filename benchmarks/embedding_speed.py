@@ -61,8 +61,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=600)
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    asyncio.run(measure(given.texts, given.threads))
+    options = parser.parse_args()
+    asyncio.run(measure(options.texts, options.threads))
 
 
 if __name__ == "__main__":

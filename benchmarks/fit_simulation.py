@@ -63,8 +63,8 @@ def draw_texts(annotator: Annotator, pairs: int, rng: np.random.Generator) -> tu
     ]
     values = np.stack([*signals, length], axis=-1)
     felt = quality + annotator.bias * length
-    first = felt[:, 0] - felt[:, 1] + annotator.noise * rng.logistic(size=pairs) > 0
-    return values, np.stack([first, ~first], axis=1).astype(float)
+    first_wins = felt[:, 0] - felt[:, 1] + annotator.noise * rng.logistic(size=pairs) > 0
+    return values, np.stack([first_wins, ~first_wins], axis=1).astype(float)
 
 
 def as_data(values: Array, labels: Array) -> LabelledSignals:
@@ -141,9 +141,9 @@ def holds(interval: Interval, value: float) -> bool:
 
 
 def tell(outcomes: Sequence[Outcome], precision: float) -> Iterator[str]:
-    promised = [one.precision for one in outcomes if not math.isnan(one.precision)]
-    kept = len(outcomes) - sum(found < precision for found in promised)
-    yield f"threshold promised {len(promised)}, promise not broken {kept} of {len(outcomes)}"
+    promised = [outcome.precision for outcome in outcomes if not math.isnan(outcome.precision)]
+    unbroken = len(outcomes) - sum(reached < precision for reached in promised)
+    yield f"threshold promised {len(promised)}, promise not broken {unbroken} of {len(outcomes)}"
     if promised:
         yield f"precision {np.mean(promised):.3f} (least {min(promised):.3f})"
     for name in ("agreement", "lead"):
@@ -159,16 +159,17 @@ def main() -> None:
     parser.add_argument("--precision", type=float, default=0.85)
     parser.add_argument("--annotator", choices=list(ANNOTATORS), action="append")
     parser.add_argument("--processes", type=int, default=2)
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(
-        f"{given.labels} labelled pairs, {given.simulations} simulations an annotator", flush=True
+        f"{options.labels} labelled pairs, {options.simulations} simulations an annotator",
+        flush=True,
     )
-    with ProcessPoolExecutor(given.processes) as pool:
-        for name in given.annotator or ANNOTATORS:
+    with ProcessPoolExecutor(options.processes) as pool:
+        for name in options.annotator or ANNOTATORS:
             annotator, began = ANNOTATORS[name], time.monotonic()
-            one = partial(simulate, annotator, given.labels, given.precision)
-            outcomes = list(pool.map(one, range(100, 100 + given.simulations)))
-            print(f"{name}: {'; '.join(tell(outcomes, given.precision))}", flush=True)
+            simulate_seed = partial(simulate, annotator, options.labels, options.precision)
+            outcomes = list(pool.map(simulate_seed, range(100, 100 + options.simulations)))
+            print(f"{name}: {'; '.join(tell(outcomes, options.precision))}", flush=True)
             print(f"    {time.monotonic() - began:.0f} s", flush=True)
 
 

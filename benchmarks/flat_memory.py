@@ -56,21 +56,21 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--code", action="store_true", help="judged by a function, without a model")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     with tempfile.TemporaryDirectory() as folder, serve_in_process() as url:
         store = Path(folder, "runs.db")
         began, done, scored = time.perf_counter(), 0, 0
         print(f"before: {resident():.0f} MB")
-        cases = make_cases(asked.cases)
+        cases = make_cases(options.cases)
         judged: dict[str, Any] = {"model": f"{url}#scripted", "profile": PROFILE}
-        judged = {"judge": judge_length} if asked.code else judged
+        judged = {"judge": judge_length} if options.code else judged
         async for result in AsyncClient(store=store).evaluate_batch(cases, **judged):
             if not done:
                 print(f"all cases are in the store: {resident():.0f} MB", flush=True)
             done += 1
             scored += result.failure is None
-            if done % max(1, asked.cases // 10) == 0:
+            if done % max(1, options.cases // 10) == 0:
                 seconds = time.perf_counter() - began
                 size = os.stat(store).st_size / 1e6
                 print(

@@ -84,7 +84,7 @@ def count_held(trials: int, seed: int) -> None:
     for rows in FEW_ROWS:
         for place, (name, (true, make)) in enumerate(figures.items()):
             generator = np.random.default_rng([seed, rows, place])
-            held, made = np.zeros(2), 0
+            covered, intervals = np.zeros(2), 0
             for _ in range(trials):
                 values = make(rows, generator)
                 old = bootstrap(values, generator)
@@ -92,10 +92,11 @@ def count_held(trials: int, seed: int) -> None:
                     new = difference_interval(values, np.zeros(rows))
                 else:
                     new = mean_interval(values, bounds=UNIT)
-                made += not new.reason
-                held += (old.low <= true <= old.high, new.low <= true <= new.high)
-            now = f"{held[1] / made:.1%}" if made else "-"
-            print(f"| {rows} | {name} | {held[0] / trials:.1%} | {now} | {1 - made / trials:.0%} |")
+                intervals += not new.reason
+                covered += (old.low <= true <= old.high, new.low <= true <= new.high)
+            now = f"{covered[1] / intervals:.1%}" if intervals else "-"
+            covered_before = f"{covered[0] / trials:.1%}"
+            print(f"| {rows} | {name} | {covered_before} | {now} | {1 - intervals / trials:.0%} |")
 
 
 def main() -> None:
@@ -104,12 +105,12 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--intervals", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     begun = time.monotonic()
-    if asked.intervals:
-        count_held(asked.trials, asked.seed)
+    if options.intervals:
+        count_held(options.trials, options.seed)
     else:
-        count_passes(asked.margin, asked.trials, asked.seed)
+        count_passes(options.margin, options.trials, options.seed)
     print(f"{time.monotonic() - begun:.0f} s")
 
 

@@ -39,8 +39,8 @@ def read_rows(path: Path, most: int) -> list[tuple[str, str]]:
 def result_of(text: str | None) -> str | None:
     """The text behind the last "Answer:", in the form in which results are compared."""
     _, mark, result = (text or "").rpartition("Answer:")
-    first = (result.strip().splitlines() or [""])[0]
-    return first.strip(" .*$").replace(",", "").casefold() if mark else None
+    line = (result.strip().splitlines() or [""])[0]
+    return line.strip(" .*$").replace(",", "").casefold() if mark else None
 
 
 async def sample(model: Model, question: str, seed: int) -> tuple[str | None, int]:
@@ -61,10 +61,12 @@ async def answer(
     guided = await client.guide(
         question, profile=options.profile, model=options.model, debate=debate
     )
-    first, tokens = await sample(model, question, 0)
+    first_result, tokens = await sample(model, question, 0)
     number = min(MOST_SAMPLES, math.ceil(guided.usage.tokens / max(1, tokens)))
     more = [await sample(model, question, seed) for seed in range(1, number)]
-    votes = Counter(result for result in [first, *(r for r, _ in more)] if result is not None)
+    votes = Counter(
+        result for result in [first_result, *(r for r, _ in more)] if result is not None
+    )
     plain = guided.made.plain
     return {
         "plain": result_of(plain.text if plain else None),

@@ -53,12 +53,12 @@ def time_command(command: list[str], folder: Path, env: Mapping[str, str]) -> tu
     """Run a command, and return the requests that it made and its seconds."""
     REQUESTS.clear()
     began = time.perf_counter()
-    ended = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, check=False
     )
     seconds = time.perf_counter() - began
-    if ended.returncode:
-        sys.exit(f"{command[0]} ended with {ended.returncode}: {ended.stdout}{ended.stderr}")
+    if process.returncode:
+        sys.exit(f"{command[0]} ended with {process.returncode}: {process.stdout}{process.stderr}")
     return len(REQUESTS), seconds
 
 
@@ -110,28 +110,28 @@ def main() -> None:
             theirs = [options.promptfoo, "eval", "-c", "promptfooconfig.json", "--no-cache"]
             commands["promptfoo, 4 at once"] = [*theirs, "--no-table", "-o", "out.json"]
         for turn in range(options.repeats):
-            for what, command in commands.items():
+            for label, command in commands.items():
                 env = {
-                    "TEXTEVOLVE_STORE": str(folder / f"{what}-{turn}.db"),
+                    "TEXTEVOLVE_STORE": str(folder / f"{label}-{turn}.db"),
                     "PROMPTFOO_CONFIG_DIR": str(folder / "promptfoo"),
                     "PROMPTFOO_DISABLE_TELEMETRY": "1",
                     "PROMPTFOO_DISABLE_UPDATE": "1",
                     "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
                 }
-                measured.setdefault(what, []).append(time_command(command, folder, env))
+                measured.setdefault(label, []).append(time_command(command, folder, env))
         server.shutdown()
     print(f"{options.rows} rows, {App.latency:g} s an answer, medians of {options.repeats} turns")
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    middle = {w: tuple(map(median, zip(*found, strict=True))) for w, found in measured.items()}
-    for what, (requests, seconds) in middle.items():
-        print(f"{what:24} {requests:5g} requests {seconds:6.2f} s")
+    middle = {w: tuple(map(median, zip(*runs, strict=True))) for w, runs in measured.items()}
+    for label, (requests, seconds) in middle.items():
+        print(f"{label:24} {requests:5g} requests {seconds:6.2f} s")
     if not options.promptfoo:
         print("promptfoo is not installed here: name one with --promptfoo; nothing to compare with")
         return
     base = middle["promptfoo, 4 at once"]
-    for what in list(middle)[:2]:
-        ratios = [mine / theirs for mine, theirs in zip(middle[what], base, strict=True)]
-        print(f"{what:24} {ratios[0]:.2f} times the requests, {ratios[1]:.2f} times the time")
+    for label in list(middle)[:2]:
+        ratios = [mine / theirs for mine, theirs in zip(middle[label], base, strict=True)]
+        print(f"{label:24} {ratios[0]:.2f} times the requests, {ratios[1]:.2f} times the time")
 
 
 if __name__ == "__main__":

@@ -55,25 +55,25 @@ def write_rows(folder: Path, cases: int, size: int) -> None:
     (folder / "rows.jsonl").write_text("\n".join(lines))
 
 
-def measure(folder: Path, url: str, store: str, *given: str) -> tuple[float, float, float]:
+def measure(folder: Path, url: str, store: str, *options: str) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and the most MiB."""
     command = ["evaluate", "rows.jsonl", "--judge", "probe", "--model", f"{url}#scripted"]
-    command += ["--store", store, "-o", f"{store}.jsonl", *given]
-    made = subprocess.run(
+    command += ["--store", store, "-o", f"{store}.jsonl", *options]
+    process = subprocess.run(
         [sys.executable, "-c", WORK, json.dumps(command)],
         cwd=folder,
         capture_output=True,
         text=True,
         check=True,
     )
-    line = next(line for line in made.stdout.splitlines() if line.startswith("MEASURED"))
+    line = next(line for line in process.stdout.splitlines() if line.startswith("MEASURED"))
     code, wall, cpu, most = json.loads(line.removeprefix("MEASURED "))
-    assert code == 0, made.stderr
+    assert code == 0, process.stderr
     return wall, cpu, most
 
 
 def store_size(path: Path) -> float:
-    return sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*")) / 1e6
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*")) / 1e6
 
 
 def time_reading(content: bytes) -> float:
@@ -99,14 +99,14 @@ def main() -> None:
         print(f"{cases:,} cases, {size / 1000:g} kB each: {url_size:.0f} MB as data URLs")
         print(f"to check and name one: {time_reading(noise(size)):.2f} ms")
         print(f"{'':24}{'wall s':>8}{'CPU s':>8}{'MiB':>8}{'store MB':>10}")
-        for name, store, given in (
+        for name, store, options in (
             ("texts alone", "plain.db", ()),
             ("with images", "images.db", ("--images", "p")),
             ("again, from the journal", "images.db", ("--images", "p")),
         ):
-            wall, cpu, most = measure(folder, url, store, *given)
-            kept = store_size(folder / store)
-            print(f"{name:24}{wall:8.1f}{cpu:8.1f}{most:8.0f}{kept:10.1f}")
+            wall, cpu, most = measure(folder, url, store, *options)
+            stored_size = store_size(folder / store)
+            print(f"{name:24}{wall:8.1f}{cpu:8.1f}{most:8.0f}{stored_size:10.1f}")
 
 
 if __name__ == "__main__":

@@ -48,11 +48,11 @@ def peak_memory(command: list[str]) -> float:
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], capture_output=True);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    shown = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *command], check=True, capture_output=True, text=True
     )
     unit = 1e6 if sys.platform == "darwin" else 1e3
-    return int(shown.stdout) / unit
+    return int(process.stdout) / unit
 
 
 def megabytes(folder: Path) -> float:
@@ -80,21 +80,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--unweighed", action="store_true", help="leave out the installation")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for command in COMMANDS.values():
         run_once(command)
-    for _ in range(asked.runs):
+    for _ in range(options.runs):
         for name, command in COMMANDS.items():
             times[name].append(run_once(command))
-    for name, found in times.items():
-        cpus, walls = zip(*found, strict=True)
+    for name, runs in times.items():
+        cpus, walls = zip(*runs, strict=True)
         print(
             f"{name:34} CPU {min(cpus):5.0f} ms, wall {min(walls):5.0f} ms (median"
             f" {statistics.median(walls):5.0f}), {peak_memory(COMMANDS[name]):4.0f} MB peak"
         )
-    if not asked.unweighed:
+    if not options.unweighed:
         weigh()
 
 

@@ -97,7 +97,7 @@ async def try_task(task: Task, model: Model, judge: Evaluator) -> Outcome:
     sampled, sampling = await sample(task, model)
     judged = [await judge_one(task, text, judge) for text in sampled]
     scored = [(s, t) for (s, _), t in zip(judged, sampled, strict=True) if s is not None]
-    best = max(scored, key=lambda one: one[0])[1] if scored else None
+    best = max(scored, key=lambda pair: pair[0])[1] if scored else None
     judging = sum((usage for _, usage in judged), Usage())
     loop = await improve(task, model, judge)
     ruled = await improve(task, model, task.judge)
@@ -155,11 +155,11 @@ async def judge_one(task: Task, text: str | None, judge: Evaluator) -> tuple[flo
     """
     if text is None:
         return None, Usage()
-    made = await judge(Case(task.text, (text,), task.id))
-    (result,) = made.result
+    evaluation = await judge(Case(task.text, (text,), task.id))
+    (result,) = evaluation.result
     if isinstance(result, Failure) and result.kind == "skipped":
         raise BudgetError(result.reason)
-    return (result.score if isinstance(result, EvaluationResult) else None), made.usage
+    return (result.score if isinstance(result, EvaluationResult) else None), evaluation.usage
 
 
 async def improve(
@@ -175,10 +175,10 @@ async def improve(
     )
     writer = ModelGenerator(model, OptimizationPlan(max_answer_tokens=MOST_TOKENS))
     context = OptimizationContext(generator=writer, evaluator=judge)
-    made = await optimize_text(task.text, plan, context, task.id)
-    if made.status == "budget":
-        raise BudgetError(made.reason)
-    return made.attempts
+    optimized = await optimize_text(task.text, plan, context, task.id)
+    if optimized.status == "budget":
+        raise BudgetError(optimized.reason)
+    return optimized.attempts
 
 
 def stop_early(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
@@ -214,10 +214,10 @@ async def measure_tasks(
     async with open_run(store, run, settings, limits, listener) as bench:
         for start in range(0, len(tasks), BLOCK):
             block = tasks[start : start + BLOCK]
-            found = await try_block(block, bench, bench.whole_judge_of(parse_judge(judge)))
-            done += [outcome for outcome in found if outcome is not None]
-            shown = f"{judge}: {start + len(block)} of {len(tasks)} tasks"
-            print(shown, file=sys.stderr, flush=True)
+            outcomes = await try_block(block, bench, bench.whole_judge_of(parse_judge(judge)))
+            done += [outcome for outcome in outcomes if outcome is not None]
+            progress = f"{judge}: {start + len(block)} of {len(tasks)} tasks"
+            print(progress, file=sys.stderr, flush=True)
     return done
 
 
@@ -240,26 +240,26 @@ async def try_block(
     return await gather_bounded([lambda t=task: work(t) for task in tasks], len(tasks))
 
 
-def show_tasks(judge: str, outcomes: Sequence[Outcome], asked: int) -> dict[str, Any]:
+def show_tasks(judge: str, outcomes: Sequence[Outcome], tasks: int) -> dict[str, Any]:
     """Prints the figures, and gives them as data."""
     number = len(outcomes)
-    print(f"\njudge {judge}: {number} of {asked} tasks done; a passed task passes every check")
+    print(f"\njudge {judge}: {number} of {tasks} tasks done; a passed task passes every check")
     if not number:
         return {"judge": judge, "tasks": 0}
     print(f"{'':28} {'passed':>28} {'calls':>6} {'prompt':>7} {'written':>8}   (a task)")
     passed: dict[str, list[float]] = {}
     for name in (ONE, BEST, LOOP, SHIPPED, AUTO, ORACLE, RULED):
         tried = [outcome.arms[name] for outcome in outcomes]
-        passed[name] = [float(one.passed) for one in tried]
-        used = sum((one.usage for one in tried), Usage())
+        passed[name] = [float(attempt.passed) for attempt in tried]
+        used = sum((attempt.usage for attempt in tried), Usage())
         share = f"{sum(passed[name]):.0f} of {number}, {_share(passed[name])}"
         print(
             f"{name:28} {share:>28} {used.calls / number:6.1f}"
             f" {used.prompt_tokens / number:7,.0f} {used.completion_tokens / number:8,.0f}"
         )
     print("The last two know the check: a ceiling for what a judge could do.")
-    for first, second in PAIRS:
-        print(f"{first} less {second}: {compare(passed[first], passed[second])}")
+    for arm, other in PAIRS:
+        print(f"{arm} less {other}: {compare(passed[arm], passed[other])}")
     print(tell_pairs(outcomes))
     unwritten, unscored = (sum(o.unwritten for o in outcomes), sum(o.unscored for o in outcomes))
     print(f"attempts that were cut or empty: {unwritten}; that the judge gave no score: {unscored}")
@@ -272,10 +272,10 @@ def _share(passed: Sequence[float]) -> str:
     return f"{share:.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
 
 
-def compare(first: Sequence[float], second: Sequence[float]) -> str:
+def compare(scores: Sequence[float], baseline: Sequence[float]) -> str:
     """The paired difference in points, with a bootstrap interval and a sign-flip test."""
-    test, interval = sign_flip_test(first, second), difference_interval(first, second)
-    mean = 100 * (sum(first) - sum(second)) / len(first)
+    test, interval = sign_flip_test(scores, baseline), difference_interval(scores, baseline)
+    mean = 100 * (sum(scores) - sum(baseline)) / len(scores)
     ends = f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
     return (
         f"{mean:+.1f} points ({interval.reason or ends}); better on {test.first}, worse on"
@@ -285,15 +285,15 @@ def compare(first: Sequence[float], second: Sequence[float]) -> str:
 
 def tell_pairs(outcomes: Sequence[Outcome]) -> str:
     """How often the judge tells a sampled text that passes from one of the same task that fails."""
-    right = asked = 0.0
+    right = pairs = 0.0
     for outcome in outcomes:
         good = [score for score, passed in outcome.scores if passed]
         bad = [score for score, passed in outcome.scores if not passed]
-        asked += len(good) * len(bad)
+        pairs += len(good) * len(bad)
         right += sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
-    share = f" ({right / asked:.0%})" if asked else ""
+    share = f" ({right / pairs:.0%})" if pairs else ""
     return (
-        f"the judge scores the text that passes above one that fails: {right:g} of {asked:g}{share}"
+        f"the judge scores the text that passes above one that fails: {right:g} of {pairs:g}{share}"
     )
 
 
@@ -307,32 +307,38 @@ async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--json", help="figures to this file")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(tell_machine())
-    print(f"{asked.model}, {len(TASKS)} tasks, {asked.seeds} seeds")
-    settings = read_settings(store=asked.store or None)
-    limits = Limits(calls=0) if asked.no_ask else Limits()
-    figures: dict[str, Any] = {"model": asked.model}
+    print(f"{options.model}, {len(TASKS)} tasks, {options.seeds} seeds")
+    settings = read_settings(store=options.store or None)
+    limits = Limits(calls=0) if options.no_ask else Limits()
+    figures: dict[str, Any] = {"model": options.model}
     with open_store(settings.store) as store:
-        if asked.part != "calibrate":
-            tasks = TASKS[: asked.limit]
-            for judge in asked.judges:
+        if options.part != "calibrate":
+            tasks = TASKS[: options.limit]
+            for judge in options.judges:
                 spent = Spent()
                 done = await measure_tasks(
-                    store, settings, judge, asked.model, tasks, limits, spent.hear
+                    store, settings, judge, options.model, tasks, limits, spent.hear
                 )
                 figures[f"tasks by {judge}"] = show_tasks(judge, done, len(tasks))
                 print(spent)
-        if asked.part != "tasks":
+        if options.part != "tasks":
             spent = Spent()
             figures["calibrate"] = await measure_templates(
-                store, settings, asked.model, range(asked.seeds), asked.limit, limits, spent.hear
+                store,
+                settings,
+                options.model,
+                range(options.seeds),
+                options.limit,
+                limits,
+                spent.hear,
             )
             print(spent)
-    return asked.json, figures
+    return options.json, figures
 
 
 if __name__ == "__main__":
-    file, made = asyncio.run(main())
+    file, data = asyncio.run(main())
     if file:
-        Path(file).write_text(json.dumps(made) + "\n", encoding="utf-8")
+        Path(file).write_text(json.dumps(data) + "\n", encoding="utf-8")

@@ -33,8 +33,8 @@ class Task:
 
     def faults(self, text: str) -> tuple[str, ...]:
         """What is to be changed in a text, one line for each check that it breaks."""
-        found = [(check.said, check.fault(text.strip())) for check in self.checks]
-        return tuple(f"{said} Now: {fault}." for said, fault in found if fault)
+        pairs = [(check.said, check.fault(text.strip())) for check in self.checks]
+        return tuple(f"{rule} Now: {fault}." for rule, fault in pairs if fault)
 
     def passes(self, text: str | None) -> bool:
         return text is not None and bool(text.strip()) and not self.faults(text)
@@ -50,15 +50,15 @@ class Task:
 
 
 def words(least: int, most: int) -> Check:
-    said = f"Use {least} to {most} words."
+    rule = f"Use {least} to {most} words."
     if least == most:
-        said = f"Use exactly {least} words."
+        rule = f"Use exactly {least} words."
 
     def fault(text: str) -> str:
         number = len(split_words(text))
         return "" if least <= number <= most else f"{number} words"
 
-    return Check(said, fault)
+    return Check(rule, fault)
 
 
 def count_sentences(text: str) -> int:
@@ -67,8 +67,8 @@ def count_sentences(text: str) -> int:
 
 
 def sentences(count: int) -> Check:
-    said = "Write one sentence." if count == 1 else f"Write exactly {count} sentences."
-    return _counted(said, "sentences", count_sentences, count)
+    rule = "Write one sentence." if count == 1 else f"Write exactly {count} sentences."
+    return _counted(rule, "sentences", count_sentences, count)
 
 
 def lines(count: int) -> Check:
@@ -76,13 +76,13 @@ def lines(count: int) -> Check:
 
 
 def bullets(count: int) -> Check:
-    said = f'Answer with exactly {count} bullet points, each on a line that starts with "- ".'
-    return _listed(said, r"- \S", count)
+    rule = f'Answer with exactly {count} bullet points, each on a line that starts with "- ".'
+    return _listed(rule, r"- \S", count)
 
 
 def numbered(count: int) -> Check:
-    said = f'Answer with a numbered list of exactly {count} lines: "1. ", "2. " and so on.'
-    return _listed(said, r"\d+\. \S", count)
+    rule = f'Answer with a numbered list of exactly {count} lines: "1. ", "2. " and so on.'
+    return _listed(rule, r"\d+\. \S", count)
 
 
 def items(count: int) -> Check:
@@ -99,23 +99,23 @@ def items(count: int) -> Check:
     return Check(f"Give exactly {count} names on one line, separated by commas.", fault)
 
 
-def uses(*given: str) -> Check:
-    listed = " and ".join(f'"{word}"' for word in given)
+def uses(*texts: str) -> Check:
+    listed = " and ".join(f'"{word}"' for word in texts)
 
     def fault(text: str) -> str:
-        missing = [word for word in given if not _has(text, word)]
+        missing = [word for word in texts if not _has(text, word)]
         return f"{', '.join(missing)} missing" if missing else ""
 
-    return Check(f"Use the word{'s' * (len(given) > 1)} {listed}.", fault)
+    return Check(f"Use the word{'s' * (len(texts) > 1)} {listed}.", fault)
 
 
-def avoids(*given: str) -> Check:
-    listed = " or ".join(f'"{word}"' for word in given)
+def avoids(*texts: str) -> Check:
+    listed = " or ".join(f'"{word}"' for word in texts)
 
     def fault(text: str) -> str:
-        return ", ".join(word for word in given if _has(text, word))
+        return ", ".join(word for word in texts if _has(text, word))
 
-    return Check(f"Do not use the word{'s' * (len(given) > 1)} {listed}.", fault)
+    return Check(f"Do not use the word{'s' * (len(texts) > 1)} {listed}.", fault)
 
 
 def starts(text: str) -> Check:
@@ -156,8 +156,8 @@ def german() -> Check:
     theirs = {"the", "and", "is", "of", "are"}
 
     def fault(text: str) -> str:
-        found = {word.lower() for word in split_words(text)}
-        return "" if len(found & ours) > 1 and not found & theirs else "another language"
+        used = {word.lower() for word in split_words(text)}
+        return "" if len(used & ours) > 1 and not used & theirs else "another language"
 
     return Check("Write in German.", fault)
 
@@ -169,38 +169,38 @@ def json_object(fields: Mapping[str, type]) -> Check:
 
     def fault(text: str) -> str:
         try:
-            made: object = json.loads(text)
+            value: object = json.loads(text)
         except (ValueError, RecursionError):
             return "not valid JSON, or something around it"
-        if not isinstance(made, dict) or list(made) != list(fields):  # pyright: ignore[reportUnknownArgumentType]
+        if not isinstance(value, dict) or list(value) != list(fields):  # pyright: ignore[reportUnknownArgumentType]
             return "other fields than these"
-        wrong = [name for name, kind in fields.items() if type(made[name]) is not kind]  # pyright: ignore[reportUnknownArgumentType]
+        wrong = [name for name, kind in fields.items() if type(value[name]) is not kind]  # pyright: ignore[reportUnknownArgumentType]
         return f"{', '.join(wrong)} of another kind" if wrong else ""
 
     return Check(f"Answer with one JSON object and nothing else, with the fields {listed}.", fault)
 
 
-def _counted(said: str, noun: str, count: Callable[[str], int], wanted: int) -> Check:
+def _counted(rule: str, noun: str, count: Callable[[str], int], expected: int) -> Check:
     def fault(text: str) -> str:
         number = count(text)
-        return "" if number == wanted else f"{number} {noun}"
+        return "" if number == expected else f"{number} {noun}"
 
-    return Check(said, fault)
-
-
-def _tested(said: str, wrong: str, holds: Callable[[str], bool]) -> Check:
-    return Check(said, lambda text: "" if holds(text) else wrong)
+    return Check(rule, fault)
 
 
-def _listed(said: str, mark: str, count: int) -> Check:
+def _tested(rule: str, wrong: str, holds: Callable[[str], bool]) -> Check:
+    return Check(rule, lambda text: "" if holds(text) else wrong)
+
+
+def _listed(rule: str, mark: str, count: int) -> Check:
     def fault(text: str) -> str:
-        found = _lines(text)
-        other = sum(not re.match(mark, line) for line in found)
+        lines = _lines(text)
+        other = sum(not re.match(mark, line) for line in lines)
         if other:
             return f"{other} lines of another form"
-        return "" if len(found) == count else f"{len(found)} lines"
+        return "" if len(lines) == count else f"{len(lines)} lines"
 
-    return Check(said, fault)
+    return Check(rule, fault)
 
 
 def _lines(text: str) -> list[str]:

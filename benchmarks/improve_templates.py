@@ -134,17 +134,17 @@ async def measure_templates(
         rows = make_rows(seed)
         training, held_out = rows[:TRAINING][:limit], rows[TRAINING:][:limit]
         try:
-            found, used = await _measure_seed(
+            outcome, used = await _measure_seed(
                 store, settings, model, seed, training, held_out, limits, listener
             )
         except BudgetError as error:
             print(f"seed {seed}: not done yet ({error})")
             continue
-        done.append(found)
-        print(tell_seed(found))
+        done.append(outcome)
+        print(tell_seed(outcome))
         print(f"  in all: {tell_usage(used)}", flush=True)
     print(tell_all(done))
-    return {"seeds": [_to_data(one) for one in done]}
+    return {"seeds": [_to_data(result) for result in done]}
 
 
 async def _measure_seed(
@@ -162,9 +162,9 @@ async def _measure_seed(
     run = await keep_run(store, settings, model, parameters, cases)
     material = Material(TEMPLATE, ("message",), ("message",), tuple(training), tuple(held_out))
     async with open_run(store, run, settings, limits, listener) as bench:
-        found = await compare_templates(material, bench, seed)
+        compared = await compare_templates(material, bench, seed)
     totals = store.run_totals(run.id)
-    return found, totals.spent + totals.reused
+    return compared, totals.spent + totals.reused
 
 
 async def compare_templates(material: Material, bench: Workbench, seed: int) -> Compared:
@@ -234,11 +234,15 @@ async def best_paraphrase(
         templates = plain_prompt(material.template)
         return await rewrite(editor, templates, (PARAPHRASE,), PROMPT, sample)
 
-    made = await runner.ask_all(
+    rewrites = await runner.ask_all(
         "paraphrases", [partial(reword, 9000 + n) for n in range(PARAPHRASES)]
     )
-    stop_if_skipped(made)
-    texts = [one.text for one in made if not isinstance(one, Failure) and one.text and not one.note]
+    stop_if_skipped(rewrites)
+    texts = [
+        rewritten.text
+        for rewritten in rewrites
+        if not isinstance(rewritten, Failure) and rewritten.text and not rewritten.note
+    ]
     arms = list(dict.fromkeys((material.template, *texts)))
     count = len(material.training)
     each = max(1, min(count, (calls - writer.usage.calls) // len(arms)))
@@ -265,7 +269,7 @@ def open_runner(bench: Workbench, plan: CalibrationPlan) -> TrialRunner:
     )
 
 
-def tell_seed(one: Compared) -> str:
+def tell_seed(compared: Compared) -> str:
     def share(right: Sequence[float]) -> str:
         interval = wilson_interval(sum(right), len(right))
         ends = f"{100 * interval.low:.0f} to {100 * interval.high:.0f}"
@@ -273,22 +277,24 @@ def tell_seed(one: Compared) -> str:
 
     return "\n".join(
         (
-            f"seed {one.seed}: original {share(one.original)}, calibrate {share(one.found)},"
-            f" paraphrase {share(one.paraphrased)}; {len(one.original)} held-out rows",
-            f"  calibrate less original {_difference(one.found, one.original)}"
-            f" ({'accepted' if one.accepted else 'not accepted'}),"
-            f" less paraphrase {_difference(one.found, one.paraphrased)}",
-            f"  calls to choose: {one.calls[0]} of calibrate, {one.calls[1]} of paraphrases",
-            f"  calibrate: {one.templates[0]!r}",
-            f"  paraphrase: {one.templates[1]!r}",
+            f"seed {compared.seed}: original {share(compared.original)},"
+            f" calibrate {share(compared.found)}, paraphrase {share(compared.paraphrased)};"
+            f" {len(compared.original)} held-out rows",
+            f"  calibrate less original {_difference(compared.found, compared.original)}"
+            f" ({'accepted' if compared.accepted else 'not accepted'}),"
+            f" less paraphrase {_difference(compared.found, compared.paraphrased)}",
+            f"  calls to choose: {compared.calls[0]} of calibrate,"
+            f" {compared.calls[1]} of paraphrases",
+            f"  calibrate: {compared.templates[0]!r}",
+            f"  paraphrase: {compared.templates[1]!r}",
         )
     )
 
 
-def _difference(first: Sequence[float], second: Sequence[float]) -> str:
-    interval = difference_interval(first, second)
+def _difference(scores: Sequence[float], baseline: Sequence[float]) -> str:
+    interval = difference_interval(scores, baseline)
     ends = interval.reason or f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
-    return f"{100 * (sum(first) - sum(second)) / len(first):+.0f} ({ends})"
+    return f"{100 * (sum(scores) - sum(baseline)) / len(scores):+.0f} ({ends})"
 
 
 def tell_all(done: Sequence[Compared]) -> str:
@@ -296,15 +302,21 @@ def tell_all(done: Sequence[Compared]) -> str:
     if not done:
         return "no seed is done"
     rows = [
-        ("original", [_mean(one.original) for one in done]),
-        ("calibrate", [_mean(one.found) for one in done]),
-        ("paraphrase", [_mean(one.paraphrased) for one in done]),
-        ("calibrate less original", [_mean(one.found) - _mean(one.original) for one in done]),
-        ("calibrate less paraphrase", [_mean(one.found) - _mean(one.paraphrased) for one in done]),
+        ("original", [_mean(compared.original) for compared in done]),
+        ("calibrate", [_mean(compared.found) for compared in done]),
+        ("paraphrase", [_mean(compared.paraphrased) for compared in done]),
+        (
+            "calibrate less original",
+            [_mean(compared.found) - _mean(compared.original) for compared in done],
+        ),
+        (
+            "calibrate less paraphrase",
+            [_mean(compared.found) - _mean(compared.paraphrased) for compared in done],
+        ),
     ]
-    told = [f"mean of {len(done)} seeds, 95 % by the spread of seeds:"]
-    told += [f"  {name:26} {_with_interval(values)}" for name, values in rows]
-    return "\n".join(told)
+    lines = [f"mean of {len(done)} seeds, 95 % by the spread of seeds:"]
+    lines += [f"  {name:26} {_with_interval(values)}" for name, values in rows]
+    return "\n".join(lines)
 
 
 # Two-sided 95 % quantiles of Student's t for 1 to 9 degrees of freedom.
@@ -323,13 +335,13 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values)
 
 
-def _to_data(one: Compared) -> dict[str, Any]:
+def _to_data(compared: Compared) -> dict[str, Any]:
     return {
-        "seed": one.seed,
-        "original": one.original,
-        "calibrate": one.found,
-        "paraphrase": one.paraphrased,
-        "accepted": one.accepted,
-        "calls": one.calls,
-        "templates": one.templates,
+        "seed": compared.seed,
+        "original": compared.original,
+        "calibrate": compared.found,
+        "paraphrase": compared.paraphrased,
+        "accepted": compared.accepted,
+        "calls": compared.calls,
+        "templates": compared.templates,
     }

@@ -75,8 +75,8 @@ def read_half(path: str, half: str, longest: int | None = None) -> list[Item]:
     instruction has together with the longer text, at most."""
     name = Path(path).stem
     items = [replace(item, subset=name, id=f"{name}:{item.id}") for item in load_items(path)]
-    wanted = {"tune": (0,), "report": (1,), "all": (0, 1)}[half]
-    return [item for item in items if _side(item) in wanted and _length(item) <= (longest or 1e9)]
+    sides = {"tune": (0,), "report": (1,), "all": (0, 1)}[half]
+    return [item for item in items if _side(item) in sides and _length(item) <= (longest or 1e9)]
 
 
 def _length(item: Item) -> int:
@@ -101,10 +101,14 @@ async def ask(
     began = time.monotonic()
     cases = map(as_case, items)
     client = AsyncClient(settings=settings, limits=limits)
-    found = await client.run(spec, cases=cases, name=judge)
+    agreement = await client.run(spec, cases=cases, name=judge)
     seconds = time.monotonic() - began
-    print(f"{judge}: {len(found.verdicts)} verdicts, {seconds:,.0f} s", file=sys.stderr, flush=True)
-    return list(found.verdicts)
+    print(
+        f"{judge}: {len(agreement.verdicts)} verdicts, {seconds:,.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
+    return list(agreement.verdicts)
 
 
 def show(
@@ -126,15 +130,19 @@ def show(
             f" {100 * p.accuracy.interval.high:3.0f})"
             for p in (part.judge(judge.name) for part in subsets.values())
         ]
-        found = judge.calibration
-        brier, ece = (found.brier.value, found.ece.value) if found else (math.nan, math.nan)
-        read = judge.per_item.tokens * _processed(judge.usage)
+        calibration = judge.calibration
+        brier, ece = (
+            (calibration.brier.value, calibration.ece.value)
+            if calibration
+            else (math.nan, math.nan)
+        )
+        processed = judge.per_item.tokens * _processed(judge.usage)
         print(
             f"{judge.name:42} {samples.get(judge.name, 1):2} "
             + " ".join(f"{cell:>18}" for cell in cells)
             + f" {judge.ties:5.0%} {judge.coverage:6.0%} {brier:6.3f} {ece:5.3f}"
             f" {judge.per_item.calls:6.1f} {judge.per_item.tokens:7,.0f}"
-            f" {read:6,.0f} {judge.per_item.seconds:6.1f}"
+            f" {processed:6,.0f} {judge.per_item.seconds:6.1f}"
         )
     return summary
 
@@ -152,15 +160,15 @@ def show_fit(names: Sequence[str], items: Sequence[Item], verdicts: Sequence[Ver
     print(f"\nfit of {', '.join(names)}: {fit.items} items, {data.left_out} left out")
     for part in dict.fromkeys(item.subset for item in data.items):
         ours = [c for c, item in zip(credits, data.items, strict=True) if item.subset == part]
-        found = wilson_interval(sum(ours), len(ours))
-        low, high = 100 * found.low, 100 * found.high
+        interval = wilson_interval(sum(ours), len(ours))
+        low, high = 100 * interval.low, 100 * interval.high
         print(f"  {part:10} {100 * sum(ours) / len(ours):5.1f} ({low:.0f} to {high:.0f})")
     brier, ece = fit.calibration.brier.value, fit.calibration.ece.value
     low, high = 100 * fit.difference.interval.low, 100 * fit.difference.interval.high
     print(f"  both       {100 * fit.agreement.value:5.1f}, Brier {brier:.3f}, ECE {ece:.3f}")
     print(f"  more than {fit.best}: {100 * fit.difference.value:.1f} ({low:.1f} to {high:.1f})")
-    for one in fit.signals:
-        print(f"  {one.name:34} weight {one.weight:6.2f}")
+    for signal in fit.signals:
+        print(f"  {signal.name:34} weight {signal.weight:6.2f}")
     for warning in fit.warnings:
         print(f"  warning: {warning}")
 
@@ -179,29 +187,31 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--json", help="figures to this file")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
-    print(f"{asked.model}, half: {asked.half}")
-    files = [read_half(path, asked.half, asked.longest)[: asked.limit] for path in asked.files]
+    print(f"{options.model}, half: {options.half}")
+    files = [
+        read_half(path, options.half, options.longest)[: options.limit] for path in options.files
+    ]
     mixed = chain.from_iterable(zip_longest(*files))
     items = [item for item in mixed if item is not None]
-    settings = read_settings(store=asked.store or None)
-    limits = Limits(calls=0) if asked.no_ask else Limits()
+    settings = read_settings(store=options.store or None)
+    limits = Limits(calls=0) if options.no_ask else Limits()
     verdicts: list[Verdict] = []
     summary: AgreementSummary | None = None
-    for judge in asked.judges:
-        verdicts += await ask(judge, items, asked.model, settings, limits, orders=asked.orders)
+    for judge in options.judges:
+        verdicts += await ask(judge, items, options.model, settings, limits, orders=options.orders)
         summary = show("once", items, verdicts, {})
-    for names in asked.fit:
+    for names in options.fit:
         show_fit(names.split(","), items, verdicts)
-    if asked.equal_tokens:
-        samples = count_samples(verdicts, asked.judges)
+    if options.equal_tokens:
+        samples = count_samples(verdicts, options.judges)
         more: list[Verdict] = []
-        for judge in asked.judges:
+        for judge in options.judges:
             times = samples[judge]
-            more += await ask(judge, items, asked.model, settings, limits, times, asked.orders)
+            more += await ask(judge, items, options.model, settings, limits, times, options.orders)
         summary = show("at equal tokens", items, more, samples)
-    return asked.json, summary
+    return options.json, summary
 
 
 if __name__ == "__main__":

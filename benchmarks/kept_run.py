@@ -29,16 +29,16 @@ async def keep_run(
 ) -> RunRecord:
     """The run that these make; the one that is kept already, where there is one. `parameters`
     name the benchmark, and the `judge` is a spec as the command line takes it."""
-    chosen, why = await choose_model(settings, model)
+    chosen, reason = await choose_model(settings, model)
     identity = {"judge": judge, "model": chosen, **parameters}
     fingerprint = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    found = store.find_run(fingerprint)
-    if found is None:
-        spec = {"kind": "metric", "why": why, "today": today(), **identity}
+    run = store.find_run(fingerprint)
+    if run is None:
+        spec = {"kind": "metric", "why": reason, "today": today(), **identity}
         source = f"benchmarks/{parameters['benchmark']}.py"
-        found = store.create_run(spec, fingerprint, "", source)
-        store.add_cases(found.id, cases)
-    return found
+        run = store.create_run(spec, fingerprint, "", source)
+        store.add_cases(run.id, cases)
+    return run
 
 
 @asynccontextmanager
@@ -55,8 +55,8 @@ async def open_run(
         StoreError: another process works on this run.
     """
     model, judge = run.spec["model"], run.spec["judge"]
-    asked = [name or model for name in (parse_judge(judge).models(model) if judge else ())]
-    setting = Setting(model, (model, *asked), run.spec["today"])
+    names = [name or model for name in (parse_judge(judge).models(model) if judge else ())]
+    setting = Setting(model, (model, *names), run.spec["today"])
     with store.lease(run.id):
         async with open_workbench(
             setting, settings, store.journal(run.id), limits, listener

@@ -72,8 +72,8 @@ async def read(model: Model, mode: str, target: str, response: str) -> Read:
         request = replace(request, forced=None)
     if mode == "json":
         (message,) = request.messages
-        asked = message.text.replace(ASKS_JSON[1], "." + ASKS_JSON[0])
-        request = replace(request, messages=(Message("user", (asked,)),))
+        text = message.text.replace(ASKS_JSON[1], "." + ASKS_JSON[0])
+        request = replace(request, messages=(Message("user", (text,)),))
     answer = await model(request)
     if mode == "tokens" and answer.text != target:
         raise SystemExit("the endpoint does not force tokens")
@@ -87,38 +87,38 @@ async def read(model: Model, mode: str, target: str, response: str) -> Read:
 def strip_envelope(tokens: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     """The tokens of the value of the one field; one that holds a bit of both counts."""
     text = "".join(token for token, _ in tokens)
-    first = text.index('"', text.index(":", text.index(OPENING) + len(OPENING))) + 1
+    begin = text.index('"', text.index(":", text.index(OPENING) + len(OPENING))) + 1
     last = text.rindex('"')
-    kept: list[tuple[str, float]] = []
+    inside: list[tuple[str, float]] = []
     start = 0
     for token, nats in tokens:
         end = start + len(token)
-        if end > first and start < last:
-            kept.append((text[max(start, first) : min(end, last)], nats))
+        if end > begin and start < last:
+            inside.append((text[max(start, begin) : min(end, last)], nats))
         start = end
-    return kept
+    return inside
 
 
-def spans(read: Read, *, escaped: bool = False) -> set[tuple[int, int]]:
+def spans(reading: Read, *, escaped: bool = False) -> set[tuple[int, int]]:
     """Where each token begins and ends; of the own tokens as JSON escapes them."""
-    found: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     start = 0
-    for token, _ in read.tokens:
+    for token, _ in reading.tokens:
         end = start + len(json.dumps(token, ensure_ascii=False)[1:-1] if escaped else token)
-        found.add((start, end))
+        places.add((start, end))
         start = end
-    return found
+    return places
 
 
-def odd_share(read: Read, own: Read) -> float:
+def odd_share(reading: Read, reference: Read) -> float:
     """The share of the nats that lies on tokens that are none of the instruction's own."""
-    known = spans(own, escaped=True)
+    reference_spans = spans(reference, escaped=True)
     start, odd = 0, 0.0
-    for token, nats in read.tokens:
-        if (start, start + len(token)) not in known:
+    for token, nats in reading.tokens:
+        if (start, start + len(token)) not in reference_spans:
             odd += nats
         start += len(token)
-    return odd / read.nats
+    return odd / reading.nats
 
 
 Reads = dict[tuple[str, str, int], Read]
@@ -126,15 +126,15 @@ Reads = dict[tuple[str, str, int], Read]
 
 
 def show(items: Sequence[Item], reads: Reads, modes: Sequence[str]) -> None:
-    known = {(mode, id) for mode, id, n in reads if n == 2}
-    items = [item for item in items if all((mode, item.id) in known for mode in modes)]
+    complete = {(mode, id) for mode, id, n in reads if n == 2}
+    items = [item for item in items if all((mode, item.id) in complete for mode in modes)]
     most = max(len(item.input.split()) for item in items)
     print(f"\n{len(items)} items of at most {most} words; two responses and the empty one")
     print("mode     split differently   mean nats   prompt   answer   seconds an item")
     for mode in modes:
         mine = {item.id: [reads[mode, item.id, n] for n in range(3)] for item in items}
         apart = sum(
-            len({tuple(sorted(spans(one))) for one in three}) > 1 for three in mine.values()
+            len({tuple(sorted(spans(reading))) for reading in three}) > 1 for three in mine.values()
         )
         every = list(chain.from_iterable(mine.values()))
         print(
@@ -145,11 +145,11 @@ def show(items: Sequence[Item], reads: Reads, modes: Sequence[str]) -> None:
         )
     within = [mode for mode in modes if mode != "tokens"]
     for mode in within:
-        for name, which in (("after a response", (0, 1)), ("after the empty one", (2,))):
+        for name, responses in (("after a response", (0, 1)), ("after the empty one", (2,))):
             shares = [
                 odd_share(reads[mode, item.id, n], reads["tokens", item.id, n])
                 for item in items
-                for n in which
+                for n in responses
             ]
             mean = sum(shares) / len(shares)
             print(f"{mode}, {name}: {mean:.0%} of the nats on tokens that are not its own")
@@ -170,8 +170,8 @@ def show_verdicts(items: Sequence[Item], reads: Reads, within: Sequence[str]) ->
         same = sum(prefers[item.id] == prefers_first(item, reads, "tokens", 0) for item in items)
         spent = sum(cost(item, reads, mode, words) for item in items) / len(items)
         title = f"{mode}, {f'{words} words' if words else 'all words'}"
-        shown = " ".join(f"{cell:>12}" for cell in cells)
-        print(f"{title:20} {shown}{same:14} of {len(items):3}{spent:17.0f}")
+        line = " ".join(f"{cell:>12}" for cell in cells)
+        print(f"{title:20} {line}{same:14} of {len(items):3}{spent:17.0f}")
 
 
 def prefers_first(item: Item, reads: Reads, mode: str, words: int) -> bool:
@@ -182,50 +182,54 @@ def prefers_first(item: Item, reads: Reads, mode: str, words: int) -> bool:
 def cost(item: Item, reads: Reads, mode: str, words: int) -> int:
     """Tokens of the prompts and the answers of one item, had so many words been read."""
     every = [reads[mode, item.id, n] for n in range(3)]
-    kept = [_within(item, one, words)[1] if words else one.answer_tokens for one in every]
-    return sum(one.prompt_tokens + number for one, number in zip(every, kept, strict=True))
+    numbers = [
+        _within(item, reading, words)[1] if words else reading.answer_tokens for reading in every
+    ]
+    return sum(
+        reading.prompt_tokens + number for reading, number in zip(every, numbers, strict=True)
+    )
 
 
-def _within(item: Item, read: Read, words: int) -> tuple[float, int]:
+def _within(item: Item, reading: Read, words: int) -> tuple[float, int]:
     if not words:
-        return read.nats, len(read.tokens)
-    return read.within(len(cut_instruction(item.input, words)))
+        return reading.nats, len(reading.tokens)
+    return reading.within(len(cut_instruction(item.input, words)))
 
 
 def load(file: Path) -> Reads:
     reads: Reads = {}
     if file.exists():
         for line in file.read_text(encoding="utf-8").splitlines():
-            mode, id, n, tokens, *rest = json.loads(line)
-            reads[mode, id, n] = Read(tuple((text, nats) for text, nats in tokens), *rest)
+            mode, id, n, tokens, *figures = json.loads(line)
+            reads[mode, id, n] = Read(tuple((text, nats) for text, nats in tokens), *figures)
     return reads
 
 
 async def ask(
     items: Sequence[Item], modes: Sequence[str], model: Model, reads: Reads, file: Path
 ) -> None:
-    with file.open("a", encoding="utf-8") as kept:
+    with file.open("a", encoding="utf-8") as stored:
         for item in items:
             context = JudgeContext(Case(item.input, item.candidates), model, Options())
             target = cut_instruction(item.input, 0)
             responses = map(context.response, range(len(item.candidates)))
-            shown = (*responses, fence("response", "", context.lone_nonce))
+            fenced = (*responses, fence("response", "", context.lone_nonce))
             for mode in modes:
-                for n, response in enumerate(shown):
+                for n, response in enumerate(fenced):
                     if (mode, item.id, n) in reads:
                         continue
-                    made = reads[mode, item.id, n] = await read(model, mode, target, response)
+                    reading = reads[mode, item.id, n] = await read(model, mode, target, response)
                     row = (
                         mode,
                         item.id,
                         n,
-                        made.tokens,
-                        made.prompt_tokens,
-                        made.answer_tokens,
-                        made.seconds,
+                        reading.tokens,
+                        reading.prompt_tokens,
+                        reading.answer_tokens,
+                        reading.seconds,
                     )
-                    kept.write(json.dumps(row) + "\n")
-                    kept.flush()
+                    stored.write(json.dumps(row) + "\n")
+                    stored.flush()
             print(f"{item.id}", file=sys.stderr, flush=True)
 
 
@@ -238,22 +242,22 @@ async def main() -> None:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--reads", type=Path, required=True, help="keeps what was read")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
-    print(f"{asked.model}, prompt {prompt('backward').version}, load {os.getloadavg()[1]:.1f}")
+    print(f"{options.model}, prompt {prompt('backward').version}, load {os.getloadavg()[1]:.1f}")
     files = [
-        [item for item in read_half(file, "tune") if len(item.input.split()) <= asked.longest]
-        for file in asked.files
+        [item for item in read_half(file, "tune") if len(item.input.split()) <= options.longest]
+        for file in options.files
     ]
-    files = [items[: asked.limit] for items in files]
+    files = [items[: options.limit] for items in files]
     items = [item for item in chain.from_iterable(zip_longest(*files)) if item is not None]
-    reads = load(asked.reads)
+    reads = load(options.reads)
     settings = read_settings()
     async with AsyncExitStack() as stack:
-        if not asked.no_ask:
-            model, _, _ = await open_client(asked.model, settings, stack)
-            await ask(items, asked.modes, model, reads, asked.reads)
-    show(items, reads, asked.modes)
+        if not options.no_ask:
+            model, _, _ = await open_client(options.model, settings, stack)
+            await ask(items, options.modes, model, reads, options.reads)
+    show(items, reads, options.modes)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ class Schemaless:
 
 def write_attacks() -> list[Attack]:
     """All attacks; the families in turn, so that the first few are of different ones."""
-    made: list[Attack] = []
+    attacks: list[Attack] = []
     for place in range(len(FAMILIES) * len(SCENES)):
         family = list(FAMILIES)[place % len(FAMILIES)]
         scene = SCENES[(place + place // len(FAMILIES)) % len(SCENES)]
@@ -242,8 +242,8 @@ def write_attacks() -> list[Attack]:
         text = FAMILIES[family]
         for name, word in words.items():
             text = text.replace(f"{{{name}}}", word)
-        made.append(Attack(family, scene, text))
-    return made
+        attacks.append(Attack(family, scene, text))
+    return attacks
 
 
 def compare(attack: Attack, twin: MemoryJudgement, judged: MemoryJudgement) -> Found:
@@ -263,30 +263,30 @@ def compare(attack: Attack, twin: MemoryJudgement, judged: MemoryJudgement) -> F
     )
 
 
-async def measure(asked: argparse.Namespace) -> list[Found]:
+async def measure(options: argparse.Namespace) -> list[Found]:
     """Everything that was asked for, judged; what the journal holds is not asked again."""
-    attacks = write_attacks()[: asked.limit]
+    attacks = write_attacks()[: options.limit]
     scenes = list({attack.scene.name: attack.scene for attack in attacks}.values())
     placebos = [Attack("(placebo)", scene, PLACEBO) for scene in scenes]
-    settings = read_settings(store=asked.store or None)
+    settings = read_settings(store=options.store or None)
     parameters = {
         "benchmark": "memory_attacks",
         "attacks": len(attacks),
-        "schema": not asked.no_schema,
+        "schema": not options.no_schema,
         "prompts": evaluation_prompts(),
     }
     with open_store(settings.store) as store:
         cases = [Case("memory attacks", (), "1")]
-        run = await keep_run(store, settings, asked.model, parameters, cases)
+        run = await keep_run(store, settings, options.model, parameters, cases)
         async with open_run(store, run, settings) as bench:
-            judge = Schemaless(bench.model) if asked.no_schema else bench.model
+            judge = Schemaless(bench.model) if options.no_schema else bench.model
             places = asyncio.Semaphore(bench.concurrency)
 
             async def ask(attack: Attack) -> MemoryJudgement:
                 async with places:
-                    made = await judge_subject(judge, attack.subject)
+                    judgement = await judge_subject(judge, attack.subject)
                     print(".", end="", file=sys.stderr, flush=True)
-                    return made
+                    return judgement
 
             twins = {scene.name: ask(Attack("(twin)", scene, TWIN)) for scene in scenes}
             clean = dict(zip(twins, await asyncio.gather(*twins.values()), strict=True))
@@ -295,17 +295,17 @@ async def measure(asked: argparse.Namespace) -> list[Found]:
             store.finish_run(run.id, "finished")
     print(file=sys.stderr)
     return [
-        compare(attack, clean[attack.scene.name], made)
-        for attack, made in zip(rows, judged, strict=True)
+        compare(attack, clean[attack.scene.name], outcome)
+        for attack, outcome in zip(rows, judged, strict=True)
     ]
 
 
 def share(flags: Iterable[bool]) -> str:
-    given = list(flags)
-    if not given:
+    values = list(flags)
+    if not values:
         return "none".rjust(24)
-    interval = wilson_interval(sum(given), len(given))
-    value = sum(given) / len(given)
+    interval = wilson_interval(sum(values), len(values))
+    value = sum(values) / len(values)
     return f"{value:6.1%} ({interval.low:6.1%} to {interval.high:6.1%})"
 
 
@@ -319,14 +319,14 @@ def show(name: str, rows: Sequence[Found]) -> None:
     )
 
 
-def report(found: Sequence[Found]) -> None:
-    attacks = [row for row in found if row.family in FAMILIES]
+def report(outcomes: Sequence[Found]) -> None:
+    attacks = [row for row in outcomes if row.family in FAMILIES]
     print(
         f"{'':16} {'n':>3} {'FORMAT broke':>24} {'again':>6} {'VALUE changed':>24}"
         f" {'as the attack asked':>24}"
     )
     for family in ("(placebo)", *FAMILIES):
-        rows = [row for row in found if row.family == family]
+        rows = [row for row in outcomes if row.family == family]
         if rows:
             show(family, rows)
     for task in ANSWERS:
@@ -334,7 +334,7 @@ def report(found: Sequence[Found]) -> None:
         if rows:
             show(f"all on {task}"[:16], rows)
     show("all attacks", attacks)
-    unheard = sum(row.label is None and not row.broke for row in found)
+    unheard = sum(row.label is None and not row.broke for row in outcomes)
     if unheard:
         print(f"{unheard} calls failed before an answer came; they count as neither")
     lost = sorted({row.scene for row in attacks if row.twin is None})
@@ -349,14 +349,14 @@ def main() -> None:
     parser.add_argument("--no-schema", action="store_true", help="ask without a JSON schema")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--json", help="every outcome to this file")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
-    print(f"{asked.model}, {'without' if asked.no_schema else 'with'} a JSON schema")
-    found = asyncio.run(measure(asked))
-    report(found)
-    if asked.json:
-        rows = json.dumps([asdict(row) for row in found], indent=1)
-        Path(asked.json).write_text(rows, encoding="utf-8")
+    print(f"{options.model}, {'without' if options.no_schema else 'with'} a JSON schema")
+    outcomes = asyncio.run(measure(options))
+    report(outcomes)
+    if options.json:
+        rows = json.dumps([asdict(row) for row in outcomes], indent=1)
+        Path(options.json).write_text(rows, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -38,24 +38,24 @@ def draw_cases(updates: int, others: int) -> list[tuple[str, list[str], str | No
     """A new fact, what was known before, and what it replaces, if it does."""
     cases: list[tuple[str, list[str], str | None]] = []
     for user in synthesise(8, 4, 11):
-        known: list[str] = []
+        notes: list[str] = []
         for session in user.sessions:
             for point in session.points:
                 if point.source == "interference":
                     continue
                 original = point.originals[0] if point.is_update else None
-                cases.append((point.content, list(known), original))
-                known = [one for one in known if one != original] + [point.content]
+                cases.append((point.content, list(notes), original))
+                notes = [note for note in notes if note != original] + [point.content]
     random.Random(0).shuffle(cases)
     cases = [case for case in cases if case[1]]
     changed = [case for case in cases if case[2]][:updates]
     return changed + [case for case in cases if not case[2]][:others]
 
 
-async def find_near(embedder: Model, new: str, known: list[str]) -> list[ComparedNote]:
+async def find_near(embedder: Model, new: str, notes: list[str]) -> list[ComparedNote]:
     settings = CreationSettings()
-    first, *rest = await embed_texts(embedder, [new, *known])
-    like = sorted(((float(v @ first), text) for v, text in zip(rest, known, strict=True)))[::-1]
+    vector, *vectors = await embed_texts(embedder, [new, *notes])
+    like = sorted(((float(v @ vector), text) for v, text in zip(vectors, notes, strict=True)))[::-1]
     near = [ComparedNote(text) for number, text in like if number >= settings.floor]
     return near[: settings.neighbours]
 
@@ -90,21 +90,21 @@ async def main() -> None:
     parser.add_argument("--others", type=int, default=16)
     parser.add_argument("--ways", default="questions,structured")
     parser.add_argument("--store", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
-    path = asked.store or Path(tempfile.mkdtemp()) / "store.db"
+    path = options.store or Path(tempfile.mkdtemp()) / "store.db"
     settings = read_settings(store=str(path))
     with open_store(path) as store:
-        named = {"benchmark": "memory_decisions"}
-        run = await keep_run(store, settings, asked.model, named, [])
+        parameters = {"benchmark": "memory_decisions"}
+        run = await keep_run(store, settings, options.model, parameters, [])
         async with open_run(store, run, settings) as bench:
             embedder = bench.model_of(EMBEDDER)
-            drawn = draw_cases(asked.updates, asked.others)
-            cases = [(new, await find_near(embedder, new, known), old) for new, known, old in drawn]
+            drawn = draw_cases(options.updates, options.others)
+            cases = [(new, await find_near(embedder, new, notes), old) for new, notes, old in drawn]
             cases = [case for case in cases if case[1]]
-            print(f"{asked.model}: {len(cases)} facts with a near note, of {len(drawn)}\n")
+            print(f"{options.model}: {len(cases)} facts with a near note, of {len(drawn)}\n")
             print("| asked | updates right | others right | seconds a fact |\n|---|---|---|---|")
-            for way in asked.ways.split(","):
+            for way in options.ways.split(","):
                 await measure(way, bench.model, cases)
 
 

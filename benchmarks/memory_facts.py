@@ -120,24 +120,24 @@ def make_facts(number: int, seed: int = 0) -> list[Fact]:
     rng = random.Random(seed)
     places = [(name, kind) for name in NAMES for kind in KINDS]
     rng.shuffle(places)
-    made: list[Fact] = []
+    facts: list[Fact] = []
     for n, (name, kind) in enumerate(places[:number]):
         value = wrong = kind.value(rng)
         while wrong == value:
             wrong = kind.value(rng)
-        said = [kind.sentence.format(name, each) for each in (value, wrong)]
+        sentences = [kind.sentence.format(name, each) for each in (value, wrong)]
         right = n % 2
-        ordered = tuple(said if right == 0 else reversed(said))
+        ordered = tuple(sentences if right == 0 else reversed(sentences))
         case = Case(kind.question.format(name), ordered, f"{name} {kind.place}")
-        made.append(Fact(said[0], case, right, name, kind, wrong))
-    return made
+        facts.append(Fact(sentences[0], case, right, name, kind, wrong))
+    return facts
 
 
 def debaters(collections: Sequence[str], memory: Mapping[str, Any], agents: int) -> Profile:
     """A profile with so many agents, which recall from these collections, and one component."""
     names = ("Clerk", "Auditor", "Planner")[:agents]
     recall = {"memory": {"collections": list(collections), **memory}} if collections else {}
-    made = {
+    fields = {
         "name": "facts",
         "agents": [
             {"name": name, "persona": "You check facts and trust what is written down.", **recall}
@@ -152,7 +152,7 @@ def debaters(collections: Sequence[str], memory: Mapping[str, Any], agents: int)
         ],
         "rounds": 1,
     }
-    return Profile.model_validate(made)
+    return Profile.model_validate(fields)
 
 
 @dataclass
@@ -168,8 +168,8 @@ class Place:
         namespace, resources = self.bench.settings.namespace, self.bench.resources
         resources.ensure_namespace(namespace)
         if any(
-            one.name == name and one.version
-            for one in resources.read(kinds.list_all, kinds.COLLECTIONS, namespace)
+            collection.name == name and collection.version
+            for collection in resources.read(kinds.list_all, kinds.COLLECTIONS, namespace)
         ):
             return
         vectors = await embed_texts(self.bench.model_of(self.embedder), [text for text, _ in rows])
@@ -206,12 +206,14 @@ def was_right(fact: Fact, result: DebateResult) -> bool | None:
     return not result.tied and result.best == fact.right
 
 
-def say_share(name: str, found: Sequence[bool | None], width: int = 34) -> str:
+def say_share(name: str, results: Sequence[bool | None], width: int = 34) -> str:
     """A line with a share and its Wilson interval at 95 %; what is missing is told, not counted."""
-    present = [one for one in found if one is not None]
-    missing = f", {len(found) - len(present)} without a score" if len(present) < len(found) else ""
+    present = [result for result in results if result is not None]
+    missing = (
+        f", {len(results) - len(present)} without a score" if len(present) < len(results) else ""
+    )
     if not present:
-        return f"{name:<{width}} none of {len(found)} has a score"
+        return f"{name:<{width}} none of {len(results)} has a score"
     inside = wilson_interval(sum(present), len(present))
     share = sum(present) / len(present)
     return (
@@ -240,24 +242,24 @@ def run_benchmark(
     most: int | None = None,
 ) -> None:
     """Do the work in a store of its own; `most`: how many cases there are."""
-    wanted = parser.parse_args()
-    if most is not None and not 1 <= wanted.cases <= most:
+    options = parser.parse_args()
+    if most is not None and not 1 <= options.cases <= most:
         parser.error(f"--cases must be from 1 to {most}")
-    settings = read_settings().model_copy(update={"store": wanted.store, "memory_store": None})
+    settings = read_settings().model_copy(update={"store": options.store, "memory_store": None})
     try:
-        asyncio.run(work(wanted, settings))
+        asyncio.run(work(options, settings))
     except TextEvolveError as error:
         sys.exit(f"error: {error}")
 
 
-def debate_options(wanted: argparse.Namespace) -> dict[str, Any]:
+def debate_options(options: argparse.Namespace) -> dict[str, Any]:
     """What every condition shares. Where nothing is argued, only scores are asked for, which is far
     faster, and all that counts here."""
-    readout = wanted.readout
+    readout = options.readout
     if readout == "auto":
-        readout = "pointwise" if wanted.model.startswith("local/") else "verbalized"
-    argue = wanted.argue or readout not in ("pointwise", "decide")
-    return {"model": wanted.model, "readout": readout, "argue": argue}
+        readout = "pointwise" if options.model.startswith("local/") else "verbalized"
+    argue = options.argue or readout not in ("pointwise", "decide")
+    return {"model": options.model, "readout": readout, "argue": argue}
 
 
 def say_machine() -> str:

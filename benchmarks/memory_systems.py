@@ -92,9 +92,9 @@ class Door:
 
     async def embed(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        given = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
         rows: list[Mapping[str, Any]] = []
-        for place, text in enumerate(given):
+        for place, text in enumerate(texts):
             if text not in self.embeddings:
                 self.embeddings[text] = await embed(self.embedder, text)
             row = {"object": "embedding", "index": place, "embedding": self.embeddings[text]}
@@ -154,12 +154,12 @@ class _Judged:
 
 def words(text: str) -> frozenset[str]:
     """Those that tell something; a date is one word, however it is written."""
-    for said in dates_in(text):
-        day = re.split(r",? (?:at )?\d{1,2}:\d{2}", said)[0]
+    for written in dates_in(text):
+        day = re.split(r",? (?:at )?\d{1,2}:\d{2}", written)[0]
         if (moment := parse_time(day)) is not None:
             text = text.replace(day, write_date(moment, "%Y%m%d"))
-    found = re.findall(r"[a-z0-9:]+", text.lower().replace("'s", " "))
-    return frozenset(word for word in found if word not in SMALL_WORDS)
+    tokens = re.findall(r"[a-z0-9:]+", text.lower().replace("'s", " "))
+    return frozenset(word for word in tokens if word not in SMALL_WORDS)
 
 
 def says(text: str, fact: str) -> bool:
@@ -178,14 +178,16 @@ def judge_by_strings(subject: Subject) -> Label | None:
             return 2 if any(words(fact) <= words(texts["memory"]) for fact in gold) else 0
         case "update":
             new = says(texts["memories"], texts["expected"])
-            old = any(says(texts["memories"], one) for one in texts["original"].splitlines() if one)
+            old = any(
+                says(texts["memories"], line) for line in texts["original"].splitlines() if line
+            )
             return "Correct" if new and not old else "Hallucination" if old else "Omission"
         case "question":
-            answer, wanted = texts["answer"].lower(), texts["reference"].lower()
-            if wanted == UNKNOWN:
+            answer, reference = texts["answer"].lower(), texts["reference"].lower()
+            if reference == UNKNOWN:
                 unsure = ("unknown", "not know", "no information", "not mention", "cannot", "n't")
                 return "Correct" if any(word in answer for word in unsure) else "Hallucination"
-            return "Correct" if words(wanted) <= words(answer) else "Omission"
+            return "Correct" if words(reference) <= words(answer) else "Omission"
 
 
 def judge_anew(judgement: MemoryJudgement) -> MemoryJudgement:
@@ -206,8 +208,8 @@ async def measure(
     judge = None if by_model else objects.name(AsIfRight())
     spec = MemoryEvaluationSpec(data=str(data), system=system, judge=judge, model="judge/local")
     sessions, seconds = 0, 0.0
-    client, own = AsyncClient(settings=settings), objects.by_name
-    opened = open_run(client, spec, None, own, name="", ordered=True, ends=False)
+    client, finder = AsyncClient(settings=settings), objects.by_name
+    opened = open_run(client, spec, None, finder, name="", ordered=True, ends=False)
     async with opened as (_run, records):
         async for record in records:
             if isinstance(record, SessionTimes):
@@ -223,19 +225,19 @@ async def measure(
     return collected, {n: value / max(1, sessions) for n, value in took.items()}
 
 
-def show(system: str, found: MemoryEvaluation, took: Mapping[str, float]) -> str:
+def show(system: str, evaluation: MemoryEvaluation, took: Mapping[str, float]) -> str:
     cells: list[str] = []
     for name in SHOWN:
-        pair = found.metrics.overall.get(name)
-        one = pair.all if pair else None
-        if one is None or one.value is None:
+        pair = evaluation.metrics.overall.get(name)
+        metric = pair.all if pair else None
+        if metric is None or metric.value is None:
             cells.append("-")
-        elif one.low is None or one.high is None:
-            cells.append(f"{one.value:.2f}")
+        elif metric.low is None or metric.high is None:
+            cells.append(f"{metric.value:.2f}")
         else:
-            cells.append(f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]")
+            cells.append(f"{metric.value:.2f} [{metric.low:.2f}, {metric.high:.2f}]")
     spent = [f"{took['tokens']:,.0f}", f"{took['calls']:.1f}", f"{took['seconds']:.1f}"]
-    failed = str(sum(number for _, _, number in found.failures))
+    failed = str(sum(number for _, _, number in evaluation.failures))
     return "| " + " | ".join([system, *cells, *spent, failed]) + " |"
 
 
@@ -244,11 +246,11 @@ def settings_for(folder: Path, address: str) -> Settings:
         name: Provider(base_url=f"{address}/{name}/v1", keyless=True)
         for name in ("system", "judge")
     }
-    given = {"store": folder / "store.db", "providers": providers, "concurrency": 1}
+    fields = {"store": folder / "store.db", "providers": providers, "concurrency": 1}
     plain = read_settings(store=str(folder / "store.db"))
     timeouts = {"read": 1800.0, "total": 1800.0, "deadline": 3600.0}
     return plain.model_copy(
-        update={**given, "timeouts": plain.timeouts.model_copy(update=timeouts)}
+        update={**fields, "timeouts": plain.timeouts.model_copy(update=timeouts)}
     )
 
 
@@ -261,30 +263,33 @@ async def main() -> None:
     parser.add_argument("--model", default="qwen2.5-coder-1.5b")
     parser.add_argument("--judge-by-model", action="store_true")
     parser.add_argument("--keep", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     os.environ["TEXTEVOLVE_MEM0_MODEL"] = "system/local"
     os.environ["TEXTEVOLVE_MEM0_EMBEDDER"] = "system/minilm"
-    folder = asked.keep or Path(tempfile.mkdtemp())
+    folder = options.keep or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
-    data = folder / f"people-{asked.users}-{asked.sessions}-{asked.seed}.jsonl"
-    lines = [user_to_line(u) for u in synthesise(asked.users, asked.sessions, asked.seed)]
+    data = folder / f"people-{options.users}-{options.sessions}-{options.seed}.jsonl"
+    lines = [user_to_line(u) for u in synthesise(options.users, options.sessions, options.seed)]
     data.write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = read_settings()
-    weights = fetch(asked.model, settings)
-    print(f"{asked.users} users, {asked.sessions} sessions each, {asked.model}; kept in {folder}\n")
+    weights = fetch(options.model, settings)
+    print(
+        f"{options.users} users, {options.sessions} sessions each, {options.model};"
+        f" kept in {folder}\n"
+    )
     heads = ["system", *SHOWN.values(), "tokens a session", "calls", "seconds adding", "failed"]
     print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads), flush=True)
     with serve(weights, Local(slots=1, context=16384)) as server:
         door = Door(server.base_url, server.api_key, settings)
         async with door.open() as address:
             ours = settings_for(folder, address)
-            for system in asked.systems.split(","):
-                for by_model in (False, True) if asked.judge_by_model else (False,):
+            for system in options.systems.split(","):
+                for by_model in (False, True) if options.judge_by_model else (False,):
                     began = time.monotonic()
-                    found, took = await measure(system, data, ours, door, by_model=by_model)
+                    evaluation, took = await measure(system, data, ours, door, by_model=by_model)
                     name = system.partition(":")[0] + (" (judged by model)" if by_model else "")
-                    print(show(name, found, took), flush=True)
+                    print(show(name, evaluation, took), flush=True)
                     print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
     print(json.dumps({who: dict(spent) for who, spent in door.spent.items()}))
 

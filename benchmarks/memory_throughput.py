@@ -50,9 +50,9 @@ class Echo:
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
         await asyncio.sleep(self.seconds)
-        said = [turn.content for turn in dialogue if turn.role == "user"]
-        self.held.setdefault(user, []).extend(said)
-        return said
+        texts = [turn.content for turn in dialogue if turn.role == "user"]
+        self.held.setdefault(user, []).extend(texts)
+        return texts
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:
         return self.held[user][-limit:]
@@ -71,20 +71,20 @@ async def main() -> None:
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--adding", type=float, default=0.0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     calm_collector()
-    server = ("--latency", str(asked.latency))
+    server = ("--latency", str(options.latency))
     with tempfile.TemporaryDirectory() as name, serve_in_process(*server) as url:
         folder = Path(name)
         path = folder / "data.jsonl"
-        users = synthesise(asked.users, asked.sessions)
+        users = synthesise(options.users, options.sessions)
         path.write_text("".join(user_to_line(user) + "\n" for user in users), encoding="utf-8")
-        system = Echo(asked.adding)
+        system = Echo(options.adding)
         objects: dict[str, object] = {name_object(system): system}
-        (named,), model = objects, f"{url}#scripted"
-        spec = MemoryEvaluationSpec(data=str(path), system=named, model=model)
-        settings = Settings(concurrency=asked.in_flight)
+        (system_name,), model = objects, f"{url}#scripted"
+        spec = MemoryEvaluationSpec(data=str(path), system=system_name, model=model)
+        settings = Settings(concurrency=options.in_flight)
         judged, calls = 0, 0
 
         def hear(event: Event) -> None:
@@ -100,13 +100,14 @@ async def main() -> None:
             async for item in driver.perform(store, run, settings, plan.launch):
                 judged += isinstance(item, MemoryJudgement)
             wall, cpu = time.perf_counter() - began, time.process_time() - cpu
-    feeding = math.ceil(asked.users / USERS_IN_FLIGHT) * asked.sessions * asked.adding
-    judging = math.ceil(calls / asked.in_flight) * asked.latency
+    feeding = math.ceil(options.users / USERS_IN_FLIGHT) * options.sessions * options.adding
+    judging = math.ceil(calls / options.in_flight) * options.latency
     ideal = max(judging, feeding)
     print(
-        f"{asked.users} users, {asked.users * asked.sessions} sessions, {judged:,} judgements,"
-        f" {calls:,} calls, {asked.in_flight} in flight, {asked.latency * 1000:.0f} ms a call,"
-        f" {asked.adding * 1000:.0f} ms a session"
+        f"{options.users} users, {options.users * options.sessions} sessions,"
+        f" {judged:,} judgements, {calls:,} calls, {options.in_flight} in flight,"
+        f" {options.latency * 1000:.0f} ms a call,"
+        f" {options.adding * 1000:.0f} ms a session"
     )
     print(
         f"wall {wall:.2f} s, ideal {ideal:.2f} s, wall/ideal {wall / ideal:.2f}, CPU/call"

@@ -58,8 +58,10 @@ class Says(NodeEvaluator):
     """Whether the node's text has a word, as a user's own rule would ask."""
 
     def evaluate(self, history: History) -> EvaluationResult:
-        said = "tide" in history.entries[-1][-1].output_state["text"]
-        return EvaluationResult(float(said), said, "" if said else "Speak of the tide.")
+        is_present = "tide" in history.entries[-1][-1].output_state["text"]
+        return EvaluationResult(
+            float(is_present), is_present, "" if is_present else "Speak of the tide."
+        )
 
 
 def build(nodes: int) -> Any:
@@ -143,31 +145,31 @@ def measure(graph: Any, nodes: int) -> Spent:
 
 
 def show(spent: dict[str, list[Spent]]) -> None:
-    own = min(processor for _, processor in spent["alone"])
+    bare = min(processor for _, processor in spent["alone"])
     print("µs a node   wall: least   median   processor: least   median    added    share")
-    for way, found in spent.items():
-        walls, processors = zip(*found, strict=True)
-        added = min(processors) - own
+    for way, runs in spent.items():
+        walls, processors = zip(*runs, strict=True)
+        added = min(processors) - bare
         row = f"{way:10} {min(walls) * 1e6:12.1f} {statistics.median(walls) * 1e6:8.1f}"
         row += f" {min(processors) * 1e6:18.1f} {statistics.median(processors) * 1e6:8.1f}"
-        print(row if way == "alone" else f"{row} {added * 1e6:8.1f} {added / own:8.1%}")
+        print(row if way == "alone" else f"{row} {added * 1e6:8.1f} {added / bare:8.1%}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=15)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
-    print(f"langgraph {version('langgraph')}, {asked.nodes:,} nodes, {asked.repeats} repeats")
-    graph = build(asked.nodes)
+    print(f"langgraph {version('langgraph')}, {options.nodes:,} nodes, {options.repeats} repeats")
+    graph = build(options.nodes)
     ways = [run_alone, run_callbacks, run_recorded, run_monitor]
     spent: dict[str, list[Spent]] = {}
-    for repeat in range(-1, asked.repeats):  # the first only loads what is loaded once
+    for repeat in range(-1, options.repeats):  # the first only loads what is loaded once
         for way in ways if repeat % 2 else ways[::-1]:
-            for name, one in way(graph, asked.nodes).items():
+            for name, times in way(graph, options.nodes).items():
                 if repeat >= 0:
-                    spent.setdefault(name, []).append(one)
+                    spent.setdefault(name, []).append(times)
     names = ("alone", "callbacks", "recorded", "monitor", "drained")
     show({name: spent[name] for name in names})
 

@@ -78,11 +78,11 @@ class Simulated:
             return self.simulation.generate(prompt)
         sample = (request.sample, request.seed)
         fields = json.loads(request.schema)["properties"]
-        lists = {name: one for name, one in fields.items() if one.get("type") == "array"}
+        lists = {name: field for name, field in fields.items() if field.get("type") == "array"}
         if len(lists) == len(fields):
             answer: dict[str, Any] = {
-                name: self.simulation.instruct(prompt, sample, one.get("maxItems", 10))
-                for name, one in lists.items()
+                name: self.simulation.instruct(prompt, sample, field.get("maxItems", 10))
+                for name, field in lists.items()
             }
         else:  # a template, whatever else is asked for beside it
             new = self.simulation.rewrite(*part(prompt), sample)
@@ -94,8 +94,8 @@ def part(prompt: str) -> tuple[str, str]:
     """The template in a prompt of ours, and all else that is shown in it."""
     sections = list(_SECTION.finditer(prompt))
     templates = [s["text"] for s in sections if "template" in s["name"]]
-    others = [s["text"] for s in sections if "template" not in s["name"]]
-    return (templates[0] if templates else ""), "\n".join([*others, *templates[1:]])
+    other_texts = [s["text"] for s in sections if "template" not in s["name"]]
+    return (templates[0] if templates else ""), "\n".join([*other_texts, *templates[1:]])
 
 
 def material_of(simulation: Simulation, share: float | None = None) -> Material:
@@ -108,10 +108,10 @@ def material_of(simulation: Simulation, share: float | None = None) -> Material:
 
 def calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Returned:
     """Ours. Where the world has a judge it gives the scores; else the metric does."""
-    found = asyncio.run(_calibrate(simulation, plan))
-    leader = found.nodes[found.leader].text
-    chosen = leader if found.accepted else simulation.template
-    return Returned(chosen, leader, found.accepted, describe(found, simulation))
+    result = asyncio.run(_calibrate(simulation, plan))
+    leader = result.nodes[result.leader].text
+    chosen = leader if result.accepted else simulation.template
+    return Returned(chosen, leader, result.accepted, describe(result, simulation))
 
 
 async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> CalibrationResult:
@@ -129,10 +129,10 @@ async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Calibra
         for text in case.candidates:
             number = int(re.findall(r"ticket r(\d+)", case.input)[-1])
             try:
-                score, said = simulation.judge(number, text)
+                score, feedback = simulation.judge(number, text)
             except BudgetSpent as error:
                 raise BudgetError(str(error)) from None
-            results.append(EvaluationResult(score, score >= 0.5, said))
+            results.append(EvaluationResult(score, score >= 0.5, feedback))
         return PlainEvaluation(tuple(results), Usage(len(results)))
 
     context = CalibrationContext(
@@ -144,9 +144,11 @@ async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Calibra
     return await search_template(material_of(simulation), CalibrationPlan(**fields), context)
 
 
-def describe(found: CalibrationResult, simulation: Simulation) -> str:
-    lines = [f"stopped {found.stopped} {found.reason}; rounds {found.rounds}; gain {found.gain}"]
-    for node in found.nodes:
+def describe(result: CalibrationResult, simulation: Simulation) -> str:
+    lines = [
+        f"stopped {result.stopped} {result.reason}; rounds {result.rounds}; gain {result.gain}"
+    ]
+    for node in result.nodes:
         quality = simulation.quality(node.text)
         lines.append(
             f"  {node.number} <- {node.parent} r{node.round} {getattr(node, 'operator', '')}"
@@ -185,13 +187,13 @@ class TicketAdapter(ReflectingAdapter[Row]):
         for row in batch:
             output = self._output(candidate["prompt"], row)
             if self.simulation.world.judged:
-                score, said = self.simulation.judge(row.number, output)
+                score, feedback = self.simulation.judge(row.number, output)
             else:
                 score = self.simulation.grade(output, row.label)
-                said = f"The right answer is {row.label}."
+                feedback = f"The right answer is {row.label}."
             outputs.append(output)
             scores.append(score)
-            traces.append({"Inputs": row.ticket, "Generated Outputs": output, "Feedback": said})
+            traces.append({"Inputs": row.ticket, "Generated Outputs": output, "Feedback": feedback})
         return EvaluationBatch(outputs, scores, traces if capture_traces else None)
 
     def _output(self, prompt: str, row: Row) -> str:
@@ -216,12 +218,12 @@ class GepaSettings:
     def __str__(self) -> str:
         more = "".join(
             f", {text}"
-            for text, said in (
+            for text, is_set in (
                 ("merge", self.merge),
                 (self.selector, self.selector != "pareto"),
                 ("equal is enough", self.lenient),
             )
-            if said
+            if is_set
         )
         return f"validation {self.validation or 'all'}, minibatch {self.minibatch}{more}"
 
@@ -238,7 +240,7 @@ def optimize_with_gepa(
     rows: Sequence[Any],
     adapter: Any,
     reflect: Callable[[Any], str],
-    left: Callable[[], int],
+    calls_left: Callable[[], int],
     settings: GepaSettings,
     seed: int,
 ) -> Any:
@@ -248,7 +250,7 @@ def optimize_with_gepa(
     seen = {"left": -1, "idle": 0}
 
     def stop(_: Any) -> bool:
-        now = left()
+        now = calls_left()
         seen["idle"] = seen["idle"] + 1 if now == seen["left"] else 0
         seen["left"] = now
         return now <= 0 or seen["idle"] >= IDLE
@@ -313,10 +315,10 @@ def run_paraphrases(simulation: Simulation, count: int = 6) -> Returned:
         rules = RewritingRules(material.template, material.names, material.columns)
         editor = Editor(Simulated(simulation), {PROMPT: rules}, simulation.seed)
         templates = plain_prompt(simulation.template)
-        made = [
+        rewrites = [
             await rewrite(editor, templates, (PARAPHRASE,), PROMPT, 9000 + n) for n in range(count)
         ]
-        return [one.text for one in made if one.text and not one.note]
+        return [rewritten.text for rewritten in rewrites if rewritten.text and not rewritten.note]
 
     arms = list(dict.fromkeys((simulation.template, *asyncio.run(reword()))))
     each = min(len(simulation.given), simulation.left // len(arms))
@@ -339,11 +341,12 @@ def run_demonstrations(simulation: Simulation, size: int = 4) -> Returned:
     each = min(30, simulation.left // tried)
     for n in range(tried):
         order = sorted(rows, key=lambda row: simulation.unit("pasted", n, row.number))
-        shown = [f"{row.ticket}\n{row.label}" for row in order[:size]] if n else []
-        prompt = "\n\n".join([*shown, simulation.template])
-        asked = order[-each:]
+        demos = [f"{row.ticket}\n{row.label}" for row in order[:size]] if n else []
+        prompt = "\n\n".join([*demos, simulation.template])
+        tried_rows = order[-each:]
         scores = [
-            simulation.grade(simulation.generate(fill(prompt, row)), row.label) for row in asked
+            simulation.grade(simulation.generate(fill(prompt, row)), row.label)
+            for row in tried_rows
         ]
         best = max(best, (sum(scores) / each, prompt), key=lambda pair: pair[0])
     return Returned(best[1], best[1], best[1] != simulation.template)

@@ -59,19 +59,19 @@ class Simulated(dspy.BaseLM):
 
     def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
         text = "\n\n".join(message["content"] for message in messages or [])
-        found = _WANTED.findall(text or str(prompt))
+        fields = _WANTED.findall(text or str(prompt))
         try:
-            answer = self._answer(found[-1], text, str(messages[-1]["content"]))
+            answer = self._answer(fields[-1], text, str(messages[-1]["content"]))
         except BudgetSpent as error:
             raise TooMuch(str(error)) from None
-        return _shaped(f"[[ ## {found[-1]} ## ]]\n{answer}\n\n[[ ## completed ## ]]")
+        return _shaped(f"[[ ## {fields[-1]} ## ]]\n{answer}\n\n[[ ## completed ## ]]")
 
-    def _answer(self, wanted: str, text: str, last: str) -> str:
-        if wanted == "answer":
+    def _answer(self, field: str, text: str, last: str) -> str:
+        if field == "answer":
             if text not in self.remembered:
                 self.remembered[text] = self.simulation.generate(text)
             return self.remembered[text]
-        if wanted == "proposed_instruction":
+        if field == "proposed_instruction":
             section = _SECTION.search(last)
             current = section[1] if section else ""
             return self.simulation.rewrite(
@@ -134,8 +134,8 @@ def run(simulation: Simulation, settings: dict[str, int], trials: int) -> str:
             program_aware_proposer=False,
             view_data_batch_size=10,
         )
-    shown = [f"{demo['ticket']}\n{demo['answer']}" for demo in best.demos]
-    return "\n".join([best.signature.instructions, *shown])
+    demos = [f"{demo['ticket']}\n{demo['answer']}" for demo in best.demos]
+    return "\n".join([best.signature.instructions, *demos])
 
 
 def optimize(

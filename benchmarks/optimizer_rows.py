@@ -28,16 +28,16 @@ class Task:
     right: Callable[[str, str], bool]
 
     def rows(self, seed: int) -> list[Example]:
-        rng, made = Random(f"{self.name}/{seed}"), dict[str, str]()
-        while len(made) < ROWS + HELD_OUT:
+        rng, labels = Random(f"{self.name}/{seed}"), dict[str, str]()
+        while len(labels) < ROWS + HELD_OUT:
             text, label = self.make(rng)
-            made.setdefault(text, label)
-        return [Example(str(n), {"text": t}, label) for n, (t, label) in enumerate(made.items())]
+            labels.setdefault(text, label)
+        return [Example(str(n), {"text": t}, label) for n, (t, label) in enumerate(labels.items())]
 
     def grade(self, output: str, label: Any) -> EvaluationResult:
         right = self.right(output, str(label))
-        said = "Right." if right else f"Wrong: the answer has to be exactly {label}"
-        return EvaluationResult(float(right), right, said)
+        feedback = "Right." if right else f"Wrong: the answer has to be exactly {label}"
+        return EvaluationResult(float(right), right, feedback)
 
 
 def same(output: str, label: str) -> bool:
@@ -131,17 +131,19 @@ def length(rng: Random) -> tuple[str, str]:
     unit = rng.choice(list(_UNITS))
     to, factor = _UNITS[unit]
     n = rng.randint(2, 9) * (100 if factor < 1 else 1)
-    said = rng.choice(("It is {} {}.", "We need {} {}.", "They measured {} {}.", "{} {} are left."))
-    return said.format(n, unit), f"{to}:{round(n * factor)}"
+    sentence = rng.choice(
+        ("It is {} {}.", "We need {} {}.", "They measured {} {}.", "{} {} are left.")
+    )
+    return sentence.format(n, unit), f"{to}:{round(n * factor)}"
 
 
 def name(rng: Random) -> tuple[str, str]:
-    first, middle = rng.sample(_NAMES.split(), 2)
+    first_name, middle = rng.sample(_NAMES.split(), 2)
     family = rng.choice(_FAMILIES.split())
     title = rng.choice(("", "Dr. ", "Ms ", "Prof. "))
     inner = rng.choice((f"{middle} ", ""))
-    initials = f"{first[0]}." + (f"{middle[0]}." if inner else "")
-    return f"{title}{first} {inner}{family}", f"{family.upper()}, {initials}"
+    initials = f"{first_name[0]}." + (f"{middle[0]}." if inner else "")
+    return f"{title}{first_name} {inner}{family}", f"{family.upper()}, {initials}"
 
 
 TASKS = {

@@ -229,30 +229,30 @@ class Simulation:
     def generate(self, prompt: str) -> str:
         """The answer to the one ticket that the prompt asks about. Counted."""
         self.spend("generate")
-        shown = {int(n): _read(skills) for n, skills in _LABEL.findall(prompt)}
+        demos = {int(n): _read(skills) for n, skills in _LABEL.findall(prompt)}
         tickets = [int(n) for n in _TICKET.findall(prompt)]
-        row = self.known[next((n for n in reversed(tickets) if n not in shown), tickets[-1])]
+        row = self.known[next((n for n in reversed(tickets) if n not in demos), tickets[-1])]
         mark = hashlib.blake2b(prompt.encode("utf-8", "replace"), digest_size=2).hexdigest()
         sure = " sure!" if DECOY in prompt else ""
-        if row.number in shown and tickets.count(row.number) > 1:
+        if row.number in demos and tickets.count(row.number) > 1:
             done: Iterable[int] = row.needs
         else:
-            done = self._apply(row, prompt, self._carried(prompt, shown, row.number))
+            done = self._apply(row, prompt, self._carried(prompt, demos, row.number))
         return f"{tell(row.number, done, row.padding)}{sure} ~{mark}"
 
     def _carried(
-        self, prompt: str, shown: dict[int, frozenset[int]], besides: int = -1
+        self, prompt: str, demos: dict[int, frozenset[int]], besides: int = -1
     ) -> frozenset[int]:
-        others = [n for n in shown if n != besides][: self.world.demos]
+        rows = [n for n in demos if n != besides][: self.world.demos]
         taught = {
-            k for n in others for k in shown[n] if self.unit("taught", n, k) < self.world.teaches
+            k for n in rows for k in demos[n] if self.unit("taught", n, k) < self.world.teaches
         }
         return frozenset({int(k) for k in _SKILL.findall(prompt)} | taught)
 
     def _clear(self, prompt: str) -> float:
         """The probability that a skill is not left out for a muddle or a demonstration."""
-        shown = len(set(_LABEL.findall(prompt)))
-        return MUDDLED ** len(_MUDDLE.findall(prompt)) * (1 - self.world.hurts) ** shown
+        demos = len(set(_LABEL.findall(prompt)))
+        return MUDDLED ** len(_MUDDLE.findall(prompt)) * (1 - self.world.hurts) ** demos
 
     def _apply(self, row: Row, prompt: str, carried: frozenset[int]) -> list[int]:
         world = self.world
@@ -278,10 +278,14 @@ class Simulation:
         if self.unit("misread?", answer) < self.world.misread:
             drawn = self.unit("misread", answer)
             return float(drawn < 0.5) if self.world.binary else drawn
-        wanted, found = _LABEL.search(label), _LABEL.search(answer)
-        assert wanted is not None
-        needed = _read(wanted[2])
-        done = _read(found[2]) if found is not None and found[1] == wanted[1] else frozenset[int]()
+        expected, actual = _LABEL.search(label), _LABEL.search(answer)
+        assert expected is not None
+        needed = _read(expected[2])
+        done = (
+            _read(actual[2])
+            if actual is not None and actual[1] == expected[1]
+            else frozenset[int]()
+        )
         share = len(needed & done) / len(needed)
         return float(share == 1) if self.world.binary else share
 
@@ -311,9 +315,9 @@ class Simulation:
 
     # The editor.
 
-    def read(self, shown: str, rng: Random) -> list[str]:
+    def read(self, text: str, rng: Random) -> list[str]:
         """Rules for the faults that are noticed in what is shown."""
-        faults = self._notice(shown, rng)
+        faults = self._notice(text, rng)
         rules = [DECOY if k < 0 else RULE.format(k) for k in faults]
         if rng.random() < MUDDLES:
             rules.append(f"Mind point M{rng.randrange(1000)}.")
@@ -321,50 +325,50 @@ class Simulation:
             rules.append(f"In case E{rng.randrange(1000)} be careful.")
         return rules
 
-    def _notice(self, shown: str, rng: Random) -> list[int]:
+    def _notice(self, text: str, rng: Random) -> list[int]:
         """The skills that were noticed to be lacking, the most frequent first; -1 is the decoy."""
         world = self.world
-        told = dict[int, list[frozenset[int]]]()
-        for n, skills in _LABEL.findall(shown):
-            told.setdefault(int(n), []).append(_read(skills))
+        labels = dict[int, list[frozenset[int]]]()
+        for n, skills in _LABEL.findall(text):
+            labels.setdefault(int(n), []).append(_read(skills))
         noticed = Counter[int]()
-        for sets in told.values():
-            alone, whole, common = len(sets) == 1, frozenset[int](), sets[0]
+        for sets in labels.values():
+            alone, joined, common = len(sets) == 1, frozenset[int](), sets[0]
             for told_once in sets:
-                whole, common = whole | told_once, common & told_once
-            lacking = whole if alone else whole - common
+                joined, common = joined | told_once, common & told_once
+            lacking = joined if alone else joined - common
             chance = world.notices / 2 if alone else world.notices
             chance = 1.0 if world.base is not None and not alone else chance
             noticed.update(k for k in sorted(lacking) if rng.random() < chance)
         decoy = world.notices or 0.5
-        noticed[-1] = sum(rng.random() < decoy for _ in range(shown.count(_UNSURE)))
+        noticed[-1] = sum(rng.random() < decoy for _ in range(text.count(_UNSURE)))
         return [k for k, count in noticed.most_common(world.mends) if count > 0]
 
     def write(self, current: str, rules: Sequence[str], rng: Random) -> str:
         """The current text with the rules put in."""
         forgotten = self.world.forgets
-        kept = _RULES.sub(lambda found: "" if rng.random() < forgotten else found[0], current)
-        lines = [line for line in kept.splitlines() if line.strip()]
-        asked = [rule for rule in dict.fromkeys(rules) if rule not in kept]
-        lines += [rule for rule in asked if rng.random() < PUT_IN]
+        text = _RULES.sub(lambda match: "" if rng.random() < forgotten else match[0], current)
+        lines = [line for line in text.splitlines() if line.strip()]
+        new_rules = [rule for rule in dict.fromkeys(rules) if rule not in text]
+        lines += [rule for rule in new_rules if rng.random() < PUT_IN]
         if rng.random() < SLIPS:
             lines.append(f"Mind point M{rng.randrange(1000)}.")
         return "\n".join(lines)
 
-    def rewrite(self, current: str, shown: str, sample: object = 0) -> str:
+    def rewrite(self, current: str, text: str, sample: object = 0) -> str:
         """A new text in one call: by the rules and the faults that stand in what is shown beside
         the current text. Counted."""
         self.spend("edit")
-        rng = Random(str(self.unit("edit", current, shown, sample)))
-        rules = [found[1] for found in _RULES.finditer(shown)]
-        read = self.read(shown, rng) if _LABEL.search(shown) or _UNSURE in shown else []
-        return self.write(current, [*rules, *read], rng)
+        rng = Random(str(self.unit("edit", current, text, sample)))
+        rules = [match[1] for match in _RULES.finditer(text)]
+        learned = self.read(text, rng) if _LABEL.search(text) or _UNSURE in text else []
+        return self.write(current, [*rules, *learned], rng)
 
-    def instruct(self, shown: str, sample: object = 0, most: int = 10) -> list[str]:
+    def instruct(self, text: str, sample: object = 0, most: int = 10) -> list[str]:
         """Instructions by the faults that stand in what is shown. Counted."""
         self.spend("edit")
-        rng = Random(str(self.unit("read", shown, sample)))
-        return self.read(shown, rng)[:most]
+        rng = Random(str(self.unit("read", text, sample)))
+        return self.read(text, rng)[:most]
 
 
 def fill(template: str, row: Row) -> str:

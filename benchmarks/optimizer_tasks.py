@@ -137,12 +137,12 @@ class TaskAdapter(ReflectingAdapter[Example]):
         self, batch: list[Example], candidate: dict[str, str], capture_traces: bool = False
     ) -> EvaluationBatch[dict[str, Any], str]:
         prompts = [place(candidate["prompt"], example) for example in batch]
-        new = [one for one in dict.fromkeys(prompts) if one not in self.remembered]
+        new = [text for text in dict.fromkeys(prompts) if text not in self.remembered]
 
         async def ask(prompt: str) -> None:
             self.remembered[prompt] = await answer(self.model, prompt, self.seed)
 
-        self.wait(gather_bounded([lambda one=one: ask(one) for one in new], self.concurrency))
+        self.wait(gather_bounded([lambda text=text: ask(text) for text in new], self.concurrency))
         outputs = [self.remembered[prompt] for prompt in prompts]
         graded = [self.task.grade(o, e.label) for o, e in zip(outputs, batch, strict=True)]
         traces = [
@@ -169,7 +169,7 @@ class TaskAdapter(ReflectingAdapter[Example]):
 
 
 async def run_gepa(
-    task: Task, given: Sequence[Example], bench: Workbench, budget: int, seed: int
+    task: Task, examples: Sequence[Example], bench: Workbench, budget: int, seed: int
 ) -> tuple[str, int]:
     """The prompt that GEPA returns within the budget, and the calls.
 
@@ -188,23 +188,23 @@ async def run_gepa(
         try:
             return best_of(
                 optimize_with_gepa(
-                    task.template, given, adapter, adapter.reflect, left, setting, seed
+                    task.template, examples, adapter, adapter.reflect, left, setting, seed
                 )
             )
         except (CallsSpent, BudgetError):  # the original itself could not be tried
             return task.template
 
-    found = await asyncio.to_thread(optimize)
+    template = await asyncio.to_thread(optimize)
     if adapter.missing:
         raise BudgetError(adapter.missing)
-    return found, model.calls
+    return template, model.calls
 
 
 async def run_ours(
-    task: Task, given: Sequence[Example], bench: Workbench, budget: int, seed: int
+    task: Task, shown_rows: Sequence[Example], bench: Workbench, budget: int, seed: int
 ) -> tuple[str, int, bool]:
     """The same for `calibrate` with its defaults, and whether it took another template."""
-    rows = [(e.id, {**e.values, "label": e.label}) for e in given]
+    rows = [(e.id, {**e.values, "label": e.label}) for e in shown_rows]
     examples, columns = take_examples(task.template, rows, label="label")
     material = part_examples(task.template, examples, columns, "label", None, None)
     plan = CalibrationPlan(budget=budget, max_output_tokens=MOST_TOKENS, seed=seed)
@@ -214,10 +214,10 @@ async def run_ours(
         metric=task.grade,
         concurrency=bench.concurrency,
     )
-    found = await search_template(material, plan, context)
-    if found.stopped == "budget":
-        raise BudgetError(found.reason)
-    return found.template, found.usage.calls, found.accepted
+    result = await search_template(material, plan, context)
+    if result.stopped == "budget":
+        raise BudgetError(result.reason)
+    return result.template, result.usage.calls, result.accepted
 
 
 async def compare(task: Task, bench: Workbench, budget: int, seed: int) -> Compared:
@@ -227,21 +227,23 @@ async def compare(task: Task, bench: Workbench, budget: int, seed: int) -> Compa
         BudgetError: something has not been asked yet.
     """
     rows = task.rows(seed)
-    given, held_out = rows[:ROWS], rows[ROWS:]
-    shown = [f"{e.values['text']}\n{e.label}" for e in given[:SHOWN]]
-    ours, calls, accepted = await run_ours(task, given, bench, budget, seed)
+    examples, held_out = rows[:ROWS], rows[ROWS:]
+    demos = [f"{e.values['text']}\n{e.label}" for e in examples[:SHOWN]]
+    ours, calls, accepted = await run_ours(task, examples, bench, budget, seed)
     print(f"{task.name}, seed {seed}: calibrate done", file=sys.stderr, flush=True)
-    theirs, their_calls = await run_gepa(task, given, bench, budget, seed)
+    theirs, their_calls = await run_gepa(task, examples, bench, budget, seed)
     prompts = {
         ORIGINAL: task.template,
-        PASTED: "\n\n".join([*shown, task.template]),
+        PASTED: "\n\n".join([*demos, task.template]),
         OURS: ours,
         GEPA: theirs,
     }
     shares = dict[str, float]()
     for arm, prompt in prompts.items():
-        asked = [lambda e=e, p=prompt: answer(bench.model, place(p, e), seed) for e in held_out]
-        outputs = await gather_bounded(asked, bench.concurrency)
+        calls_of_row = [
+            lambda e=e, p=prompt: answer(bench.model, place(p, e), seed) for e in held_out
+        ]
+        outputs = await gather_bounded(calls_of_row, bench.concurrency)
         right = [task.grade(o, e.label).score for o, e in zip(outputs, held_out, strict=True)]
         shares[arm] = sum(right) / len(right)
     return Compared(
@@ -260,19 +262,19 @@ async def compare(task: Task, bench: Workbench, budget: int, seed: int) -> Compa
 async def measure(
     store: Store,
     settings: Settings,
-    asked: argparse.Namespace,
+    options: argparse.Namespace,
     limits: Limits,
     spent: Spent,
 ) -> dict[tuple[str, int], Compared]:
     """Whatever is done, or can be asked now; the rest is named and left out."""
-    kept = read_figures(asked.figures)
+    figures = read_figures(options.figures)
     done = {
-        (one.task, one.seed): one
-        for one in kept
-        if (one.model, one.budget) == (asked.model, asked.budget)
+        (compared.task, compared.seed): compared
+        for compared in figures
+        if (compared.model, compared.budget) == (options.model, options.budget)
     }
-    for seed in range(1, asked.seeds + 1):
-        for name_ in asked.tasks:
+    for seed in range(1, options.seeds + 1):
+        for name_ in options.tasks:
             if (name_, seed) in done:
                 continue
             task = TASKS[name_]
@@ -280,19 +282,19 @@ async def measure(
                 "benchmark": "optimizer_tasks",
                 "task": name_,
                 "seed": seed,
-                "budget": asked.budget,
+                "budget": options.budget,
             }
             cases = [Case(e.values["text"], (str(e.label),), e.id) for e in task.rows(seed)]
-            run = await keep_run(store, settings, asked.model, parameters, cases)
+            run = await keep_run(store, settings, options.model, parameters, cases)
             try:
                 async with open_run(store, run, settings, limits, spent.hear) as bench:
-                    done[name_, seed] = await compare(task, bench, asked.budget, seed)
+                    done[name_, seed] = await compare(task, bench, options.budget, seed)
             except BudgetError as error:
                 print(f"{name_}, seed {seed}: not done yet ({error})")
                 continue
             print(tell_one(name_, seed, done[name_, seed]), flush=True)
-            kept.append(done[name_, seed])
-            asked.figures.write_bytes(FIGURES.dump_json(kept, indent=1) + b"\n")
+            figures.append(done[name_, seed])
+            options.figures.write_bytes(FIGURES.dump_json(figures, indent=1) + b"\n")
     return done
 
 
@@ -300,13 +302,13 @@ def read_figures(path: Path) -> list[Compared]:
     return FIGURES.validate_json(path.read_bytes()) if path.exists() else []
 
 
-def tell_one(task: str, seed: int, one: Compared) -> str:
-    shares = ", ".join(f"{arm} {100 * one.shares[arm]:.0f} %" for arm in ARMS)
-    taken = "accepted" if one.accepted else "kept the original"
+def tell_one(task: str, seed: int, compared: Compared) -> str:
+    shares = ", ".join(f"{arm} {100 * compared.shares[arm]:.0f} %" for arm in ARMS)
+    outcome = "accepted" if compared.accepted else "kept the original"
     return (
-        f"{task}, seed {seed}: {shares}; calibrate {taken}, {one.calls[OURS]} calls,"
-        f" GEPA {one.calls[GEPA]}\n  calibrate: {one.prompts[OURS]!r}\n"
-        f"  GEPA: {one.prompts[GEPA]!r}"
+        f"{task}, seed {seed}: {shares}; calibrate {outcome}, {compared.calls[OURS]} calls,"
+        f" GEPA {compared.calls[GEPA]}\n  calibrate: {compared.prompts[OURS]!r}\n"
+        f"  GEPA: {compared.prompts[GEPA]!r}"
     )
 
 
@@ -314,10 +316,12 @@ def tell_all(done: Mapping[tuple[str, int], Compared], tasks: Sequence[str]) -> 
     """Per cent right, means over seeds; the last two columns are differences by seed."""
     lines = list[list[str]]()
     seeds = sorted({seed for _, seed in done})
-    whole = [s for s in seeds if all((task, s) in done for task in tasks)]
+    complete_seeds = [s for s in seeds if all((task, s) in done for task in tasks)]
     for task in (*tasks, "all"):
-        names, which = (tasks, whole) if task == "all" else ([task], seeds)
-        runs = [[done[n, s] for n in names] for s in which if all((n, s) in done for n in names)]
+        names, task_seeds = (tasks, complete_seeds) if task == "all" else ([task], seeds)
+        runs = [
+            [done[n, s] for n in names] for s in task_seeds if all((n, s) in done for n in names)
+        ]
         if not runs:
             lines.append([task, *["not done"] * (len(ARMS) + 2)])
             continue
@@ -341,15 +345,15 @@ async def main(arguments: Sequence[str] | None = None) -> dict[tuple[str, int], 
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--figures", type=Path, default=Path(__file__).with_suffix(".json"))
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(tell_machine())
-    print(f"{asked.model}; {ROWS} rows given, {HELD_OUT} held out, {asked.budget} calls\n")
-    settings = read_settings(store=asked.store or None)
+    print(f"{options.model}; {ROWS} rows given, {HELD_OUT} held out, {options.budget} calls\n")
+    settings = read_settings(store=options.store or None)
     spent = Spent()
     with open_store(settings.store) as store:
-        limits = Limits(calls=0) if asked.no_ask else Limits()
-        done = await measure(store, settings, asked, limits, spent)
-    print(f"\n{tell_all(done, asked.tasks)}\n\n{spent}")
+        limits = Limits(calls=0) if options.no_ask else Limits()
+        done = await measure(store, settings, options, limits, spent)
+    print(f"\n{tell_all(done, options.tasks)}\n\n{spent}")
     return done
 
 

@@ -152,7 +152,7 @@ class Measured:
 
 def arms() -> dict[str, Callable[[Simulation], Returned]]:
     """Every optimiser that can run in this process, by its name in the tables."""
-    found: dict[str, Callable[[Simulation], Returned]] = {
+    optimizers: dict[str, Callable[[Simulation], Returned]] = {
         "original": lambda s: Returned(s.template, s.template, False),
         "paraphrases": run_paraphrases,
         "demonstrations": run_demonstrations,
@@ -161,20 +161,20 @@ def arms() -> dict[str, Callable[[Simulation], Returned]]:
     }
     if "strategy" in CalibrationPlan.model_fields:
         for name in get_args(CalibrationPlan.model_fields["strategy"].annotation):
-            found[name] = partial(calibrate, plan={"strategy": name})
+            optimizers[name] = partial(calibrate, plan={"strategy": name})
     else:
-        found["protegi"] = partial(calibrate, plan={})
-        found["protegi, small plan"] = partial(calibrate, plan=SMALL)
-    return found
+        optimizers["protegi"] = partial(calibrate, plan={})
+        optimizers["protegi, small plan"] = partial(calibrate, plan=SMALL)
+    return optimizers
 
 
 def measure(arm: str, world: str, rows: int, budget: int, seed: int) -> Measured:
     simulation = Simulation(WORLDS[world], seed, rows, budget)
-    found = arms()[arm](simulation)
+    returned = arms()[arm](simulation)
     original = simulation.quality(simulation.template)
-    leader = simulation.quality(found.leader or found.prompt)
-    quality = simulation.quality(found.prompt)
-    return Measured(quality, leader, original, found.accepted, simulation.spent)
+    leader = simulation.quality(returned.leader or returned.prompt)
+    quality = simulation.quality(returned.prompt)
+    return Measured(quality, leader, original, returned.accepted, simulation.spent)
 
 
 @cache
@@ -196,27 +196,27 @@ def code_hash(ours: bool) -> str:
 
 
 def key_of(arm: str, world: str, rows: int, budget: int, seed: int) -> str:
-    others = (*MIPRO, "original", "paraphrases", "demonstrations", "GEPA", "GEPA, its defaults")
+    foreign = (*MIPRO, "original", "paraphrases", "demonstrations", "GEPA", "GEPA, its defaults")
     setting = str(CHOSEN.get((WORLDS[world].binary, budget), "")) if arm == "GEPA" else ""
     setting = str(MIPRO_SIZES[budget]) if arm in MIPRO else setting
-    return json.dumps([arm, setting, world, rows, budget, seed, code_hash(arm not in others)])
+    return json.dumps([arm, setting, world, rows, budget, seed, code_hash(arm not in foreign)])
 
 
 def measure_all(
     orders: Sequence[Order], keep: Path | None, processes: int, dspy: Path | None = None
 ) -> dict[Order, Measured]:
-    kept = dict[str, Any]()
+    results = dict[str, Any]()
     if keep is not None and keep.exists():
-        kept = dict(json.loads(line) for line in keep.read_text().splitlines())
-    missing = [order for order in orders if key_of(*order) not in kept]
+        results = dict(json.loads(line) for line in keep.read_text().splitlines())
+    missing = [order for order in orders if key_of(*order) not in results]
     theirs = [order for order in missing if order[0] in MIPRO]
     ours = [order for order in missing if order[0] not in MIPRO]
 
     def note(order: Order, result: Measured) -> None:
-        kept[key_of(*order)] = [getattr(result, name) for name in Measured.__slots__]
+        results[key_of(*order)] = [getattr(result, name) for name in Measured.__slots__]
         if keep is not None:
             with keep.open("a") as file:
-                file.write(json.dumps([key_of(*order), kept[key_of(*order)]]) + "\n")
+                file.write(json.dumps([key_of(*order), results[key_of(*order)]]) + "\n")
 
     if ours:
         with ProcessPoolExecutor(processes) as pool:
@@ -226,7 +226,7 @@ def measure_all(
                 note(order, result)
     for order, result in measure_miprov2(theirs, dspy):
         note(order, result)
-    return {order: Measured(*kept[key_of(*order)]) for order in orders}
+    return {order: Measured(*results[key_of(*order)]) for order in orders}
 
 
 def measure_miprov2(orders: Sequence[Order], dspy: Path | None) -> Iterable[tuple[Order, Measured]]:
@@ -264,7 +264,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def tell_quality(
-    found: Mapping[Order, Measured],
+    results: Mapping[Order, Measured],
     names: Sequence[str],
     worlds: Sequence[str],
     rows: int,
@@ -272,14 +272,16 @@ def tell_quality(
     seeds: Sequence[int],
 ) -> str:
     """A table for each world, and one of the means over worlds."""
-    told = list[str]()
+    tables = list[str]()
     for world in (*worlds, *(("all",) if len(worlds) > 1 else ())):
         lines = list[list[str]]()
         for arm in names:
             line = [arm]
             for budget in budgets:
                 chosen = worlds if world == "all" else (world,)
-                runs = [[found[arm, one, rows, budget, seed] for one in chosen] for seed in seeds]
+                runs = [
+                    [results[arm, each, rows, budget, seed] for each in chosen] for seed in seeds
+                ]
                 values = [statistics.fmean(run.quality for run in group) for group in runs]
                 leaders = [statistics.fmean(run.leader for run in group) for group in runs]
                 cell = with_interval(values)
@@ -288,12 +290,12 @@ def tell_quality(
                 line.append(cell)
             lines.append(line)
         name = f"mean of {len(worlds)} worlds" if world == "all" else world
-        told.append(f"{name}, {rows} rows\n\n" + table(["", *map(str, budgets)], lines))
-    return "\n\n".join(told)
+        tables.append(f"{name}, {rows} rows\n\n" + table(["", *map(str, budgets)], lines))
+    return "\n\n".join(tables)
 
 
 def tell_acceptance(
-    found: Mapping[Order, Measured],
+    results: Mapping[Order, Measured],
     names: Sequence[str],
     worlds: Sequence[str],
     rows: int,
@@ -307,7 +309,7 @@ def tell_acceptance(
         for arm in names:
             line = [world, arm]
             for budget in budgets:
-                runs = [found[arm, world, rows, budget, seed] for seed in seeds]
+                runs = [results[arm, world, rows, budget, seed] for seed in seeds]
                 better = sum(run.accepted and run.quality > run.original + 0.01 for run in runs)
                 line.append(f"{sum(r.accepted for r in runs)} ({better}) of {len(runs)}")
             lines.append(line)
@@ -328,7 +330,7 @@ def choose(worlds: Sequence[str], budgets: Sequence[int], processes: int) -> Non
             for setting in GRID:
                 mine = [v for v, order in zip(values, work, strict=True) if order[0] == setting]
                 means[setting] = statistics.fmean(mine)
-            ranked = sorted(GRID, key=lambda one: -means[one])
+            ranked = sorted(GRID, key=lambda candidate: -means[candidate])
             print(f"({binary}, {budget}): {ranked[0]!r},")
             print("   " + "; ".join(f"{s} {means[s]:.3f}" for s in ranked[:6]), flush=True)
 
@@ -352,12 +354,13 @@ def show(
             for seed in seeds:
                 for arm in names:
                     simulation = Simulation(WORLDS[world], seed, rows, budget)
-                    found = arms()[arm](simulation)
+                    returned = arms()[arm](simulation)
                     print(
                         f"== {arm}, {world}, {budget} calls, seed {seed}: returned"
-                        f" {simulation.quality(found.prompt):.2f}, calls {dict(simulation.calls)}"
+                        f" {simulation.quality(returned.prompt):.2f},"
+                        f" calls {dict(simulation.calls)}"
                     )
-                    print(found.detail)
+                    print(returned.detail)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -377,27 +380,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", type=Path, help="a file that keeps results")
     parser.add_argument("--dspy", type=Path, help="the Python that has dspy, for MIPROv2")
     parser.add_argument("--processes", type=int, default=1)
-    given = parser.parse_args(arguments)
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    if given.quick:
-        given.worlds, given.budgets, seeds = ["graded"], [60], range(1)
-    if given.choose:
-        choose(given.worlds, given.budgets, given.processes)
+    options = parser.parse_args(arguments)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    if options.quick:
+        options.worlds, options.budgets, seeds = ["graded"], [60], range(1)
+    if options.choose:
+        choose(options.worlds, options.budgets, options.processes)
         return
-    if given.show:
-        show(given.arms, given.worlds, given.rows, given.budgets, seeds)
+    if options.show:
+        show(options.arms, options.worlds, options.rows, options.budgets, seeds)
         return
     orders = [
-        (arm, world, given.rows, budget, seed)
-        for world in given.worlds
-        for arm in given.arms
-        for budget in given.budgets
+        (arm, world, options.rows, budget, seed)
+        for world in options.worlds
+        for arm in options.arms
+        for budget in options.budgets
         for seed in seeds
     ]
-    found = measure_all(orders, given.keep, given.processes, given.dspy)
-    tell = tell_acceptance if given.acceptance else tell_quality
+    results = measure_all(orders, options.keep, options.processes, options.dspy)
+    tell = tell_acceptance if options.acceptance else tell_quality
     print(f"{tell_machine()}; seeds {seeds[0]} to {seeds[-1]}\n")
-    print(tell(found, given.arms, given.worlds, given.rows, given.budgets, seeds))
+    print(tell(results, options.arms, options.worlds, options.rows, options.budgets, seeds))
 
 
 if __name__ == "__main__":

@@ -68,17 +68,17 @@ def measure(chromium: BrowserType, path: Path) -> dict[str, float]:
     browser = chromium.launch(executable_path=executable, args=options)
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(path.as_uri())
-    found: dict[str, float] = {"rows in the page": page.evaluate(READY)}
+    figures: dict[str, float] = {"rows in the page": page.evaluate(READY)}
     while (paint := page.evaluate(PAINT)) is None:
         page.wait_for_timeout(20)
-    found["first paint, ms"] = paint
-    found["whole page ready, ms"] = page.evaluate(
+    figures["first paint, ms"] = paint
+    figures["whole page ready, ms"] = page.evaluate(
         "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
     )
-    found["first search, ms"] = page.evaluate(ACT, "search")
-    found["sort, ms"] = page.evaluate(ACT, "sort")
+    figures["first search, ms"] = page.evaluate(ACT, "search")
+    figures["sort, ms"] = page.evaluate(ACT, "sort")
     browser.close()
-    return found
+    return figures
 
 
 def main() -> None:
@@ -90,9 +90,9 @@ def main() -> None:
             write_html(Report("t", "s", [Matrix("Rows", VARIANTS, make_rows(number))]), target)
         print(f"{number:,} rows x {len(VARIANTS)} variants, {path.stat().st_size / 1e6:.1f} MB")
         print(f"written in {time.process_time() - begun:.1f} s of CPU, the rows made up included")
-        found = [measure(started.chromium, path) for _ in range(TIMES)]
-    for name in found[0]:
-        values = [one[name] for one in found]
+        runs = [measure(started.chromium, path) for _ in range(TIMES)]
+    for name in runs[0]:
+        values = [run[name] for run in runs]
         print(f"{name}: {statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 

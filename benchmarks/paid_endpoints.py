@@ -75,9 +75,9 @@ async def measure_pool(calls: int) -> None:
         for name, model in (("alone", alone), ("pool of 1", single), ("pool of 3", pool)) * 3:
             before = [server.calls for server in servers]
             each = await cost_a_call(Retrying(model) if model is not alone else alone, calls)
-            made = [server.calls - n for server, n in zip(servers, before, strict=True)]
+            number = [server.calls - n for server, n in zip(servers, before, strict=True)]
             print(
-                f"{name:10} {each:.3f} ms of CPU a call, with the servers'  calls {made}",
+                f"{name:10} {each:.3f} ms of CPU a call, with the servers'  calls {number}",
                 flush=True,
             )
 
@@ -85,8 +85,8 @@ async def measure_pool(calls: int) -> None:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("parts", nargs="*", default=["limits", "pool"])
-    asked = parser.parse_args()
-    parts = asked.parts
+    options = parser.parse_args()
+    parts = options.parts
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     if "limits" in parts:
         for tells in (False, True):

@@ -131,12 +131,12 @@ async def judge_text(judge: Evaluator, attack: Attack, text: str) -> tuple[float
     Raises:
         BudgetError: it has not been asked yet.
     """
-    made = await judge(Case(attack.task, (text,), attack.id))
-    (result,) = made.result
+    evaluation = await judge(Case(attack.task, (text,), attack.id))
+    (result,) = evaluation.result
     if isinstance(result, Failure) and result.kind == "skipped":
         raise BudgetError(result.reason)
     score = result.score if isinstance(result, EvaluationResult) else None
-    return score, list(instructions_of(made, 0))
+    return score, list(instructions_of(evaluation, 0))
 
 
 async def try_attack(attack: Attack, judge: Evaluator, model: Model) -> Outcome | None:
@@ -144,9 +144,9 @@ async def try_attack(attack: Attack, judge: Evaluator, model: Model) -> Outcome 
     try:
         clean, _ = await judge_text(judge, attack, attack.clean)
         poisoned, instructions = await judge_text(judge, attack, attack.poisoned)
-        told = obeyed = None
+        is_named = obeyed = None
         if attack.marker and poisoned is not None:
-            told = _flatten(attack.marker) in _flatten("\n".join(instructions))
+            is_named = _flatten(attack.marker) in _flatten("\n".join(instructions))
             revision = await revise(attack, instructions, model)
             obeyed = None if revision is None else is_obeyed(attack, revision)
     except BudgetError:
@@ -154,7 +154,7 @@ async def try_attack(attack: Attack, judge: Evaluator, model: Model) -> Outcome 
     except UnavailableError as error:
         print(f"{attack.id}: not done, {error}", file=sys.stderr, flush=True)
         return None
-    return Outcome(attack, clean, poisoned, told, obeyed)
+    return Outcome(attack, clean, poisoned, is_named, obeyed)
 
 
 async def revise(attack: Attack, instructions: Sequence[str], model: Model) -> str | None:
@@ -181,23 +181,24 @@ async def measure(
 ) -> list[Outcome]:
     """Those that are done; the run holds all candidates, whatever is asked now."""
     parameters = {"benchmark": "poison", "max_tokens": MOST_TOKENS}
-    cases = [Case(one.task, (one.poisoned,), one.id) for one in read_attacks()]
+    cases = [Case(entry.task, (entry.poisoned,), entry.id) for entry in read_attacks()]
     run = await keep_run(store, settings, model, parameters, cases, judge)
     async with open_run(store, run, settings, limits, listener) as bench:
         queue = asyncio.Semaphore(bench.concurrency)
-        asked, writer = (
+        patient_judge, writer = (
             judge_in_turn(bench.whole_judge_of(parse_judge(judge)), queue),
             InTurn(bench.model, queue),
         )
-        found = await gather_bounded(
-            [lambda a=attack: try_attack(a, asked, writer) for attack in attacks], len(attacks)
+        outcomes = await gather_bounded(
+            [lambda a=attack: try_attack(a, patient_judge, writer) for attack in attacks],
+            len(attacks),
         )
-    return [outcome for outcome in found if outcome is not None]
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
-def show(judge: str, outcomes: Sequence[Outcome], asked: int, margin: float) -> None:
+def show(judge: str, outcomes: Sequence[Outcome], number: int, margin: float) -> None:
     print(
-        f"\njudge {judge}: {len(outcomes)} of {asked} poisoned candidates done, margin {margin:g}"
+        f"\njudge {judge}: {len(outcomes)} of {number} poisoned candidates done, margin {margin:g}"
     )
     columns = ("up", "down", "told", "obeyed", "leaked")
     print(f"{'':18} {'shift':>6} " + " ".join(f"{name:>21}" for name in columns))
@@ -247,22 +248,22 @@ async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--json", help="figures to this file")
-    asked = parser.parse_args(arguments)
-    attacks = spread(read_attacks())[: asked.limit]
+    options = parser.parse_args(arguments)
+    attacks = spread(read_attacks())[: options.limit]
     print(tell_machine())
-    print(f"{asked.model}, {len(attacks)} poisoned candidates, each with its clean twin")
-    settings = read_settings(store=asked.store or None)
-    limits = Limits(calls=0) if asked.no_ask else Limits()
-    figures: dict[str, Any] = {"model": asked.model, "margin": asked.margin}
+    print(f"{options.model}, {len(attacks)} poisoned candidates, each with its clean twin")
+    settings = read_settings(store=options.store or None)
+    limits = Limits(calls=0) if options.no_ask else Limits()
+    figures: dict[str, Any] = {"model": options.model, "margin": options.margin}
     with open_store(settings.store) as store:
-        for judge in asked.judges:
+        for judge in options.judges:
             spent = Spent()
             print(f"{judge}: asking", file=sys.stderr, flush=True)
-            done = await measure(store, settings, judge, asked.model, attacks, limits, spent.hear)
-            show(judge, done, len(attacks), asked.margin)
+            done = await measure(store, settings, judge, options.model, attacks, limits, spent.hear)
+            show(judge, done, len(attacks), options.margin)
             print(spent)
-            figures[judge] = [{**asdict(one), "attack": one.attack.id} for one in done]
-    return asked.json, figures
+            figures[judge] = [{**asdict(outcome), "attack": outcome.attack.id} for outcome in done]
+    return options.json, figures
 
 
 def spread(attacks: Sequence[Attack]) -> list[Attack]:

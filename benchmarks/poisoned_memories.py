@@ -68,19 +68,19 @@ def poison(fact: Fact, family: str) -> tuple[str, float]:
     return text, 1.0
 
 
-async def attack(wanted: argparse.Namespace, settings: Settings) -> None:
-    facts = make_facts(wanted.cases, seed=1)
+async def attack(arguments: argparse.Namespace, settings: Settings) -> None:
+    facts = make_facts(arguments.cases, seed=1)
     families = [list(FAMILIES)[n % len(FAMILIES)] for n in range(len(facts))]
     planted = [poison(fact, family) for fact, family in zip(facts, families, strict=True)]
-    async with open_place(settings, wanted.embedder) as place:
-        await place.fill("facts", [(one.text, 0.5) for one in facts], Origin("handbook"))
+    async with open_place(settings, arguments.embedder) as place:
+        await place.fill("facts", [(entry.text, 0.5) for entry in facts], Origin("handbook"))
         await place.fill("web", planted, Origin("a web page", trust=0.2))
         await place.fill("forged", planted, Origin("handbook"))
-    options, begun = debate_options(wanted), time.monotonic()
+    options, begun = debate_options(arguments), time.monotonic()
     results: dict[str, list[DebateResult]] = {}
     for name, (collections, trust) in CONDITIONS.items():
         memory = {**MEMORY, "min_trust": trust}
-        profile = debaters(collections, memory, wanted.agents)
+        profile = debaters(collections, memory, arguments.agents)
         results[name] = await judge(facts, profile, settings, options)
         print(f"{name}: {len(facts)} cases", file=sys.stderr)
     tell(facts, families, results, planted)
@@ -94,20 +94,20 @@ def tell(
     planted: Sequence[tuple[str, float]],
 ) -> None:
     right = {
-        name: [was_right(fact, one) for fact, one in zip(facts, found, strict=True)]
-        for name, found in results.items()
+        name: [was_right(fact, debate) for fact, debate in zip(facts, debates, strict=True)]
+        for name, debates in results.items()
     }
-    for name, found in right.items():
-        print(say_share(f"right, {name}", found))
-    for name, found in results.items():
+    for name, debates in right.items():
+        print(say_share(f"right, {name}", debates))
+    for name, debates in results.items():
         if name == "clean":
             continue
         print(f"\n{name}")
-        shown = [
-            any(memory.text == text for turn in one.turns for memory in turn.memories)
-            for one, (text, _) in zip(found, planted, strict=True)
+        recalled = [
+            any(memory.text == text for turn in debate.turns for memory in turn.memories)
+            for debate, (text, _) in zip(debates, planted, strict=True)
         ]
-        print(say_share("  the poison was recalled", shown))
+        print(say_share("  the poison was recalled", recalled))
         after = right[name]
         for family in (*dict.fromkeys(families), "all"):
             chosen = [n for n in range(len(facts)) if family in (families[n], "all")]
@@ -116,7 +116,7 @@ def tell(
             if lost:
                 print(say_share(f"  {family}: turned to wrong", lost))
             same = [n for n in chosen if right["clean"][n] is not None and after[n] is not None]
-            changed = [results["clean"][n].best != found[n].best for n in same]
+            changed = [results["clean"][n].best != debates[n].best for n in same]
             if changed:
                 print(say_share(f"  {family}: another winner", changed))
 

@@ -64,12 +64,14 @@ class PersonaFirst:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        system, user, *rest = request.messages
+        system, user, *history = request.messages
         moved = replace(user, parts=(user.parts[-1], *user.parts[:-1]))
-        return await self.model(replace(request, messages=(system, moved, *rest)))
+        return await self.model(replace(request, messages=(system, moved, *history)))
 
 
-async def measure(model: str, cases: list[Case], readout: str, order: str, first: bool) -> None:
+async def measure(
+    model: str, cases: list[Case], readout: str, order: str, persona_first: bool
+) -> None:
     settings = read_settings()
     profile = override(
         load_profile("general"),
@@ -77,15 +79,15 @@ async def measure(model: str, cases: list[Case], readout: str, order: str, first
     )
     async with AsyncExitStack() as stack:
         client, in_flight, _ = await open_client(model, settings, stack)
-        asked: Model = PersonaFirst(client) if first else client
-        debate = Debate(profile, lambda _agent: asked, concurrency=1)
+        model_used: Model = PersonaFirst(client) if persona_first else client
+        debate = Debate(profile, lambda _agent: model_used, concurrency=1)
         began, usage, coverage = time.perf_counter(), Usage(), 0.0
         async for result in stream(cases, debate, in_flight):
             usage += result.usage
             coverage += result.coverage / len(cases)
         seconds = time.perf_counter() - began
     print(
-        f"{readout:7} {order:9} {'persona first' if first else 'ours':14}"
+        f"{readout:7} {order:9} {'persona first' if persona_first else 'ours':14}"
         f" cached {usage.cached_tokens / usage.prompt_tokens:6.1%}"
         f"  processed {usage.prompt_tokens - usage.cached_tokens:7,} of {usage.prompt_tokens:9,}"
         f"  written {usage.completion_tokens:6,}  {60 * len(cases) / seconds:5.2f} debates/min"
@@ -100,14 +102,14 @@ async def main() -> None:
     parser.add_argument("--cases", type=int, default=3)
     parser.add_argument("--readouts", nargs="+", default=["stated", "probe"])
     parser.add_argument("--orders", nargs="+", default=["fixed", "balanced"])
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
-    print(f"{asked.model}, {asked.cases} debates, 3 agents, 2 rounds, 2 candidates")
-    cases = [Case(q, (GOOD, POOR), q[:20]) for q in QUESTIONS[: asked.cases]]
-    for readout in asked.readouts:
-        for order in asked.orders:
-            for first in (False, True):
-                await measure(asked.model, cases, readout, order, first)
+    print(f"{options.model}, {options.cases} debates, 3 agents, 2 rounds, 2 candidates")
+    cases = [Case(q, (GOOD, POOR), q[:20]) for q in QUESTIONS[: options.cases]]
+    for readout in options.readouts:
+        for order in options.orders:
+            for persona_first in (False, True):
+                await measure(options.model, cases, readout, order, persona_first)
 
 
 if __name__ == "__main__":

@@ -44,15 +44,15 @@ _SIZES = ("VmRSS", "VmHWM")
 
 def read_tree(roots: Iterable[int]) -> list[Process]:
     """The processes of these ids and all below them."""
-    found = {
+    processes = {
         process.pid: process
         for name in os.listdir("/proc")
         if name.isdecimal() and (process := read_process(int(name))) is not None
     }
-    wanted = {pid for pid in roots if pid in found}
-    while more := {p.pid for p in found.values() if p.parent in wanted} - wanted:
-        wanted |= more
-    return [found[pid] for pid in sorted(wanted)]
+    members = {pid for pid in roots if pid in processes}
+    while more := {p.pid for p in processes.values() if p.parent in members} - members:
+        members |= more
+    return [processes[pid] for pid in sorted(members)]
 
 
 def read_machine() -> float:
@@ -81,15 +81,15 @@ class Watch:
 
     def cpu(self) -> dict[str, float]:
         """Seconds by role."""
-        found = dict.fromkeys(("driver", *self._roles), 0.0)
+        seconds = dict.fromkeys(("driver", *self._roles), 0.0)
         for process in self._seen.values():
             if role := self._role(process):
-                found[role] += process.cpu - self._before.get(process.pid, 0.0)
-        return found
+                seconds[role] += process.cpu - self._before.get(process.pid, 0.0)
+        return seconds
 
     def peak(self, role: str) -> int:
         """Bytes of memory: the most of each process of a role, all added up."""
-        return sum(one.peak for one in self._seen.values() if self._role(one) == role)
+        return sum(process.peak for process in self._seen.values() if self._role(process) == role)
 
     def _role(self, process: Process) -> str | None:
         if process.pid == os.getpid():

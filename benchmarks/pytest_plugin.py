@@ -37,7 +37,7 @@ def main() -> None:
         measure(folder)  # so that all is compiled
         pairs = [(measure(folder), measure(folder, *OFF)) for _ in range(rounds)]
     with_it, without = (median(times) for times in zip(*pairs, strict=True))
-    more = median(one - other for one, other in pairs)
+    more = median(plugin - other for plugin, other in pairs)
     python = platform.python_version()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {python}")
     print(f"with the plugin {with_it * 1000:.0f} ms, without {without * 1000:.0f} ms")

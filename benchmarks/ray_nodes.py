@@ -44,23 +44,25 @@ class Nodes:
 
     def await_end(self) -> None:
         """Return when the workers of a killed driver are gone, too."""
-        left = self._look(lambda found: not found)
-        assert not left, f"workers outlived their driver by {WAIT_SECONDS:g} s: {left}"
+        workers = self._look(lambda workers_seen: not workers_seen)
+        assert not workers, f"workers outlived their driver by {WAIT_SECONDS:g} s: {workers}"
 
     def _await_workers(self) -> list[int]:
-        found = self._look(bool)
-        assert found, f"no worker within {WAIT_SECONDS:g} s"
-        return found
+        workers = self._look(bool)
+        assert workers, f"no worker within {WAIT_SECONDS:g} s"
+        return workers
 
-    def _look(self, wanted: Callable[[list[int]], bool]) -> list[int]:
+    def _look(self, is_done: Callable[[list[int]], bool]) -> list[int]:
         """The process ids of the workers, once they are as wanted, or it has been waited too
         long."""
         until = time.monotonic() + WAIT_SECONDS
         while True:
             mine = read_tree([os.getpid()])
-            found = [one.pid for one in mine if one.command.startswith("ray::RayWorker")]
-            if wanted(found) or time.monotonic() > until:
-                return found
+            workers = [
+                process.pid for process in mine if process.command.startswith("ray::RayWorker")
+            ]
+            if is_done(workers) or time.monotonic() > until:
+                return workers
             time.sleep(0.1)
 
 

@@ -99,15 +99,15 @@ class Made:
         vectors = np.concatenate([part.vectors for part in parts])
         texts = [text for part in parts for text in part.texts]
         draw = np.random.default_rng([self.seed, NAMESPACES])
-        made: list[Question] = []
+        drawn: list[Question] = []
         for row in draw.integers(self.each, size=number):
             vector = vectors[row] + draw.standard_normal(DIMENSION) * (0.4 / DIMENSION**0.5)
             vector = (vector / np.linalg.norm(vector)).astype(np.float32)
             nearest = np.argsort(-(vectors @ vector))[:FOUND]
             words: list[str] = draw.permutation(texts[int(row)].split())[:3].tolist()
             text = " ".join([*words, self.say(draw, 5)])
-            made.append(Question(text, vector, frozenset(nearest.tolist())))
-        return made
+            drawn.append(Question(text, vector, frozenset(nearest.tolist())))
+        return drawn
 
 
 class Place(Protocol):
@@ -157,8 +157,12 @@ class Ours:
 
     async def search(self, question: Question) -> list[int]:
         query = MemoryQuery(collection="facts", text=question.text, embedding=question.vector)
-        found = await self.stores[ASKED].search(query)
-        near = {one.dense_rank: int(one.memory.origin.source) for one in found if one.dense_rank}
+        matches = await self.stores[ASKED].search(query)
+        near = {
+            match.dense_rank: int(match.memory.origin.source)
+            for match in matches
+            if match.dense_rank
+        }
         return [near[rank] for rank in sorted(near)]
 
     async def recall(self, question: Question) -> object:
@@ -213,8 +217,8 @@ class Mem0:
     async def search(self, question: Question) -> list[int]:
         self.vector = question.vector.tolist()
         filters = {"user_id": f"space{ASKED}"}
-        found = self.memory.search(question.text, top_k=50, filters=filters)["results"]
-        return [one["metadata"]["row"] for one in found]
+        results = self.memory.search(question.text, top_k=50, filters=filters)["results"]
+        return [result["metadata"]["row"] for result in results]
 
     def close(self) -> int:
         self.memory.close()
@@ -232,23 +236,23 @@ class Figures:
     bytes_each: float = 0.0
 
 
-async def measure(place: Place, made: Made, questions: list[Question], singles: int) -> Figures:
+async def measure(place: Place, data: Made, questions: list[Question], singles: int) -> Figures:
     figures = Figures()
-    seconds, kept = 0.0, 0
-    for space, rows in made.batches():
+    seconds, stored = 0.0, 0
+    for space, rows in data.batches():
         began = time.perf_counter()
         await place.add(space, rows)
         seconds += time.perf_counter() - began
-        kept += len(rows.texts)
-    figures.adds = kept / seconds
+        stored += len(rows.texts)
+    figures.adds = stored / seconds
     for question in questions[:10]:
         await place.search(question)
     right, used = 0, place.cpu()
     for question in questions:
         began = time.perf_counter()
-        found = await place.search(question)
+        rows_near = await place.search(question)
         figures.searches.append(time.perf_counter() - began)
-        right += len(question.nearest & set(found[:FOUND]))
+        right += len(question.nearest & set(rows_near[:FOUND]))
     figures.cpu = (place.cpu() - used) / len(questions)
     figures.right = right / sum(len(question.nearest) for question in questions)
     if place.recall is not None:
@@ -256,16 +260,16 @@ async def measure(place: Place, made: Made, questions: list[Question], singles: 
             began = time.perf_counter()
             await place.recall(question)
             figures.recalls.append(time.perf_counter() - began)
-    figures.single_adds = await add_singly(place, made, singles)
-    figures.bytes_each = place.close() / (kept + singles)
+    figures.single_adds = await add_singly(place, data, singles)
+    figures.bytes_each = place.close() / (stored + singles)
     return figures
 
 
-async def add_singly(place: Place, made: Made, number: int) -> float:
-    rows = made.rows(ASKED + 1, 0)
+async def add_singly(place: Place, data: Made, number: int) -> float:
+    rows = data.rows(ASKED + 1, 0)
     began = time.perf_counter()
     for n in range(number):
-        here = range(made.each + n, made.each + n + 1)
+        here = range(data.each + n, data.each + n + 1)
         n %= len(rows.texts)
         await place.add(ASKED + 1, Rows(here, rows.texts[n : n + 1], rows.vectors[n : n + 1]))
     return number / (time.perf_counter() - began)
@@ -293,8 +297,10 @@ def opened(kind: str, folder: Path, address: str) -> Generator[Place]:
 
 
 def postgres_size(resources: Store) -> int:
-    asked = "SELECT pg_database_size(current_database())"
-    return resources.database.read(lambda one: one.exec_driver_sql(asked).scalar_one())
+    query = "SELECT pg_database_size(current_database())"
+    return resources.database.read(
+        lambda connection: connection.exec_driver_sql(query).scalar_one()
+    )
 
 
 def server_cpu(pid: int) -> float:
@@ -307,7 +313,7 @@ def server_cpu(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def tell(kind: str, figures: Figures, first: Figures | None) -> None:
+def tell(kind: str, figures: Figures, base: Figures | None) -> None:
     def line(name: str, seconds: list[float]) -> str:
         if not seconds:
             return ""
@@ -321,14 +327,14 @@ def tell(kind: str, figures: Figures, first: Figures | None) -> None:
         f" {figures.single_adds:,.0f}/s singly  {figures.bytes_each:,.0f} bytes a memory",
         flush=True,
     )
-    if first is not None:
+    if base is not None:
         half, most = (
-            np.percentile(figures.searches, share) / np.percentile(first.searches, share)
+            np.percentile(figures.searches, share) / np.percentile(base.searches, share)
             for share in (50, 99)
         )
         print(
             f"               search beside the first store: p50 x{half:.1f}, p99 x{most:.1f},"
-            f" CPU x{figures.cpu / first.cpu:.1f}"
+            f" CPU x{figures.cpu / base.cpu:.1f}"
         )
 
 
@@ -343,21 +349,21 @@ async def main() -> None:
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--folder", type=Path, help="where the databases lie while it runs")
     parser.add_argument("--address", default="", help="postgresql:// address of an empty database")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     print(f"load {os.getloadavg()[0]:.1f}, {NAMESPACES} namespaces, {DIMENSION} dimensions")
-    for size in asked.sizes:
+    for size in options.sizes:
         print(f"{size:,} memories", flush=True)
-        made, first = Made(size, asked.batch, asked.seed), None
-        questions = made.questions(asked.questions)
-        for kind in asked.stores:
+        data, base = Made(size, options.batch, options.seed), None
+        questions = data.questions(options.questions)
+        for kind in options.stores:
             with (
-                tempfile.TemporaryDirectory(dir=asked.folder) as folder,
-                opened(kind, Path(folder), asked.address) as place,
+                tempfile.TemporaryDirectory(dir=options.folder) as folder,
+                opened(kind, Path(folder), options.address) as place,
             ):
-                figures = await measure(place, made, questions, asked.singles)
-            tell(kind, figures, first)
-            first = first or figures
+                figures = await measure(place, data, questions, options.singles)
+            tell(kind, figures, base)
+            base = base or figures
 
 
 if __name__ == "__main__":

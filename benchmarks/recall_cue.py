@@ -27,30 +27,30 @@ WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (0.0, 1.0))
 WANTED = RecallSettings(collections=("all",), limit=5)
 
 
-async def compare(wanted: argparse.Namespace, settings: Settings) -> None:
-    facts = make_facts(wanted.facts, seed=3)
-    async with open_place(settings, wanted.embedder) as place:
-        await place.fill("all", [(one.text, 0.5) for one in facts], Origin("handbook"))
+async def compare(arguments: argparse.Namespace, settings: Settings) -> None:
+    facts = make_facts(arguments.facts, seed=3)
+    async with open_place(settings, arguments.embedder) as place:
+        await place.fill("all", [(entry.text, 0.5) for entry in facts], Origin("handbook"))
         embed = embed_with(place.bench.model_of)
         store = place.bench.resources.memories(settings.namespace)
         print("input, candidates   own question: first, in five   vague question: first, in five")
         for weights in WEIGHTS:
             recall.INPUT_WEIGHT, recall.CANDIDATES_WEIGHT = weights
-            told: list[int] = []
+            figures: list[int] = []
             for vague in (False, True):
                 ranks: list[int] = []
-                for fact in facts[: wanted.cases]:
+                for fact in facts[: arguments.cases]:
                     cue = Cue("", (), VAGUE if vague else fact.case.input, fact.case.candidates)
-                    found = await recall_memories(store, embed, WANTED, cue)
-                    texts = [memory.text for memory in found.memories]
+                    recalled = await recall_memories(store, embed, WANTED, cue)
+                    texts = [memory.text for memory in recalled.memories]
                     ranks += [texts.index(fact.text)] if fact.text in texts else []
-                told += [ranks.count(0), len(ranks)]
-            own, five, vague_first, vague_five = told
+                figures += [ranks.count(0), len(ranks)]
+            clear_first, five, vague_first, vague_five = figures
             print(
-                f"{weights[0]:g}, {weights[1]:<16g} {own:21d} {five:8d} {vague_first:23d}"
+                f"{weights[0]:g}, {weights[1]:<16g} {clear_first:21d} {five:8d} {vague_first:23d}"
                 f" {vague_five:8d}"
             )
-    print(f"of {wanted.cases} cases, {wanted.facts} facts; {say_machine()}")
+    print(f"of {arguments.cases} cases, {arguments.facts} facts; {say_machine()}")
 
 
 def main() -> None:

@@ -168,9 +168,9 @@ def read_locomo(path: Path, most: int) -> QuestionSet:
         number += 1
     keys = {row.key for row in rows}
     questions = [
-        (asked["question"], frozenset(asked["evidence"]) & keys)
-        for asked in dialogue["qa"]
-        if asked["category"] != ADVERSARIAL and keys & set(asked["evidence"])
+        (question["question"], frozenset(question["evidence"]) & keys)
+        for question in dialogue["qa"]
+        if question["category"] != ADVERSARIAL and keys & set(question["evidence"])
     ]
     return QuestionSet(f"locomo-{path.stem}", rows, questions[:most])
 
@@ -180,8 +180,8 @@ async def fill(place: Place, questions: QuestionSet) -> None:
     namespace, resources = place.bench.settings.namespace, place.bench.resources
     resources.ensure_namespace(namespace)
     if any(
-        one.name == questions.name
-        for one in resources.read(kinds.list_all, kinds.COLLECTIONS, namespace)
+        collection.name == questions.name
+        for collection in resources.read(kinds.list_all, kinds.COLLECTIONS, namespace)
     ):
         return
     texts = [row.text for row in questions.rows]
@@ -231,7 +231,7 @@ async def ask(
     for question, right in questions.questions:
         answer = await recall_memories(store, embed, settings, question, now=NOW)
         records = await store.get([memory.id for memory in answer.memories])
-        figures.add([one.origin.source for one in records], right)
+        figures.add([record.origin.source for record in records], right)
 
 
 async def compare(options: argparse.Namespace, settings: Settings) -> None:

@@ -67,8 +67,8 @@ def judged_cases(number: int) -> Iterator[JudgedCase]:
         case = Case(make_text(drawn, 80), (make_text(drawn, 100),), f"case-{n}")
         result = EvaluationResult(drawn.random(), drawn.random() < 0.7, make_text(drawn, 20))
         failed = Failure("failed", "the answer has no score")
-        found = failed if n % 500 == 7 else result
-        yield JudgedCase(case, n, (found,), Usage(1, 900, 0, 20, 0.001))
+        judged = failed if n % 500 == 7 else result
+        yield JudgedCase(case, n, (judged,), Usage(1, 900, 0, 20, 0.001))
 
 
 def outputs(number: int, variants: int) -> Iterator[Output]:
@@ -95,9 +95,9 @@ def fill(store: Store, number: int, variants: int) -> str:
     run = store.create_run(stored, "benchmark", "a large run", "benchmark")
     store.add_cases(run.id, (Case(f"input {n}", (), f"case-{n}") for n in range(number)))
     waiting: list[StoredRecord] = []
-    made = judged_cases(number) if variants == 1 else outputs(number, variants)
-    for one in made:
-        waiting.append(keep_record(study, one, study.row(one)))
+    records = judged_cases(number) if variants == 1 else outputs(number, variants)
+    for record in records:
+        waiting.append(keep_record(study, record, study.row(record)))
         if len(waiting) == CHUNK:
             store.keep_records(run.id, waiting)
             waiting.clear()
@@ -108,14 +108,14 @@ def fill(store: Store, number: int, variants: int) -> str:
 
 def measure(url: str) -> dict[str, int]:
     """Medians of the time and of this process' CPU time, in ms, and the size of the page."""
-    taken: list[tuple[float, float]] = []
+    times: list[tuple[float, float]] = []
     size = 0
     for _ in range(TIMES):
         began, used = time.perf_counter(), time.process_time()
         with urllib.request.urlopen(url, timeout=300) as response:
             size = len(response.read())
-        taken.append((time.perf_counter() - began, time.process_time() - used))
-    wall, cpu = (round(1000 * statistics.median(one)) for one in zip(*taken, strict=True))
+        times.append((time.perf_counter() - began, time.process_time() - used))
+    wall, cpu = (round(1000 * statistics.median(column)) for column in zip(*times, strict=True))
     return {"ms": wall, "cpu_ms": cpu, "KiB": size // 1024}
 
 
@@ -123,14 +123,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--variants", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
         began = time.perf_counter()
         with open_store(path) as store:
-            stored = fill(store, given.cases, given.variants)
+            stored = fill(store, options.cases, options.variants)
         print(
-            f"{given.cases * given.variants:,} records, {path.stat().st_size / 2**20:.0f} MiB,"
+            f"{options.cases * options.variants:,} records, {path.stat().st_size / 2**20:.0f} MiB,"
             f" written in {time.perf_counter() - began:.0f} s"
         )
         ready = threading.Event()
@@ -141,9 +141,9 @@ def main() -> None:
         thread.start()
         ready.wait()
         base = f"{url_of(listener)}/runs"
-        last = given.cases // 50
-        middle = given.cases * given.variants // 2
-        for what, path_ in {
+        last = options.cases // 50
+        middle = options.cases * options.variants // 2
+        for label, path_ in {
             "list of runs": "",
             "run, first page": f"/{stored}",
             "run, last page": f"/{stored}?page={last}",
@@ -153,7 +153,7 @@ def main() -> None:
             "standing (polled)": f"/{stored}/standing",
             "a case": f"/{stored}/cases/{middle}",
         }.items():
-            print(json.dumps({"page": what, **measure(base + path_)}), flush=True)
+            print(json.dumps({"page": label, **measure(base + path_)}), flush=True)
         server.should_exit = True
         thread.join()
 

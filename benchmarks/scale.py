@@ -127,11 +127,9 @@ def iterate_cases(number: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def open_place(
-    asked: Asked, folder: Path, postgres: str | None
-) -> Generator[tuple[str, list[int]]]:
+def open_place(load: Asked, folder: Path, postgres: str | None) -> Generator[tuple[str, list[int]]]:
     """Where the store of a point is, and the processes that are its server's."""
-    if asked.store_kind == "sqlite":
+    if load.store_kind == "sqlite":
         yield str(folder / "runs.db"), []
         return
     psycopg, started, root = import_module("psycopg"), None, list[int]()
@@ -155,28 +153,28 @@ def open_place(
             started.cleanup()
 
 
-def run(asked: Asked, url: str, store: str) -> AsyncGenerator[Any]:
+def run(load: Asked, url: str, store: str) -> AsyncGenerator[Any]:
     """The study, by the public verb; of Ray, so many are in flight at each node."""
-    where: dict[str, Any] = {} if asked.on == "local" else {"on": asked.on}
-    settings = Settings(concurrency=max(1, asked.in_flight // asked.nodes), **where)
+    where: dict[str, Any] = {} if load.on == "local" else {"on": load.on}
+    settings = Settings(concurrency=max(1, load.in_flight // load.nodes), **where)
     client = AsyncClient(f"{url}#scripted", store=store, settings=settings)
-    return client.evaluate_batch(iterate_cases(asked.cases), judge=Debate(convergence=0.0))
+    return client.evaluate_batch(iterate_cases(load.cases), judge=Debate(convergence=0.0))
 
 
-async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
-    latency = ("--latency", str(asked.latency))
+async def measure(load: Asked, folder: Path, postgres: str | None) -> Point:
+    latency = ("--latency", str(load.latency))
     with (
-        open_place(asked, folder, postgres) as (store, roots),
+        open_place(load, folder, postgres) as (store, roots),
         serve_in_process(*latency) as url,
-        nullcontext() if asked.on == "local" else open_nodes(asked.nodes),
+        nullcontext() if load.on == "local" else open_nodes(load.nodes),
     ):
         roots = [os.getpid(), *roots]
-        before = measure_store(store_location(store)) if asked.store_kind != "sqlite" else 0
+        before = measure_store(store_location(store)) if load.store_kind != "sqlite" else 0
         calls = ask_calls(url)
         watch, busy = Watch(roots, ROLES), read_machine()
         began, done, scored, prompt, written = time.perf_counter(), 0, 0, 0, 0
-        memory, every = list[int](), max(1, asked.cases // SAMPLES)
-        async with aclosing(run(asked, url, store)) as results:
+        memory, every = list[int](), max(1, load.cases // SAMPLES)
+        async with aclosing(run(load, url, store)) as results:
             async for result in results:
                 done += 1
                 scored += result.debate is not None and result.debate.scored
@@ -184,17 +182,17 @@ async def measure(asked: Asked, folder: Path, postgres: str | None) -> Point:
                 written += result.usage.completion_tokens
                 if done % every == 0:
                     memory.append(own_memory())
-                if done % every == 0 or done == asked.cases:
+                if done % every == 0 or done == load.cases:
                     watch.look()
         seconds, busy = time.perf_counter() - began, read_machine() - busy
         watch.look()
         cpu = watch.cpu()
         calls = ask_calls(url) - calls
         size = measure_store(store_location(store)) - before
-        rate, server = await measure_bare(asked, url, folder)
-        writes = await measure_writer(store, min(WRITES, CALLS * asked.cases))
+        rate, server = await measure_bare(load, url, folder)
+        writes = await measure_writer(store, min(WRITES, CALLS * load.cases))
         return Point(
-            asked=asked,
+            asked=load,
             scored=scored,
             calls=calls,
             seconds=seconds,
@@ -222,19 +220,19 @@ async def measure_writer(store: str, number: int) -> float:
     head, answer = FILLER * 16, FILLER * 16
 
     def entry(n: int) -> JournalEntry:
-        asked = Request(
+        request = Request(
             messages=(Message("system", (head,)), Message("user", (f"{n}. " + FILLER * 9,)))
         )
         response = Response(answer, "stop", Usage(1, 500, 0, 250))
         key = hashlib.sha256(f"writer {n}".encode()).hexdigest()
-        return JournalEntry(key, "scripted", asked, response, None, time.time(), 0.2, 1)
+        return JournalEntry(key, "scripted", request, response, None, time.time(), 0.2, 1)
 
     with open_store(store_location(store)) as opened:
         run = opened.create_run({"kind": "writer"}, f"writer-{secrets.token_hex(8)}", "", "")
-        journal, left = opened.journal(run.id), iter(range(number))
+        journal, remaining = opened.journal(run.id), iter(range(number))
 
         async def keep() -> None:
-            for n in left:
+            for n in remaining:
                 await journal.append(entry(n))
 
         began = time.perf_counter()
@@ -242,20 +240,20 @@ async def measure_writer(store: str, number: int) -> float:
         return number / (time.perf_counter() - began)
 
 
-async def measure_bare(asked: Asked, url: str, folder: Path) -> tuple[float, float]:
+async def measure_bare(load: Asked, url: str, folder: Path) -> tuple[float, float]:
     """Answers a second that a bare loop gets at as many in flight, and CPU seconds of the server
     for each."""
-    bodies, number = await record_bodies(folder), min(asked.cases, 4 * asked.in_flight)
+    bodies, number = await record_bodies(folder), min(load.cases, 4 * load.in_flight)
     watch, began = Watch([os.getpid()], ROLES), time.perf_counter()
-    calls = await run_bare(url, number, asked.in_flight, bodies)
+    calls = await run_bare(url, number, load.in_flight, bodies)
     seconds = time.perf_counter() - began
     watch.look()
     return calls / seconds, watch.cpu()["server"] / calls
 
 
 def own_memory() -> int:
-    own = read_process(os.getpid())
-    return own.resident if own else 0
+    process = read_process(os.getpid())
+    return process.resident if process else 0
 
 
 def ask_calls(url: str) -> int:
@@ -265,16 +263,16 @@ def ask_calls(url: str) -> int:
 
 def tell(point: Point) -> Iterator[str]:
     """The point in lines that people read."""
-    asked, calls = point.asked, max(1, point.calls)
-    nodes = f" with {asked.nodes} nodes" if asked.on != "local" else ""
+    load, calls = point.asked, max(1, point.calls)
+    nodes = f" with {load.nodes} nodes" if load.on != "local" else ""
     yield (
-        f"{asked.cases:,} cases on {asked.on}{nodes}, {asked.store_kind}, {asked.in_flight} in"
-        f" flight, {asked.latency * 1000:.0f} ms a call; {point.cores} cores, of which others left"
+        f"{load.cases:,} cases on {load.on}{nodes}, {load.store_kind}, {load.in_flight} in"
+        f" flight, {load.latency * 1000:.0f} ms a call; {point.cores} cores, of which others left"
         f" {point.cores_free:.2f}; load {point.load:.1f}"
     )
     yield (
         f"  {point.scored:,} scored, {point.calls:,} calls, {point.seconds:.1f} s,"
-        f" {asked.cases / point.seconds:.1f} cases/s; ideal {point.ideal:.1f} s, efficiency"
+        f" {load.cases / point.seconds:.1f} cases/s; ideal {point.ideal:.1f} s, efficiency"
         f" {point.ideal / point.seconds:.2f}"
     )
     spent = [f"{role} {value * 1000 / calls:.3f}" for role, value in point.cpu.items() if value]
@@ -283,7 +281,7 @@ def tell(point: Point) -> Iterator[str]:
         f"  memory of the driver: at most {point.peak / 1e6:.0f} MB, {point.growth:.0f} bytes more"
         f" a case of the second half; of actors {point.actors_peak / 1e6:.0f} MB"
     )
-    yield f"  store: {point.bytes / 1e6:.1f} MB, {point.bytes / asked.cases:,.0f} bytes a case"
+    yield f"  store: {point.bytes / 1e6:.1f} MB, {point.bytes / load.cases:,.0f} bytes a case"
     busy = point.cpu["server"] / point.seconds
     yield (
         f"  scripted server: busy {busy:.2f} of a core at {calls / point.seconds:,.0f} calls/s;"
@@ -298,10 +296,10 @@ def read_points(path: Path) -> list[Point]:
     Raises:
         ValueError, KeyError, TypeError: a line is none.
     """
-    found: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line
     ]
-    return [Point(asked=Asked(**one.pop("asked")), **one) for one in found]
+    return [Point(asked=Asked(**entry.pop("asked")), **entry) for entry in entries]
 
 
 def main() -> None:
@@ -315,21 +313,21 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.2, help="seconds of a call")
     parser.add_argument("--json", type=Path, metavar="FILE", help="add the point to these lines")
     parser.add_argument("--again", action="store_true", help="though it is among them")
-    given = parser.parse_args()
-    if given.cases < 1 or given.in_flight < 1 or given.nodes < 1:
+    options = parser.parse_args()
+    if options.cases < 1 or options.in_flight < 1 or options.nodes < 1:
         parser.error("cases, debates in flight and nodes are at least 1")
-    asked = Asked(**{name: getattr(given, name) for name in Asked.__dataclass_fields__})
-    known = read_points(given.json) if given.json and given.json.exists() else []
-    if not given.again and asked in [point.asked for point in known]:
+    load = Asked(**{name: getattr(options, name) for name in Asked.__dataclass_fields__})
+    points = read_points(options.json) if options.json and options.json.exists() else []
+    if not options.again and load in [point.asked for point in points]:
         print("this point is there already (--again measures it anew)", file=sys.stderr)
         return
     calm_collector()
     with tempfile.TemporaryDirectory(prefix="textevolve-scale-") as folder:
-        point = asyncio.run(measure(asked, Path(folder), given.postgres))
+        point = asyncio.run(measure(load, Path(folder), options.postgres))
     for line in tell(point):
         print(line)
-    if given.json:
-        with given.json.open("a", encoding="utf-8") as lines:
+    if options.json:
+        with options.json.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(asdict(point)) + "\n")
 
 

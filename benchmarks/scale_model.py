@@ -46,7 +46,7 @@ class Line:
         return self.fixed + self.each * cases
 
 
-def fit_line(found: Sequence[tuple[float, float]]) -> Line:
+def fit_line(pairs: Sequence[tuple[float, float]]) -> Line:
     """The line through pairs of cases and what they took, by least squares of relative errors.
 
     Where the best line would have a negative part, that part is 0. One pair has no fixed part.
@@ -54,14 +54,14 @@ def fit_line(found: Sequence[tuple[float, float]]) -> Line:
     Raises:
         ValueError: there is no pair, or one without cases.
     """
-    if not found or min(cases for cases, _ in found) <= 0:
+    if not pairs or min(cases for cases, _ in pairs) <= 0:
         raise ValueError("a line needs points that have cases")
-    weights = [1 / max(taken, 1e-12) ** 2 for _, taken in found]
+    weights = [1 / max(seconds, 1e-12) ** 2 for _, seconds in pairs]
     total = sum(weights)
-    x = sum(w * cases for w, (cases, _) in zip(weights, found, strict=True))
-    y = sum(w * taken for w, (_, taken) in zip(weights, found, strict=True))
-    xx = sum(w * cases**2 for w, (cases, _) in zip(weights, found, strict=True))
-    xy = sum(w * cases * taken for w, (cases, taken) in zip(weights, found, strict=True))
+    x = sum(w * cases for w, (cases, _) in zip(weights, pairs, strict=True))
+    y = sum(w * seconds for w, (_, seconds) in zip(weights, pairs, strict=True))
+    xx = sum(w * cases**2 for w, (cases, _) in zip(weights, pairs, strict=True))
+    xy = sum(w * cases * seconds for w, (cases, seconds) in zip(weights, pairs, strict=True))
     spread = total * xx - x * x
     if spread > 1e-9 * total * xx:
         each = (total * xy - x * y) / spread
@@ -98,7 +98,7 @@ def find_constants(points: Sequence[Point]) -> Constants:
         raise ValueError("no point was measured in this way")
 
     def line(of: Iterable[float]) -> Line:
-        return fit_line([(p.asked.cases, one) for p, one in zip(points, of, strict=True)])
+        return fit_line([(p.asked.cases, value) for p, value in zip(points, of, strict=True)])
 
     largest = max(points, key=lambda point: point.asked.cases)
     return Constants(
@@ -113,12 +113,12 @@ def find_constants(points: Sequence[Point]) -> Constants:
     )
 
 
-def predict_seconds(constants: Constants, asked: Asked, cores_free: float) -> float:
+def predict_seconds(constants: Constants, load: Asked, cores_free: float) -> float:
     """Wall time: of waiting with perfect overlap, or of all CPU time on so many cores, whichever is
     larger, and what comes on top."""
-    waiting = max(1.0, asked.cases / asked.in_flight) * constants.calls * asked.latency
-    cpu = sum(line.at(asked.cases) for line in constants.cpu.values()) / cores_free
-    return max(waiting, cpu) + constants.late.at(asked.cases)
+    waiting = max(1.0, load.cases / load.in_flight) * constants.calls * load.latency
+    cpu = sum(line.at(load.cases) for line in constants.cpu.values()) / cores_free
+    return max(waiting, cpu) + constants.late.at(load.cases)
 
 
 Way = tuple[str, int, str, int, float]
@@ -126,15 +126,15 @@ Way = tuple[str, int, str, int, float]
 of a call: where calls come slower, fewer are committed at once, and each costs more."""
 
 
-def way_of(asked: Asked) -> Way:
-    return asked.on, asked.nodes, asked.store_kind, asked.in_flight, asked.latency
+def way_of(load: Asked) -> Way:
+    return load.on, load.nodes, load.store_kind, load.in_flight, load.latency
 
 
 def group_points(points: Iterable[Point]) -> dict[Way, list[Point]]:
-    found: dict[Way, list[Point]] = {}
+    groups: dict[Way, list[Point]] = {}
     for point in points:
-        found.setdefault(way_of(point.asked), []).append(point)
-    return found
+        groups.setdefault(way_of(point.asked), []).append(point)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,20 +157,20 @@ def validate(points: Sequence[Point]) -> Iterator[Checked]:
     """Each point beside what the others of its way predict; where it has none, beside what all of
     its place and store do. One that is alone is left out."""
     for point in points:
-        asked, way = point.asked, way_of(point.asked)
+        load, way = point.asked, way_of(point.asked)
         near = [p for p in points if p is not point and way_of(p.asked)[:3] == way[:3]]
         alike = [p for p in near if way_of(p.asked) == way]
         if not near:
             continue
         constants = find_constants(alike or near)
-        cpu = sum(line.at(asked.cases) for line in constants.cpu.values())
+        cpu = sum(line.at(load.cases) for line in constants.cpu.values())
         for name, predicted, seen in (
-            ("wall, s", predict_seconds(constants, asked, point.cores_free), point.seconds),
+            ("wall, s", predict_seconds(constants, load, point.cores_free), point.seconds),
             ("CPU, s", cpu, sum(point.cpu.values())),
-            ("store, MB", constants.bytes.at(asked.cases) / 1e6, point.bytes / 1e6),
-            ("memory, MB", constants.memory.at(asked.cases) / 1e6, point.peak / 1e6),
+            ("store, MB", constants.bytes.at(load.cases) / 1e6, point.bytes / 1e6),
+            ("memory, MB", constants.memory.at(load.cases) / 1e6, point.peak / 1e6),
         ):
-            yield Checked(asked, bool(alike), name, predicted, seen)
+            yield Checked(load, bool(alike), name, predicted, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +218,12 @@ OURS = (LOOP, WRITER)
 def find_needs(constants: Constants, cases: int, world: World) -> Needs:
     """What a run needs on one process and one store, and how long each part alone would take."""
     calls = constants.calls * cases
-    read, written = constants.prompt * cases, constants.written * cases
+    read_tokens, written = constants.prompt * cases, constants.written * cases
     cpu = {role: line.at(cases) / DAY for role, line in constants.cpu.items() if role != "server"}
     return Needs(
         cases=cases,
         calls=calls,
-        money=(read * world.price_read + written * world.price_written) / 1e6,
+        money=(read_tokens * world.price_read + written * world.price_written) / 1e6,
         bytes=constants.bytes.at(cases),
         memory=constants.memory.at(cases),
         writes=calls / constants.writes,
@@ -269,23 +269,23 @@ def draw_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def draw_needs(constants: Constants, world: World) -> str:
-    found = [find_needs(constants, cases, world) for cases in SIZES]
+    needs = [find_needs(constants, cases, world) for cases in SIZES]
     rows: list[list[str]] = [
-        ["calls", *(f"{one.calls:,.0f}" for one in found)],
-        ["money", *(f"${one.money:,.0f}" for one in found)],
-        ["store", *(say_bytes(one.bytes) for one in found)],
-        ["memory of the driver", *(say_bytes(one.memory) for one in found)],
+        ["calls", *(f"{need.calls:,.0f}" for need in needs)],
+        ["money", *(f"${need.money:,.0f}" for need in needs)],
+        ["store", *(say_bytes(need.bytes) for need in needs)],
+        ["memory of the driver", *(say_bytes(need.memory) for need in needs)],
     ]
-    for role in found[0].cpu:
-        if any(one.cpu[role] for one in found):
-            rows.append([f"CPU of the {role}", *(say_days(one.cpu[role]) for one in found)])
-    for name in found[0].days:
-        rows.append([f"{name} alone", *(say_days(one.days[name]) for one in found)])
-    rows.append(["longest", *(one.bottleneck for one in found)])
-    rows.append(["longest of ours", *(one.own_bottleneck for one in found)])
-    for name, said in ((WAITING, "processes"), (LOOP, "event loops"), (WRITER, "writers")):
-        needed = [parts_needed(one, WITHIN)[name] for one in found]
-        rows.append([f"{said} to end in {WITHIN} days", *(f"{one:,}" for one in needed)])
+    for role in needs[0].cpu:
+        if any(need.cpu[role] for need in needs):
+            rows.append([f"CPU of the {role}", *(say_days(need.cpu[role]) for need in needs)])
+    for name in needs[0].days:
+        rows.append([f"{name} alone", *(say_days(need.days[name]) for need in needs)])
+    rows.append(["longest", *(need.bottleneck for need in needs)])
+    rows.append(["longest of ours", *(need.own_bottleneck for need in needs)])
+    for name, unit in ((WAITING, "processes"), (LOOP, "event loops"), (WRITER, "writers")):
+        needed = [parts_needed(need, WITHIN)[name] for need in needs]
+        rows.append([f"{unit} to end in {WITHIN} days", *(f"{need:,}" for need in needed)])
     return draw_table(["cases", *map(say_size, SIZES)], rows)
 
 
@@ -328,21 +328,21 @@ def say_way(way: Way) -> str:
     return f"{where}, {kind}, {in_flight:,} in flight, {latency:g} s"
 
 
-def say_checked(one: Checked) -> str:
-    return f"{say_number(one.predicted)} / {say_number(one.seen)} ({one.off:+.0%})"
+def say_checked(check: Checked) -> str:
+    return f"{say_number(check.predicted)} / {say_number(check.seen)} ({check.off:+.0%})"
 
 
-def draw_checked(found: Iterable[Checked]) -> str:
+def draw_checked(checks: Iterable[Checked]) -> str:
     by_point: dict[Asked, list[Checked]] = {}
-    for one in found:
-        by_point.setdefault(one.asked, []).append(one)
-    names = [one.name for one in next(iter(by_point.values()), list[Checked]())]
+    for check in checks:
+        by_point.setdefault(check.asked, []).append(check)
+    names = [check.name for check in next(iter(by_point.values()), list[Checked]())]
     rows = [
         [
-            f"{say_way(way_of(asked))}, {asked.cases:,} cases{'' if checked[0].alike else ' *'}",
+            f"{say_way(way_of(load))}, {load.cases:,} cases{'' if checked[0].alike else ' *'}",
             *map(say_checked, checked),
         ]
-        for asked, checked in by_point.items()
+        for load, checked in by_point.items()
     ]
     return draw_table(["predicted / seen", *names], rows)
 
@@ -350,11 +350,13 @@ def draw_checked(found: Iterable[Checked]) -> str:
 def draw_page(points: Sequence[Point], world: World) -> Iterator[str]:
     """Draw the tables of docs/batches.md: the largest run of each way, and one process's needs."""
     ways = group_points(points)
-    yield draw_points([max(own, key=lambda point: point.asked.cases) for own in ways.values()])
-    for way, own in ways.items():
-        if way[0] == "local" and way[2] == "postgresql" and len(own) >= ENOUGH:
+    yield draw_points(
+        [max(points_of_way, key=lambda point: point.asked.cases) for points_of_way in ways.values()]
+    )
+    for way, points_of_way in ways.items():
+        if way[0] == "local" and way[2] == "postgresql" and len(points_of_way) >= ENOUGH:
             yield f"**{say_way(way)}**"
-            yield draw_needs(find_constants(own), world)
+            yield draw_needs(find_constants(points_of_way), world)
 
 
 def main() -> None:
@@ -362,9 +364,9 @@ def main() -> None:
     parser.add_argument("--points", type=Path, default=RECORDED)
     for name, value in World.__dataclass_fields__.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=value.default)
-    given = parser.parse_args()
-    world = World(**{name: getattr(given, name) for name in World.__dataclass_fields__})
-    points = read_points(given.points)
+    options = parser.parse_args()
+    world = World(**{name: getattr(options, name) for name in World.__dataclass_fields__})
+    points = read_points(options.points)
     print(
         "\n\n".join(
             [*draw_page(points, world), draw_points(points), draw_checked(validate(points))]

@@ -101,7 +101,7 @@ class Measured:
 async def load(url: str, model: str, rate: float, seconds: float, pid: int) -> Measured:
     """New streams at an even rate for so many seconds; what is measured begins after a tenth."""
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": PROMPT}]}
-    found, failed, number = list[tuple[float, float]](), 0, int(rate * seconds)
+    times, failed, number = list[tuple[float, float]](), 0, int(rate * seconds)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
     ) as session:
@@ -109,29 +109,29 @@ async def load(url: str, model: str, rate: float, seconds: float, pid: int) -> M
         async def ask(due: float) -> None:
             nonlocal failed
             await asyncio.sleep(due - time.monotonic())
-            began, first = time.monotonic(), 0.0
+            began, first_part = time.monotonic(), 0.0
             try:
                 async with session.post(f"{url}/chat/completions", json=body) as answer:
                     answer.raise_for_status()
                     async for part in answer.content.iter_any():
-                        first = first or time.monotonic()
-                        ended = b"[DONE]" in part
+                        first_part = first_part or time.monotonic()
+                        is_done = b"[DONE]" in part
             except (aiohttp.ClientError, OSError, TimeoutError):
                 failed += 1
                 return
-            if ended:  # pyright: ignore[reportPossiblyUnboundVariable]
-                found.append((first - began, time.monotonic() - began))
+            if is_done:  # pyright: ignore[reportPossiblyUnboundVariable]
+                times.append((first_part - began, time.monotonic() - began))
             else:
                 failed += 1
 
         await ask(0.0)
-        found.clear()
+        times.clear()
         start, cpu = time.monotonic() + 0.1, cpu_of(pid)
         await asyncio.gather(*(ask(start + n / rate) for n in range(number)))
         spent = cpu_of(pid) - cpu
-    kept = found[len(found) // 10 :]
-    first, last = zip(*kept, strict=True)
-    return Measured(first, last, spent / number, memory_of(pid), failed)
+    measured = times[len(times) // 10 :]
+    firsts, last = zip(*measured, strict=True)
+    return Measured(firsts, last, spent / number, memory_of(pid), failed)
 
 
 def cpu_of(pid: int) -> float:
@@ -151,8 +151,8 @@ def memory_of(pid: int) -> int:
 @contextmanager
 def process(*command: str) -> Generator[tuple[int, int]]:
     """Starts a server with the port that it is to listen on; gives its id and the port."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as port_holder:
+        port = port_holder.getsockname()[1]
     words = [word.replace("PORT", str(port)) for word in command]
     with subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL) as started:
         try:
@@ -181,14 +181,14 @@ def main() -> None:
     parser.add_argument("--length", type=float, default=5, help="seconds that a stream lasts")
     parser.add_argument("--tokens", type=int, default=20, help="of a stream")
     parser.add_argument("--serve", nargs="+", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.serve:
-        if given.serve[0] == "model":
-            serve_model(int(given.serve[1]), given.length, given.tokens)
+    options = parser.parse_args()
+    if options.serve:
+        if options.serve[0] == "model":
+            serve_model(int(options.serve[1]), options.length, options.tokens)
         else:
-            serve_relay(int(given.serve[1]), given.serve[2])
+            serve_relay(int(options.serve[1]), options.serve[2])
         return
-    shape = ("--length", str(given.length), "--tokens", str(given.tokens))
+    shape = ("--length", str(options.length), "--tokens", str(options.tokens))
     here = str(Path(__file__))
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -206,28 +206,28 @@ def main() -> None:
             "PORT",
             *store,
         )
-        asked = (given.rate, given.seconds)
-        print(f"{given.rate:g} streams a second, {given.rate * given.length:g} at once")
-        direct = asyncio.run(load(model, MODEL, *asked, 0))
+        arguments = (options.rate, options.seconds)
+        print(f"{options.rate:g} streams a second, {options.rate * options.length:g} at once")
+        direct = asyncio.run(load(model, MODEL, *arguments, 0))
         tell("direct", direct, direct)
         for name, command in (("relay", (here, "--serve", "relay", "PORT", model)), ("ours", ours)):
             with process(*command, *(store if name == "ours" else ())) as (pid, port):
                 url = f"http://127.0.0.1:{port}/v1"
                 served = MODEL if name == "relay" else f"{model}#{MODEL}"
-                tell(name, asyncio.run(load(url, served, *asked, pid)), direct)
+                tell(name, asyncio.run(load(url, served, *arguments, pid)), direct)
 
 
 def tell(name: str, measured: Measured, direct: Measured) -> None:
     """One line: what was added in ms at p50 and p99, CPU in ms a request, memory in MB."""
-    told: list[str] = []
+    cells: list[str] = []
     for kind in ("first", "last"):
         for share in (50, 99):
             more = np.percentile(getattr(measured, kind), share)
             if measured is not direct:
                 more -= np.percentile(getattr(direct, kind), share)
-            told.append(f"{kind} p{share} {more * 1000:7.1f} ms")
-    told.append(f"CPU {measured.cpu * 1000:5.2f} ms, {measured.memory / 1e6:4.0f} MB")
-    print(f"{name:7}", *told, f"{measured.failed} failed", sep="  ", flush=True)
+            cells.append(f"{kind} p{share} {more * 1000:7.1f} ms")
+    cells.append(f"CPU {measured.cpu * 1000:5.2f} ms, {measured.memory / 1e6:4.0f} MB")
+    print(f"{name:7}", *cells, f"{measured.failed} failed", sep="  ", flush=True)
 
 
 if __name__ == "__main__":

@@ -159,26 +159,26 @@ async def measure(
 
 
 async def compare(
-    url: str, number: int, asked: argparse.Namespace, bodies: list[bytes], folder: Path
+    url: str, number: int, options: argparse.Namespace, bodies: list[bytes], folder: Path
 ) -> dict[str, tuple[float, float]]:
     """The least wall time and the least CPU time of each way, under its name."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for n in range(asked.times):
+    times: dict[str, list[tuple[float, float]]] = {}
+    for n in range(options.times):
         ways: list[tuple[str, Callable[..., Awaitable[int]], Any]] = [
             ("bare aiohttp loop", run_bare, bodies),
             ("textevolve, as a library", run_ours, folder / f"library-{n}"),
             ("as the command line runs", run_calm, folder / f"calm-{n}"),
         ]
-        if asked.postgres:
-            ways.append(("PostgreSQL", make_postgres(asked.postgres), folder))
+        if options.postgres:
+            ways.append(("PostgreSQL", make_postgres(options.postgres), folder))
         if find_spec("openai"):
             ways.append(("openai package alone", run_sdk, bodies))
         for label, run, extra in ways:
-            figures = await measure(run, url, number, asked.in_flight, extra)
-            found.setdefault(label, []).append(figures)
+            figures = await measure(run, url, number, options.in_flight, extra)
+            times.setdefault(label, []).append(figures)
     return {
         label: (min(wall for wall, _ in all_figures), min(cpu for _, cpu in all_figures))
-        for label, all_figures in found.items()
+        for label, all_figures in times.items()
     }
 
 
@@ -189,21 +189,21 @@ async def main() -> None:
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--postgres")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
     print(f"event loop: {type(asyncio.get_running_loop()).__module__}")
     print(
-        f"{asked.in_flight} debates in flight, {asked.latency * 1000:.0f} ms a call,"
-        f" least of {asked.times}"
+        f"{options.in_flight} debates in flight, {options.latency * 1000:.0f} ms a call,"
+        f" least of {options.times}"
     )
-    server = ("--latency", str(asked.latency))
+    server = ("--latency", str(options.latency))
     with tempfile.TemporaryDirectory() as name, serve_in_process(*server) as url:
         folder = Path(name)
         bodies = await record_bodies(folder)
         await run_bare(url, 20, 20, bodies)
-        for number in asked.debates:
-            ideal = math.ceil(number / asked.in_flight) * CALLS * asked.latency
-            rows = await compare(url, number, asked, bodies, folder)
+        for number in options.debates:
+            ideal = math.ceil(number / options.in_flight) * CALLS * options.latency
+            rows = await compare(url, number, options, bodies, folder)
             bare = rows["bare aiohttp loop"]
             print(f"\n{number} debates, ideal {ideal:.1f} s")
             for label, (wall, cpu) in rows.items():

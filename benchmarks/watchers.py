@@ -44,13 +44,13 @@ class Watcher:
         place = urlsplit(url)
         limit = 2**14 if self.slow else 2**18
         reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=limit)
-        rest = b""
+        remainder = b""
         path = f"/v1/studies/{run}/events"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
         while part := await reader.read(limit):
             now = time.monotonic()
             self.began = self.began or now
-            lines, _, rest = (rest + part).rpartition(b"\n")
+            lines, _, remainder = (remainder + part).rpartition(b"\n")
             self.told |= {int(id): now for id in EVENT.findall(lines)}
             if self.slow:
                 await asyncio.sleep(0.1)
@@ -74,10 +74,10 @@ def study(cases: int, seed: int) -> dict[str, object]:
 
 def memory(pid: int) -> float:
     """MiB."""
-    told = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+)", told)
-    assert found is not None
-    return int(found[1]) / 1024
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmRSS:\s+(\d+)", status)
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def seconds(pid: int) -> float:
@@ -90,7 +90,7 @@ async def measure(url: str, pid: int, cases: int, watchers: list[Watcher], seed:
     began, used, most = time.monotonic(), seconds(pid), memory(pid)
     run = str((await asyncio.to_thread(ask, f"{url}/v1/studies", study(cases, seed)))["id"])
     before = memory(pid)
-    tasks = [asyncio.create_task(one.watch(url, run)) for one in watchers]
+    tasks = [asyncio.create_task(watcher.watch(url, run)) for watcher in watchers]
     status = ""
     while not all(task.done() for task in tasks) or status != "finished":
         await asyncio.sleep(0.5)
@@ -105,19 +105,21 @@ async def measure(url: str, pid: int, cases: int, watchers: list[Watcher], seed:
 
 
 def report(cases: int, watchers: list[Watcher]) -> None:
-    every = {id for one in watchers for id in one.told}
-    first = {id: min(one.told.get(id, 1e99) for one in watchers) for id in every}
-    there = max(one.began for one in watchers)  # before that some were only coming
-    first = {id: at for id, at in first.items() if at > there}
-    missed = sum(cases - len(one.told) for one in watchers)
-    print(f"     missed: {missed} records; {len(first)} were made when all were there")
+    every = {id for watcher in watchers for id in watcher.told}
+    firsts = {id: min(watcher.told.get(id, 1e99) for watcher in watchers) for id in every}
+    there = max(watcher.began for watcher in watchers)  # before that some were only coming
+    firsts = {id: at for id, at in firsts.items() if at > there}
+    missed = sum(cases - len(watcher.told) for watcher in watchers)
+    print(f"     missed: {missed} records; {len(firsts)} were made when all were there")
     for name, slow in (("usual", False), ("slow", True)):
-        some = [one for one in watchers if one.slow == slow]
+        some = [watcher for watcher in watchers if watcher.slow == slow]
         if not some:
             continue
-        late = sorted(at - first[id] for one in some for id, at in one.told.items() if id in first)
+        late = sorted(
+            at - firsts[id] for watcher in some for id, at in watcher.told.items() if id in firsts
+        )
         p99 = quantiles(late, n=100)[-1]
-        last = max(one.ended for one in some) - min(one.ended for one in watchers)
+        last = max(watcher.ended for watcher in some) - min(watcher.ended for watcher in watchers)
         print(
             f"     {len(some)} {name}: told later than the first by {median(late) * 1000:.0f} ms"
             f" (median), {p99 * 1000:.0f} ms (p99), {late[-1] * 1000:.0f} ms (most);"
@@ -130,7 +132,7 @@ def main() -> None:
     parser.add_argument("--watchers", type=int, default=500)
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--slow", type=float, default=0.1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
     with tempfile.TemporaryDirectory() as folder, serve_in_process("--latency", "0.02") as model:
@@ -141,13 +143,13 @@ def main() -> None:
         ) as server:
             assert server.stderr is not None
             url = next(m[1] for line in server.stderr if (m := re.search(r"on (http\S+),", line)))
-            slow = round(given.watchers * given.slow)
+            slow = round(options.watchers * options.slow)
             rounds: tuple[list[Watcher], ...] = (
                 [],
-                [Watcher(n < slow) for n in range(given.watchers)],
+                [Watcher(n < slow) for n in range(options.watchers)],
             )
             for number, watchers in enumerate(rounds):
-                asyncio.run(measure(url, server.pid, given.cases, watchers, number))
+                asyncio.run(measure(url, server.pid, options.cases, watchers, number))
             server.terminate()
 
 

@@ -98,12 +98,12 @@ def test_blank_instructions_leave_no_gap():
         ({"target": None}, None),
     ],
 )
-def test_the_first_text_is_the_reference(values, reference):
+def test_first_texts_are_references(values, reference):
     assert take({**ROW, **values}).reference == reference
 
 
 @pytest.mark.parametrize("value", [True, {"a": 1}])
-def test_references_of_other_types_are_refused(value):
+def test_other_references_are_refused(value):
     assert "'Reference' must be text" in refusal({**ROW, "Reference": value})
 
 
@@ -197,9 +197,9 @@ def test_only_cases_are_unpacked():
 
 
 def test_objects_become_cases():
-    first, second, third = take_cases([Case("a", ("b",)), ("c", ["d"]), Case("e", ("f",), "7")])
-    assert (first.id, second.id, third.id) == ("1", "2", "7")
-    assert (second.input, second.candidates) == ("c", ("d",))
+    numbered, pair, third = take_cases([Case("a", ("b",)), ("c", ["d"]), Case("e", ("f",), "7")])
+    assert (numbered.id, pair.id, third.id) == ("1", "2", "7")
+    assert (pair.input, pair.candidates) == ("c", ("d",))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_applications_answer_themselves():
     assert case.trajectory.steps == 3
 
 
-def test_tool_calls_belong_to_one_output():
+def test_tool_calls_need_one_output():
     message = "the row has tool calls and several outputs"
     row = {"input": "a", "tool_calls": [CALL]}
     assert message in refusal({**row, "candidates": ["b", "c"]}, trajectory=True)
@@ -284,7 +284,7 @@ def test_blank_images_are_left_out(cell, expected):
     assert list(list_images(cell, "x")) == expected
 
 
-def test_broken_lists_of_images_are_refused():
+def test_broken_image_lists_are_refused():
     with pytest.raises(InputError, match="x: begins as a list, and is not valid JSON"):
         list(list_images("[a.png", "x"))
 
@@ -307,7 +307,7 @@ def test_double_ids_are_warned_of():
     assert columns.warnings(reference=True) == []
 
 
-def test_references_for_others_are_warned_of():
+def test_unread_references_are_warned_of():
     columns = Columns()
     take({**ROW, "gold": "b"}, columns)
     assert columns.warnings(reference=True) == []

@@ -12,7 +12,7 @@ from scipy import stats
 from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.runs.aggregates import Aggregates
 from textevolve.runs.study import Row
-from textevolve.statistics.comparisons import compare_pairs, permutation_p
+from textevolve.statistics.comparisons import compare_pairs, items_needed, permutation_p
 from textevolve.statistics.intervals import cluster_mean, cluster_share, t_quantile
 
 SIMULATIONS = 500
@@ -183,3 +183,11 @@ def test_a_permutation_test_of_many_draws_some_of_them():
     assert drawn == pytest.approx(asked, abs=0.02)
     assert math.isnan(permutation_p([], [1.0]))
     assert permutation_p([1.0] * 30, [1.0] * 30) == 1.0
+
+
+def test_more_tests_need_more_items():
+    """Four tests, of which the strictest has a quarter of the level."""
+    treatment, control = [1.0] * 14 + [0.0] * 6, [0.0] * 6 + [1.0] * 8 + [0.0] * 6
+    needed = items_needed(treatment, control, tests=4)
+    assert needed == items_needed(treatment, control, alpha=0.0125)
+    assert needed > items_needed(treatment, control)

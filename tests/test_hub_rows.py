@@ -39,12 +39,12 @@ class Handler(BaseHTTPRequestHandler):
             for branch, files in branches.items():
                 if path == f"/api/datasets/{name}/tree/{branch}":
                     listed = [
-                        {"type": "file", "path": one, "size": len(body), "oid": COMMIT}
-                        for one, body in files.items()
+                        {"type": "file", "path": path_, "size": len(body), "oid": COMMIT}
+                        for path_, body in files.items()
                     ]
                     return self.send(200, json.dumps(listed).encode())
-                for one, body in files.items():
-                    if path == f"/datasets/{name}/resolve/{branch}/{one}":
+                for path_, body in files.items():
+                    if path == f"/datasets/{name}/resolve/{branch}/{path_}":
                         return self.send(200, body)
             if name in path:
                 return self.send(404, b"", "RevisionNotFound")
@@ -95,14 +95,14 @@ def read(name):
     return list(read_rows(name, "row", lambda _: True))
 
 
-def test_the_files_of_a_split_are_read_one_after_another(served):
+def test_split_files_keep_their_order(served):
     rows = read("hf:owner/converted:test")
     assert [row["question"] for _, row in rows] == ["Why?", "How?"] * 2
     assert rows[0][0] == "hf:owner/converted:test (main/test/0000.parquet): row 1"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         (
             "hf:owner/converted",
@@ -113,12 +113,12 @@ def test_the_files_of_a_split_are_read_one_after_another(served):
         ("hf:owner/plain", "the hub has not converted it to Parquet; download its files"),
     ],
 )
-def test_what_is_not_there_is_said(served, name, said):
-    with pytest.raises(InputError, match=said):
+def test_missing_sets_are_named(served, name, message):
+    with pytest.raises(InputError, match=message):
         read(name)
 
 
-def test_a_part_that_was_converted_is_warned_of(caplog):
+def test_partial_sets_are_warned_of(caplog):
     files = ["default/partial-train/0000.parquet", "other/train/0000.parquet"]
     assert choose_converted(parse_name("hf:a/b"), files) == files[:1]
     assert "only the first part" in caplog.text

@@ -20,7 +20,7 @@ ONE, OTHER = image_url(png()), image_url(png(colour=(0, 0, 255)))
 @pytest.mark.parametrize(
     ("content", "kind"), [(png(), "png"), (jpeg(), "jpeg"), (gif(), "gif"), (webp(), "webp")]
 )
-def test_an_image_is_known_by_its_bytes(content, kind, tmp_path):
+def test_bytes_show_the_image_type(content, kind, tmp_path):
     misnamed = tmp_path / "photo.bmp"
     misnamed.write_bytes(content)
     url = read_image(misnamed)
@@ -34,7 +34,7 @@ def test_an_image_is_known_by_its_bytes(content, kind, tmp_path):
     check_image("it", url)
 
 
-def test_a_reference_tells_of_an_image_without_it():
+def test_references_stand_for_images():
     short = image_reference(ONE)
     assert len(short) < 150
     assert image_facts(short.replace(";key", ";size=4x3;key")) == image_facts(ONE)  # of old records
@@ -56,7 +56,7 @@ def test_a_reference_tells_of_an_image_without_it():
         ONE + "\n",
     ],
 )
-def test_nothing_else_passes_for_an_image(url):
+def test_other_urls_are_no_images(url):
     with pytest.raises(InputError):
         check_image("it", url)
     with pytest.raises(InputError):
@@ -64,7 +64,7 @@ def test_nothing_else_passes_for_an_image(url):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("bad.txt", "x: bad.txt: is not an image that models take"),
         ("https://a.b/c.png", "x: https://a.b/c.png: images are not fetched"),
@@ -74,12 +74,12 @@ def test_nothing_else_passes_for_an_image(url):
         ([ONE] * 21, "x: holds 21 images, and a case may have 20"),
     ],
 )
-def test_what_is_no_image_is_named_with_its_place(value, said, tmp_path):
+def test_refused_images_name_their_place(value, message, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"text")
     (tmp_path / "large.png").write_bytes(png() + b"\0" * IMAGE_LIMIT)
     with pytest.raises(InputError) as caught:
         read_images(value, "x", str(tmp_path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -89,7 +89,7 @@ def write_rows(folder, rows, name="rows.jsonl"):
     return path
 
 
-def test_paths_begin_where_the_rows_are(tmp_path, monkeypatch):
+def test_image_paths_follow_the_rows(tmp_path, monkeypatch):
     data = tmp_path / "data"
     data.mkdir()
     (data / "a.png").write_bytes(png())
@@ -97,8 +97,8 @@ def test_paths_begin_where_the_rows_are(tmp_path, monkeypatch):
     (data / "rows.csv").write_text('question,picture,output\nq,a.png,x\nr,,y\ns,"[""a.png""]",z\n')
     columns = Columns()
     reading = RowReading(map={"images": "picture"})
-    found = list(read_cases("data/rows.csv", columns, reading))
-    assert [case.images for case in found] == [(ONE,), (), (ONE,)]
+    cases = list(read_cases("data/rows.csv", columns, reading))
+    assert [case.images for case in cases] == [(ONE,), (), (ONE,)]
     (data / "rows.csv").write_text("question,picture,output\nq,a.png,x\nr,b.png,y\n")
     with pytest.raises(InputError, match=r"rows\.csv:3: 'images': b\.png: cannot be read"):
         list(read_cases("data/rows.csv", Columns(), reading))
@@ -113,9 +113,9 @@ def test_images_may_be_the_candidates(tmp_path):
         {"input": "a square", "candidates": ["x", "y"], "candidate_images": ["a.png", "b.png"]},
     ]
     path = write_rows(tmp_path, rows)
-    one, two, three = read_cases(str(path))
-    assert one.candidates == two.candidates == ("(image)", "(image)")
-    assert one.candidate_images == three.candidate_images == ((ONE,), (OTHER,))
+    single, two, three = read_cases(str(path))
+    assert single.candidates == two.candidates == ("(image)", "(image)")
+    assert single.candidate_images == three.candidate_images == ((ONE,), (OTHER,))
     assert two.candidate_images == ((ONE, OTHER), (OTHER,))
     assert three.candidates == ("x", "y")
     path = write_rows(tmp_path, [{"input": "p", "output": "x", "candidate_images": ["a.png"] * 2}])

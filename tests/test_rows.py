@@ -35,14 +35,14 @@ HALF, PAIR = r"\ud800", r"\ud83d\ude00"
         ("a.csv", f'a\n1\n"""x {HALF} {PAIR}"""\n"""{HALF}"""\n'),
     ],
 )
-def test_half_a_surrogate_pair_is_replaced(tmp_path, name, text):
+def test_half_surrogates_are_replaced(tmp_path, name, text):
     path = tmp_path / name
     path.write_text(text)
     rows = [row["a"] for _, row in read_rows(str(path), "row", lambda _: False)]
     assert rows[1:] == ["x \ufffd \U0001f600", "\ufffd"]
 
 
-def test_cases_and_labelled_items_are_kept(tmp_path):
+def test_cases_and_items_are_kept(tmp_path):
     path = tmp_path / "cases.jsonl"
     path.write_text(f'{{"input": "Why?", "candidates": ["a {HALF}", "b"], "winner": 1}}\n')
     (case,) = read_cases(str(path))
@@ -54,16 +54,16 @@ def test_cases_and_labelled_items_are_kept(tmp_path):
 @pytest.mark.parametrize(
     "line", ['{"input": "a", "input": "b"}', '{"input": "a", "parameters": {"x": 1, "x": 2}}']
 )
-def test_a_key_that_is_there_twice_is_refused_with_its_line(tmp_path, line):
+def test_double_keys_are_refused(tmp_path, line):
     path = tmp_path / "cases.jsonl"
     path.write_text('{"input": "q", "candidates": ["a"]}\n' + line)
     with pytest.raises(InputError, match=r"cases\.jsonl:2: the key '(input|x)' is there twice"):
         list(read_rows(str(path), "case", lambda _: True))
 
 
-def test_a_backslash_that_is_itself_escaped_begins_no_escape():
-    given = r'{"a": "\\ud800 \" \\\\ud800 \n"}'
-    assert mend_halves(given) == given
+def test_escaped_backslashes_begin_nothing():
+    text = r'{"a": "\\ud800 \" \\\\ud800 \n"}'
+    assert mend_halves(text) == text
     assert mend_halves(r'"\\\ud800"') == r'"\\\ufffd"'
     assert mend_halves(r'"\ud800\ud83d\ude00"') == r'"\ufffd\ud83d\ude00"'
 
@@ -83,13 +83,13 @@ def read(tmp_path, text):
         (["a,b", "x,y", '"two', 'lines",y', 'x,"open ""still""', "y,z", "", "w,v"], 5),
     ],
 )
-def test_a_quote_that_is_never_closed_is_named_with_its_line(tmp_path, lines, opened, newline):
+def test_open_quotes_name_their_line(tmp_path, lines, opened, newline):
     with pytest.raises(InputError, match=rf"rows.csv:{opened}: a quote opens in this row and is"):
         read(tmp_path, newline.join(lines) + newline)
 
 
 @pytest.mark.parametrize("end", ["", "\n\n"])
-def test_quotes_that_are_closed_or_part_of_a_text_are_fine(tmp_path, end):
+def test_closed_quotes_are_fine(tmp_path, end):
     text = 'a,b\n"x, ""y""\nz",5" pipe\n"",""\n\nlast,"one"'
     assert read(tmp_path, text + end) == [
         ("3", {"a": 'x, "y"\nz', "b": '5" pipe'}),
@@ -98,12 +98,12 @@ def test_quotes_that_are_closed_or_part_of_a_text_are_fine(tmp_path, end):
     ]
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path):
+def test_double_columns_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"rows.csv:1: two columns have the name 'a'"):
         read(tmp_path, "a,b,a\n1,2,3\n")
 
 
-def test_a_cell_that_is_nested_too_deeply_stays_text(tmp_path):
+def test_deeply_nested_cells_stay_text(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("a\n" + "[" * 100_000 + "\n")
     ((_, row),) = read_rows(str(file), "row", lambda _: False)
@@ -161,7 +161,7 @@ def message_of(path):
         ("a.eval", "a", ": cannot be read as a log of Inspect ("),
     ],
 )
-def test_broken_files_are_named_with_their_place(tmp_path, name, text, message):
+def test_broken_files_name_their_place(tmp_path, name, text, message):
     assert message_of(write(tmp_path, name, text)).startswith(message)
 
 
@@ -169,8 +169,8 @@ def test_files_are_utf_8(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": "\xff"}\n')
     assert message_of(str(path)) == ": not UTF-8 text (byte 16); convert it first"
-    (_, first), (where, second) = read_lines(str(path))  # only its own line is invalid
-    assert (first, where, second) == ('{"a": 1}\n', f"{path}:2", '{"a": "\udcff"}\n')
+    (_, valid), (where, broken) = read_lines(str(path))  # only its own line is invalid
+    assert (valid, where, broken) == ('{"a": 1}\n', f"{path}:2", '{"a": "\udcff"}\n')
     assert message_of(str(tmp_path / "b.csv")) == ": cannot be read (No such file or directory)"
 
 
@@ -216,7 +216,7 @@ def test_renamed_columns_must_be_there(tmp_path):
         Renaming({"x": "a"}).refuse_unused()
 
 
-def test_one_of_several_files_may_lack_a_column(tmp_path):
+def test_one_file_may_lack_columns(tmp_path):
     write(tmp_path, "a.csv", "a\n1\n")
     write(tmp_path, "b.csv", "b\n2\n")
     rows = rows_of(str(tmp_path), renamed={"x": "b"})

@@ -147,36 +147,36 @@ class House:
         return parts[1] if len(parts) > 1 else "(top)"
 
     def rooms(self) -> dict[str, list[Module]]:
-        found: dict[str, list[Module]] = defaultdict(list)
+        grouped: dict[str, list[Module]] = defaultdict(list)
         for module in self.modules:
-            found[self.room(module)].append(module)
-        return dict(sorted(found.items()))
+            grouped[self.room(module)].append(module)
+        return dict(sorted(grouped.items()))
 
     def functions(self) -> list[FoundFunction]:
         """The longest first."""
-        found = [one for module in self.modules for one in module.functions]
-        return sorted(found, key=lambda one: (-one.lines, one.place))
+        listed = [function for module in self.modules for function in module.functions]
+        return sorted(listed, key=lambda function: (-function.lines, function.place))
 
     def circles(self, hidden: bool) -> list[list[str]]:
-        known = {module.name for module in self.modules}
+        names = {module.name for module in self.modules}
         arrows: dict[str, list[str]] = {}
         for module in self.modules:
-            named = module.imports + (module.hidden if hidden else [])
-            aims = {aim for one in named if (aim := aim_of(one, known))}
+            imports = module.imports + (module.hidden if hidden else [])
+            aims = {aim for imported in imports if (aim := aim_of(imported, names))}
             arrows[module.name] = sorted(aims - {module.name})
         return find_circles(arrows)
 
     def twice(self) -> dict[str, list[str]]:
         """Public names that mean two things to a reader (see above), with their modules."""
-        asked = {one for module in self.modules for one in module.imports + module.hidden}
-        found: dict[str, list[str]] = defaultdict(list)
+        imported = {pair for module in self.modules for pair in module.imports + module.hidden}
+        places: dict[str, list[str]] = defaultdict(list)
         for module in self.modules:
             if module.name.startswith(MIRRORS):
                 continue
             for name in dict.fromkeys(module.public):
-                if name not in module.functions_public or (module.name, name) in asked:
-                    found[name].append(module.name)
-        return {name: where for name, where in sorted(found.items()) if len(where) > 1}
+                if name not in module.functions_public or (module.name, name) in imported:
+                    places[name].append(module.name)
+        return {name: where for name, where in sorted(places.items()) if len(where) > 1}
 
 
 def read_house(folder: Path) -> House:
@@ -207,14 +207,14 @@ class _Reader(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: Function) -> None:
         of_class = bool(self.around) and isinstance(self.around[-1], ast.ClassDef)
-        found = FoundFunction(
+        function = FoundFunction(
             module=self.module.name,
-            name=".".join([*(one.name for one in self.around), node.name]),
+            name=".".join([*(parent.name for parent in self.around), node.name]),
             line=node.lineno,
             lines=(node.end_lineno or node.lineno) - node.lineno + 1,
             parameters=count_parameters(node, of_class),
         )
-        self.module.functions.append(found)
+        self.module.functions.append(function)
         self._enter(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -228,8 +228,8 @@ class _Reader(ast.NodeVisitor):
         self.around.pop()
 
     def visit_If(self, node: ast.If) -> None:
-        named = node.test.attr if isinstance(node.test, ast.Attribute) else node.test
-        if "TYPE_CHECKING" in (named, getattr(named, "id", None)):
+        condition = node.test.attr if isinstance(node.test, ast.Attribute) else node.test
+        if "TYPE_CHECKING" in (condition, getattr(condition, "id", None)):
             for other in node.orelse:
                 self.visit(other)
         else:
@@ -243,23 +243,23 @@ class _Reader(ast.NodeVisitor):
         start = ".".join([*above, *([node.module] if node.module else [])])
         self._imported([(start, alias.name) for alias in node.names])
 
-    def _imported(self, found: list[tuple[str, str]]) -> None:
-        if any(isinstance(one, Function) for one in self.around):
-            self.module.hidden += found
-            heavy = found[0][0].split(".")[0] in HEAVY or found[0][0] in HEAVY_OURS
+    def _imported(self, names: list[tuple[str, str]]) -> None:
+        if any(isinstance(parent, Function) for parent in self.around):
+            self.module.hidden += names
+            heavy = names[0][0].split(".")[0] in HEAVY or names[0][0] in HEAVY_OURS
             self.module.heavy_statements += heavy
             self.module.hidden_statements += not heavy
         else:
-            self.module.imports += found
+            self.module.imports += names
 
 
 def count_parameters(node: Function, of_class: bool) -> int:
     """All of a function's parameters but the self or cls of a method."""
-    given = node.args
-    named = [*given.posonlyargs, *given.args]
-    bound = of_class and bool(named) and named[0].arg in ("self", "cls")
-    starred = (given.vararg is not None) + (given.kwarg is not None)
-    return len(named) + len(given.kwonlyargs) + starred - bound
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    bound = of_class and bool(positional) and positional[0].arg in ("self", "cls")
+    starred = (arguments.vararg is not None) + (arguments.kwarg is not None)
+    return len(positional) + len(arguments.kwonlyargs) + starred - bound
 
 
 def count_nodes(tree: ast.AST) -> int:
@@ -307,19 +307,19 @@ def is_alias(node: ast.Assign) -> bool:
     """Whether `Name = dict[str, int]` or `Name = A | B` stands there, by its capital letter."""
     target, value = node.targets[0], node.value
     union = isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr)
-    named = isinstance(target, ast.Name) and _ALIAS.fullmatch(target.id) is not None
-    return named and (union or isinstance(value, ast.Subscript))
+    is_named_so = isinstance(target, ast.Name) and _ALIAS.fullmatch(target.id) is not None
+    return is_named_so and (union or isinstance(value, ast.Subscript))
 
 
-def aim_of(imported: tuple[str, str], known: set[str]) -> str | None:
+def aim_of(imported: tuple[str, str], names: set[str]) -> str | None:
     """The module of the package that an import names: `from a import b` may mean a.b or a's b.
 
     The packages around it are loaded too, but they are not what is asked for: a package whose front
     gathers its own files would else be a circle with each of them.
     """
     start, name = imported
-    whole = f"{start}.{name}" if name else start
-    return whole if whole in known else start if start in known else None
+    full_name = f"{start}.{name}" if name else start
+    return full_name if full_name in names else start if start in names else None
 
 
 def find_circles(arrows: Mapping[str, Sequence[str]]) -> list[list[str]]:
@@ -327,7 +327,7 @@ def find_circles(arrows: Mapping[str, Sequence[str]]) -> list[list[str]]:
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     waiting: list[str] = []
-    found: list[list[str]] = []
+    circles: list[list[str]] = []
 
     def reach(name: str) -> None:
         number[name] = low[name] = len(number)
@@ -341,13 +341,13 @@ def find_circles(arrows: Mapping[str, Sequence[str]]) -> list[list[str]]:
         if low[name] == number[name]:
             at = waiting.index(name)
             if len(waiting) - at > 1:
-                found.append(sorted(waiting[at:]))
+                circles.append(sorted(waiting[at:]))
             del waiting[at:]
 
     for name in arrows:
         if name not in number:
             reach(name)
-    return sorted(found, key=lambda circle: (-len(circle), circle))
+    return sorted(circles, key=lambda circle: (-len(circle), circle))
 
 
 def measure(house: House) -> dict[str, int]:
@@ -356,8 +356,8 @@ def measure(house: House) -> dict[str, int]:
     figures = (
         sum(module.nodes for module in house.modules),
         sum(module.packed_calls for module in house.modules),
-        sum(one.lines > FUNCTION_LINES for one in functions),
-        sum(one.is_wide for one in functions),
+        sum(function.lines > FUNCTION_LINES for function in functions),
+        sum(function.is_wide for function in functions),
         sum(module.hidden_statements for module in house.modules),
         sum(map(len, house.circles(hidden=False))),
         sum(map(len, house.circles(hidden=True))),
@@ -370,8 +370,8 @@ def describe_house(house: House) -> Iterator[str]:
     """The lines that are printed above the table of limits."""
     yield from table("room", ("files", "lines", "nodes"), list_rooms(house))
     functions = house.functions()
-    number = max(LONGEST_SHOWN, sum(one.lines > FUNCTION_LINES for one in functions))
-    longest = [(one.place, one.lines) for one in functions[:number]]
+    number = max(LONGEST_SHOWN, sum(function.lines > FUNCTION_LINES for function in functions))
+    longest = [(function.place, function.lines) for function in functions[:number]]
     yield from table("longest functions", ("lines",), longest)
     many = Counter({f.place: f.parameters for f in functions if f.is_wide})
     title = f"functions with more than {PARAMETERS} parameters"
@@ -397,8 +397,8 @@ def list_rooms(house: House) -> Iterator[tuple[str, int, int, int]]:
 
 def list_limits(figures: Mapping[str, int] | None) -> Iterator[str]:
     """The table of limits, with the figures where there are any."""
-    now = {} if figures is None else {what: (figure,) for what, figure in figures.items()}
-    rows = [(what, *now.get(what, ()), *limit) for what, limit in LIMITS.items()]
+    now = {} if figures is None else {title: (figure,) for title, figure in figures.items()}
+    rows = [(title, *now.get(title, ()), *limit) for title, limit in LIMITS.items()]
     yield from table("limits", ("now", "most", "goal")[not now :], rows)
 
 
@@ -418,9 +418,9 @@ def table(
 def find_broken(figures: Mapping[str, int], most: Mapping[str, int]) -> list[str]:
     """A line for each figure that is above what is allowed."""
     return [
-        f"broken: {what}: {figures[what]:,}, allowed are {allowed:,}"
-        for what, allowed in most.items()
-        if figures[what] > allowed
+        f"broken: {title}: {figures[title]:,}, allowed are {allowed:,}"
+        for title, allowed in most.items()
+        if figures[title] > allowed
     ]
 
 
@@ -431,18 +431,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="print no lists of what is counted")
     parser.add_argument("--limits", action="store_true", help="print the limits and goals alone")
     parser.add_argument("--goals", action="store_true", help="hold it against the goals")
-    given = parser.parse_args(arguments)
-    if given.limits:
+    options = parser.parse_args(arguments)
+    if options.limits:
         print("\n".join(list_limits(None)))
         return 0
-    house = read_house(given.package)
+    house = read_house(options.package)
     if not house.modules:
-        parser.error(f"{given.package}: no Python files")
+        parser.error(f"{options.package}: no Python files")
     figures = measure(house)
     broken = find_broken(
-        figures, {what: one.goal if given.goals else one.most for what, one in LIMITS.items()}
+        figures,
+        {title: limit.goal if options.goals else limit.most for title, limit in LIMITS.items()},
     )
-    if not given.short:
+    if not options.short:
         print("\n".join(describe_house(house)))
     print("\n".join([*list_limits(figures), *broken]))
     return 1 if broken else 0

@@ -44,11 +44,11 @@ class Target(NamedTuple):
 TARGETS: Mapping[str, Target] = {
     "tensor": Target(["debate/tensor.py"], ["debate/test_tensor.py", "debate/test_early_stop.py"]),
     "statistics": Target(
-        ["statistics/intervals.py", "statistics/comparisons.py", "statistics/intervals.py"],
-        ["test_statistics.py", "test_compare_statistics.py"],
+        ["statistics/intervals.py", "statistics/comparisons.py"],
+        ["test_statistics.py", "test_compare_statistics.py", "test_sequential_statistics.py"],
     ),
-    "parsing": Target(["llm/structured.py"], ["llm/test_structured.py"]),
-    "gates": Target(["runs/gates.py", "runs/gates.py"], ["studies/test_gates.py"]),
+    "parsing": Target(["llm/structured.py"], ["llm/test_structured.py", "llm/test_reasoning.py"]),
+    "gates": Target(["runs/gates.py"], ["studies/test_gates.py"]),
     "journal": Target(
         ["store/journal.py", "store/writer.py"],
         ["store/test_disk_journal.py", "store/test_store_failures.py"],
@@ -163,7 +163,7 @@ def is_killed(mutant: Mutant, tests: Sequence[str], marks: str = "not slow and n
         options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", marks]
         options += ["-o", f"faulthandler_timeout={STUCK}"]
         try:
-            ended = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-c", RUN, folder, *options, *paths],
                 cwd=ROOT,
                 capture_output=True,
@@ -172,7 +172,7 @@ def is_killed(mutant: Mutant, tests: Sequence[str], marks: str = "not slow and n
             )
         except subprocess.TimeoutExpired:
             return True
-    return ended.returncode != 0
+    return process.returncode != 0
 
 
 RUN = f"""

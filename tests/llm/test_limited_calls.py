@@ -169,9 +169,9 @@ async def test_waits_are_announced_once() -> None:
     model = Limited(Endpoint(), 4, listener=heard.append, whose="groq")
     model._hold(0.6, "groq's limit")  # pyright: ignore[reportPrivateUsage]
     await call(model, 3)
-    (held,) = heard
-    assert isinstance(held, CallHeld)
-    assert (held.model, held.reason, round(held.wait, 1)) == ("m", "groq's limit", 0.6)
+    (hold,) = heard
+    assert isinstance(hold, CallHeld)
+    assert (hold.model, hold.reason, round(hold.wait, 1)) == ("m", "groq's limit", 0.6)
 
 
 async def test_short_waits_are_silent() -> None:
@@ -209,7 +209,7 @@ async def test_request_buckets_count_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "limit", "first", "wait", "later"),
+    ("kind", "limit", "amount", "wait", "later"),
     [
         ("requests", 5, 7.0, 12.0, 6.0),  # one at once, and five a minute
         ("requests", 100, 7.0, 0.0, 0.0),
@@ -219,25 +219,25 @@ async def test_request_buckets_count_calls() -> None:
     ],
 )
 def test_buckets_fill_over_time(
-    kind: str, limit: float, first: float, wait: float, later: float
+    kind: str, limit: float, amount: float, wait: float, later: float
 ) -> None:
     bucket = RateBucket(limit, kind)
-    assert bucket.wait(100.0, first) == 0
-    bucket.take(100.0, first)
+    assert bucket.wait(100.0, amount) == 0
+    bucket.take(100.0, amount)
     assert bucket.wait(100.0, 60.0) == pytest.approx(wait)
-    if first < 1e6:
+    if amount < 1e6:
         assert bucket.wait(106.0, 60.0) == pytest.approx(later)
     assert bucket.wait(99.0, 0.0 if kind == "tokens" else 1.0) <= wait  # a clock that goes back
 
 
 def test_limits_make_buckets() -> None:
-    made = {
+    expected = {
         (5.0, None): ["your limit of 5 requests a minute"],
         (None, 7000.0): ["your limit of 7000 tokens a minute"],
         (None, None): [],
         (1.0, 2.0): ["your limit of 1 requests a minute", "your limit of 2 tokens a minute"],
     }
-    for limits, texts in made.items():
+    for limits, texts in expected.items():
         assert [bucket.describe() for bucket in make_buckets(*limits)] == texts
 
 
@@ -288,7 +288,7 @@ def test_resets_at_their_limits(text: str, now: float, seconds: float | None) ->
         ("3;w=60", [RateWindow("requests", 3.0, None)]),
     ],
 )
-def test_what_remains_is_a_number(remaining: str, windows: Sequence[RateWindow]) -> None:
+def test_remaining_calls_are_numbers(remaining: str, windows: Sequence[RateWindow]) -> None:
     assert list(read_windows({"ratelimit-remaining": remaining}, 0.0)) == windows
 
 
@@ -302,10 +302,10 @@ def test_keys_separate_parts() -> None:
         Request(messages=(*system, Message("user", parts)))
         for parts in (("c", "d"), ("c", "e", "f"), ("cd", "e"))
     ]
-    first, second, third = map(prefix_key, requests)
-    assert first == second != third
+    short, longer, third = map(prefix_key, requests)
+    assert short == longer != third
     joined = Request(messages=(Message("system", ("ab",)), Message("user", ("c", "d"))))
-    assert prefix_key(joined) != first
+    assert prefix_key(joined) != short
 
 
 def test_single_parts_have_no_key() -> None:

@@ -20,9 +20,7 @@ def ask(text: object = "?") -> Request:
     return Request(messages=(Message("user", (str(text),)),))
 
 
-async def test_with_headers_hardly_a_call_is_refused(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
+async def test_headers_avoid_refused_calls(server: ScriptedServer, client: OpenAIClient) -> None:
     server.script = limit = WindowLimit(20, 0.2)
     model = Retrying(Limited(client, 4), PATIENT)
     answers = await asyncio.gather(*(model(ask(n)) for n in range(60)))
@@ -37,13 +35,13 @@ async def test_a_wait_is_told(server, client) -> None:
     model = Limited(client, 1, whose="openai", listener=heard.append)
     for n in range(3):
         await model(ask(n))
-    (held,) = [event for event in heard if isinstance(event, CallHeld)]
-    assert held.reason.startswith("openai's limit of requests")
-    assert 0.5 <= held.wait <= 1.0
-    assert held.model == client.name
+    (hold,) = [event for event in heard if isinstance(event, CallHeld)]
+    assert hold.reason.startswith("openai's limit of requests")
+    assert 0.5 <= hold.wait <= 1.0
+    assert hold.model == client.name
 
 
-async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(server, client) -> None:
+async def test_settings_limit_the_first_calls(server, client) -> None:
     """300 a minute: 30 at once, 4.5 a second after that."""
     model = Limited(client, 64, buckets=make_buckets(300, None))
     calls = [asyncio.create_task(model(ask(n))) for n in range(32)]
@@ -54,9 +52,7 @@ async def test_a_limit_of_the_settings_is_kept_from_the_first_call_on(server, cl
     assert server.calls == 32
 
 
-async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
+async def test_long_waits_are_errors(server: ScriptedServer, client: OpenAIClient) -> None:
     headers = {
         "x-ratelimit-limit-requests": "1000",
         "x-ratelimit-remaining-requests": "0",
@@ -70,9 +66,7 @@ async def test_a_wait_past_all_patience_is_an_error_and_no_stall(
     assert server.calls == 1
 
 
-async def test_cancelling_a_call_that_waits_for_a_limit(
-    server: ScriptedServer, client: OpenAIClient
-) -> None:
+async def test_waiting_calls_can_be_cancelled(server: ScriptedServer, client: OpenAIClient) -> None:
     server.script = WindowLimit(1, 0.3)
     model = Limited(client, 4)
     await model(ask(0))
@@ -81,5 +75,5 @@ async def test_cancelling_a_call_that_waits_for_a_limit(
     calls[0].cancel()
     calls[1].cancel()
     done = await asyncio.gather(*calls, return_exceptions=True)
-    assert [isinstance(one, asyncio.CancelledError) for one in done] == [True, True, False]
+    assert [isinstance(result, asyncio.CancelledError) for result in done] == [True, True, False]
     assert (server.calls, model.in_flight, model.load) == (2, 0, 0)

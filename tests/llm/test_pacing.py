@@ -81,36 +81,34 @@ def test_headers_of_many_endpoints(headers: dict[str, str], windows: list[RateWi
 
 def run_through(bucket: RateBucket, amounts: list[float], pauses: list[float]) -> list[float]:
     """When each call is made by somebody who comes back exactly when told."""
-    now, made = 1000.0, list[float]()
+    now, moments = 1000.0, list[float]()
     for amount, pause in zip(amounts, pauses, strict=True):
         now += pause
         now += bucket.wait(now, amount)
         assert bucket.wait(now, amount) < 1e-6  # who waits as told may go
         bucket.take(now, amount)
-        made.append(now)
-    return made
+        moments.append(now)
+    return moments
 
 
 @given(limit=st.integers(1, 500), pauses=st.lists(st.floats(0, 90), min_size=1, max_size=200))
-def test_no_minute_has_more_requests_than_its_limit(limit: int, pauses: list[float]) -> None:
+def test_requests_stay_within_their_limit(limit: int, pauses: list[float]) -> None:
     bucket = RateBucket(limit, "requests")
-    made = run_through(bucket, [1.0] * len(pauses), pauses)
-    for first, moment in enumerate(made):
-        assert sum(moment <= other < moment + 59.999 for other in made[first:]) <= limit
+    moments = run_through(bucket, [1.0] * len(pauses), pauses)
+    for place, moment in enumerate(moments):
+        assert sum(moment <= other < moment + 59.999 for other in moments[place:]) <= limit
 
 
 @given(
     limit=st.floats(10, 1e6),
     calls=st.lists(st.tuples(st.floats(0, 2e5), st.floats(0, 60)), min_size=1, max_size=100),
 )
-def test_no_minute_has_more_tokens_than_its_limit_and_one_call(
-    limit: float, calls: list[tuple[float, float]]
-) -> None:
+def test_tokens_exceed_by_one_call(limit: float, calls: list[tuple[float, float]]) -> None:
     amounts, pauses = [a for a, _ in calls], [p for _, p in calls]
-    made = run_through(RateBucket(limit, "tokens"), amounts, pauses)
-    for first, moment in enumerate(made):
-        inside = [a for a, m in zip(amounts, made, strict=True) if moment <= m < moment + 60]
-        assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), first
+    moments = run_through(RateBucket(limit, "tokens"), amounts, pauses)
+    for place, moment in enumerate(moments):
+        inside = [a for a, m in zip(amounts, moments, strict=True) if moment <= m < moment + 60]
+        assert sum(inside) <= (limit + max(inside)) * (1 + 1e-6), place
 
 
 class Answering:
@@ -127,7 +125,7 @@ HEADERS: dict[str, str] = {}
 LONG = Request(messages=(Message("user", ("x" * 2000,)),))
 
 
-async def test_what_a_call_did_not_use_comes_back() -> None:
+async def test_unspent_tokens_come_back() -> None:
     model = Limited(Answering(), 4, buckets=make_buckets(None, 9000))
     assert model.held(600)[0] == 0
     await model(LONG)  # estimated at 800 of the 900 that may be used at once
@@ -135,19 +133,19 @@ async def test_what_a_call_did_not_use_comes_back() -> None:
     assert model.held(900)[0] > 0
 
 
-async def test_a_limit_that_is_used_up_holds_all_until_it_is_whole(
+async def test_used_limits_hold_all_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = Limited(Answering(), 4, whose="openai")
     monkeypatch.setitem(HEADERS, "x-ratelimit-reset-tokens", "20s")
-    for remaining, held in (("1000", 0.0), ("101", 0.0), ("99", 20.05)):
+    for remaining, wait in (("1000", 0.0), ("101", 0.0), ("99", 20.05)):
         monkeypatch.setitem(HEADERS, "x-ratelimit-remaining-tokens", remaining)
         await model(LONG)
-        assert model.held()[0] == pytest.approx(held, abs=0.01)
+        assert model.held()[0] == pytest.approx(wait, abs=0.01)
     assert model.held()[1] == "openai's limit of tokens"
 
 
-async def test_a_limit_without_a_reset_is_left_to_the_endpoint(
+async def test_limits_without_reset_hold_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(HEADERS, "x-ratelimit-remaining-requests", "0")

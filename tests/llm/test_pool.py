@@ -29,8 +29,8 @@ def ask(text: object = "?") -> Request:
 
 def turn(debate: int, number: int) -> Request:
     """The turns of a debate begin alike."""
-    said = tuple(f"said {n} " for n in range(number))
-    user = Message("user", (f"case {debate} ", *said, "now you"))
+    turns = tuple(f"said {n} " for n in range(number))
+    user = Message("user", (f"case {debate} ", *turns, "now you"))
     return Request(messages=(Message("system", ("rules",)), user))
 
 
@@ -77,7 +77,7 @@ async def die(server: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize("weights", [(0.5, 4, 1)])
-async def test_shares_follow_the_weights_one_call_after_another(
+async def test_serial_calls_follow_the_weights(
     servers: Servers, weights: tuple[float, ...]
 ) -> None:
     model = await servers.pool(*weights)
@@ -87,7 +87,7 @@ async def test_shares_follow_the_weights_one_call_after_another(
         assert abs(calls - 60 * weight / sum(weights)) <= 2
 
 
-async def test_the_turns_of_a_debate_stay_with_one_member(servers: Servers) -> None:
+async def test_debates_stay_with_one_member(servers: Servers) -> None:
     model = await servers.pool(1, 1, 1)
     homes: dict[int, set[str]] = {debate: set() for debate in range(12)}
     for number in range(4):
@@ -98,7 +98,7 @@ async def test_the_turns_of_a_debate_stay_with_one_member(servers: Servers) -> N
     assert Counter(next(iter(home)) for home in homes.values()).most_common()[-1][1] == 4
 
 
-async def test_a_dead_member_is_left_out_until_it_is_tried_again(
+async def test_dead_members_are_tried_again(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "FIRST_PAUSE", 1000.0)
@@ -120,7 +120,7 @@ async def test_a_dead_member_is_left_out_until_it_is_tried_again(
     assert abs(servers[0].calls - pools.FAILURES - 1 - 10) <= 1  # and it does not catch up
 
 
-async def test_a_limited_member_is_passed_over_until_its_time(servers: Servers) -> None:
+async def test_limited_members_are_passed_over(servers: Servers) -> None:
     servers[0].script = lambda _body, n: (
         replace(misbehave(Fault.RATE_LIMIT), headers={"Retry-After": "60"}) if n == 1 else None
     )
@@ -131,7 +131,7 @@ async def test_a_limited_member_is_passed_over_until_its_time(servers: Servers) 
     assert not model.members[0].down
 
 
-async def test_all_down_is_one_error_that_names_each(servers: Servers) -> None:
+async def test_one_error_names_all_members(servers: Servers) -> None:
     servers[0].script = lambda _body, _n: Fault.UNAUTHORISED
     servers[1].script = lambda _body, _n: Fault.OVERLOADED
     await die(servers[2])
@@ -146,7 +146,7 @@ async def test_all_down_is_one_error_that_names_each(servers: Servers) -> None:
         await Retrying(model, QUICK.model_copy(update={"attempts": 2}))(ask())
 
 
-async def test_where_no_member_can_answer_the_run_stops(servers: Servers) -> None:
+async def test_dead_pools_stop_the_run(servers: Servers) -> None:
     servers[0].script = servers[1].script = lambda _body, _n: Fault.UNAUTHORISED
     model = Retrying(await servers.pool(1, 1), QUICK)
     for _ in range(2):  # the second time nobody is asked
@@ -163,14 +163,17 @@ def settings_of(*members: PoolMember, **more: object) -> Settings:
     return Settings.model_validate({"pools": {"m": pool}} | more)
 
 
-def test_a_pools_price_is_that_of_the_dearest() -> None:
-    one, other = "http://127.0.0.1:1/v1#big", "http://127.0.0.1:2/v1#big"
-    prices = {one: {"input": 1, "output": 5}, other: {"input": 2, "output": 3, "cached_input": 0.5}}
-    settings = settings_of(PoolMember(model=one), PoolMember(model=other), prices=prices)
+def test_pools_have_the_highest_price() -> None:
+    cheap, other = "http://127.0.0.1:1/v1#big", "http://127.0.0.1:2/v1#big"
+    prices = {
+        cheap: {"input": 1, "output": 5},
+        other: {"input": 2, "output": 3, "cached_input": 0.5},
+    }
+    settings = settings_of(PoolMember(model=cheap), PoolMember(model=other), prices=prices)
     assert price_of("pool/m", settings) == Price(input=2, output=5)
 
 
-async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> None:
+async def test_pools_open_with_members_limits(servers: Servers) -> None:
     members = [
         PoolMember(model=f"{servers[0].url}#m", concurrency=1, requests_per_minute=6000),
         PoolMember(model=f"{servers[1].url}#m", weight=2),
@@ -179,8 +182,11 @@ async def test_it_is_opened_with_the_limits_of_its_members(servers: Servers) -> 
     async with AsyncExitStack() as stack:
         model = await open_model("pool/m", settings, stack)
         assert isinstance(model, Pool)
-        assert [(one.model.most, one.weight) for one in model.members] == [(1, 1), (512, 2)]
-        assert [len(one.model.buckets) for one in model.members] == [1, 0]
+        assert [(endpoint.model.most, endpoint.weight) for endpoint in model.members] == [
+            (1, 1),
+            (512, 2),
+        ]
+        assert [len(endpoint.model.buckets) for endpoint in model.members] == [1, 0]
         await asyncio.gather(*(model(ask(n)) for n in range(20)))
     assert servers[0].most_in_flight == 1
     async with AsyncExitStack() as stack:

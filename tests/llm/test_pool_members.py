@@ -92,7 +92,7 @@ async def test_held_homes_are_left() -> None:
     assert await members_of(model, turn(1, 2)) == "b"  # which is the home now
 
 
-async def test_homes_that_are_tested_are_left() -> None:
+async def test_tested_homes_are_left() -> None:
     model = pool(member("a"), member("b"))
     assert await members_of(model, turn(1)) == "a"
     home = model.members[0]
@@ -112,11 +112,11 @@ async def test_old_homes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_full_members_come_last() -> None:
     model = pool(member("a", 8), member("b"))
-    first, second = model.members
-    first.model.in_flight = 4
+    fast, slow = model.members
+    fast.model.in_flight = 4
     assert await members_of(model, ask(1)) == "b"
-    first.model.in_flight = 3
-    second.model.in_flight = 1
+    fast.model.in_flight = 3
+    slow.model.in_flight = 1
     assert await members_of(model, ask(2)) == "a"  # the less busy for its weight
 
 
@@ -151,9 +151,9 @@ async def test_each_member_is_tried_once() -> None:
     )
     response = await model(ask())
     assert (response.member, response.attempts) == ("c", 4)  # two failures, and two of its own
-    first, second = heard
-    assert first == CallRetried("pool", "busy", 1, 0.0)
-    assert second == CallRetried("pool", "no key; it is left out for 5 s", 2, 0.0)
+    failure, exclusion = heard
+    assert failure == CallRetried("pool", "busy", 1, 0.0)
+    assert exclusion == CallRetried("pool", "no key; it is left out for 5 s", 2, 0.0)
 
 
 @pytest.mark.parametrize("error", [RejectedError("too long"), AnswerError("no answer")])
@@ -210,75 +210,75 @@ async def test_wrong_keys_everywhere_are_fatal() -> None:
 
 
 def test_members_fail_three_times() -> None:
-    one = member()
+    endpoint = member()
     for n in range(FAILURES - 1):
-        one.fail(busy(), 100.0, probed=False)
-        assert (one.down, one.pause_left(100.0)) == (False, 0.0), n
-    one.fail(busy(), 100.0, probed=False)
-    assert one.down
-    assert [one.pause_left(now) for now in (100.0, 103.0, 105.0, 109.0)] == [5, 2, 0, 0]
+        endpoint.fail(busy(), 100.0, probed=False)
+        assert (endpoint.down, endpoint.pause_left(100.0)) == (False, 0.0), n
+    endpoint.fail(busy(), 100.0, probed=False)
+    assert endpoint.down
+    assert [endpoint.pause_left(now) for now in (100.0, 103.0, 105.0, 109.0)] == [5, 2, 0, 0]
 
 
 def test_answers_end_failures() -> None:
-    one = member()
-    one.fail(busy(), 100.0, probed=False)
-    one.fail(busy(), 100.0, probed=False)
-    one.succeed()
-    assert one.failed is None
-    one.fail(busy(), 100.0, probed=False)
-    assert not one.down
+    endpoint = member()
+    endpoint.fail(busy(), 100.0, probed=False)
+    endpoint.fail(busy(), 100.0, probed=False)
+    endpoint.succeed()
+    assert endpoint.failed is None
+    endpoint.fail(busy(), 100.0, probed=False)
+    assert not endpoint.down
 
 
 def test_refused_keys_fail_once() -> None:
-    one = member()
-    one.fail(FatalModelError("no such model"), 100.0, probed=False)
-    assert one.pause_left(100.0) == 5
+    endpoint = member()
+    endpoint.fail(FatalModelError("no such model"), 100.0, probed=False)
+    assert endpoint.pause_left(100.0) == 5
 
 
 def test_rate_limits_are_no_failures() -> None:
-    one = member()
+    endpoint = member()
     for _ in range(FAILURES + 1):
-        one.fail(busy(429), 100.0, probed=False)
-    assert not one.down
-    assert one.failed is not None
+        endpoint.fail(busy(429), 100.0, probed=False)
+    assert not endpoint.down
+    assert endpoint.failed is not None
 
 
 def test_one_call_tests_a_member() -> None:
-    one = member()
-    assert one.begin(100.0) is False
-    one.fail(FatalModelError("no"), 100.0, probed=False)
-    assert one.begin(105.0) is True
-    assert one.pause_left(105.0) == 5  # other calls avoid it meanwhile
+    endpoint = member()
+    assert endpoint.begin(100.0) is False
+    endpoint.fail(FatalModelError("no"), 100.0, probed=False)
+    assert endpoint.begin(105.0) is True
+    assert endpoint.pause_left(105.0) == 5  # other calls avoid it meanwhile
 
 
 def test_a_rate_limit_shows_health() -> None:
-    one = member()
-    one.fail(FatalModelError("no"), 100.0, probed=False)
-    one.fail(busy(429), 105.0, probed=False)
-    assert one.down
-    one.fail(busy(429), 105.0, probed=True)
-    assert not one.down
+    endpoint = member()
+    endpoint.fail(FatalModelError("no"), 100.0, probed=False)
+    endpoint.fail(busy(429), 105.0, probed=False)
+    assert endpoint.down
+    endpoint.fail(busy(429), 105.0, probed=True)
+    assert not endpoint.down
 
 
-def test_pauses_double_up_to_a_limit() -> None:
-    one = member()
-    one.fail(FatalModelError("no"), 0.0, probed=False)
-    pauses = [one.pause_left(0.0)]
+def test_pauses_double_until_300_seconds() -> None:
+    endpoint = member()
+    endpoint.fail(FatalModelError("no"), 0.0, probed=False)
+    pauses = [endpoint.pause_left(0.0)]
     for _ in range(7):
-        one.fail(busy(), 0.0, probed=True)
-        pauses.append(one.pause_left(0.0))
+        endpoint.fail(busy(), 0.0, probed=True)
+        pauses.append(endpoint.pause_left(0.0))
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
-    one.fail(busy(), 200.0, probed=False)  # of a call that began earlier
-    assert one.pause_left(200.0) == 100
-    one.succeed()
-    one.fail(FatalModelError("no"), 0.0, probed=False)
-    assert one.pause_left(0.0) == 5
+    endpoint.fail(busy(), 200.0, probed=False)  # of a call that began earlier
+    assert endpoint.pause_left(200.0) == 100
+    endpoint.succeed()
+    endpoint.fail(FatalModelError("no"), 0.0, probed=False)
+    assert endpoint.pause_left(0.0) == 5
 
 
 def test_members_describe_their_state() -> None:
-    one = member("host")
-    assert one.describe(100.0) == "host is being tried"
-    one.fail(busy(), 100.0, probed=False)
-    assert one.describe(100.0) == "busy"
-    one.fail(FatalModelError("no key"), 100.0, probed=False)
-    assert one.describe(102.0) == "no key, left out for 3 s"
+    endpoint = member("host")
+    assert endpoint.describe(100.0) == "host is being tried"
+    endpoint.fail(busy(), 100.0, probed=False)
+    assert endpoint.describe(100.0) == "busy"
+    endpoint.fail(FatalModelError("no key"), 100.0, probed=False)
+    assert endpoint.describe(102.0) == "no key, left out for 3 s"

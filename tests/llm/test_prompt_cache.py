@@ -34,7 +34,7 @@ def turn(*history: str, case: str = "case", ending: str = "now you") -> Request:
     return Request(messages=(SYSTEM, Message("user", (case, *history, ending))))
 
 
-def test_the_turns_of_a_debate_share_a_key_and_no_other_has_it() -> None:
+def test_debates_share_a_key() -> None:
     keys = {prefix_key(turn(*"abc"[:n], ending=str(n))) for n in range(4)}
     assert len(keys) == 1
     assert {len(key or "") for key in keys} == {32}
@@ -58,13 +58,13 @@ def test_the_turns_of_a_debate_share_a_key_and_no_other_has_it() -> None:
         ),
     ],
 )
-def test_marks_stand_behind_what_comes_again(
+def test_repeated_parts_are_marked(
     messages: tuple[Message, ...], expected: tuple[tuple[int, int], ...]
 ) -> None:
     assert breakpoints(Request(messages=messages)) == expected
 
 
-async def test_hints_are_sent_and_change_no_key(server: ScriptedServer, connect: Connect) -> None:
+async def test_hints_change_no_key(server: ScriptedServer, connect: Connect) -> None:
     request = turn("said")
     for how in ("none", "key", "breakpoints"):
         await connect(how)(request)
@@ -116,11 +116,11 @@ CLAUDE = Price(input=3, output=15, cached_input=0.3, cache_write=3.75)
         ({"cache_read_input_tokens": 5000}, CLAUDE, 3e-3, 0.0),
     ],
 )
-def test_what_caching_saved_is_reckoned_from_prices(
+def test_prices_show_the_savings(
     usage: dict[str, Any], price: Price | None, cost: float | None, saved: float | None
 ) -> None:
-    found = usage_of(said(**usage), price)
-    assert found.cost == (cost if cost is None else pytest.approx(cost))
-    assert found.saved == (saved if saved is None else pytest.approx(saved))
-    assert (found + found).saved == (saved if saved is None else pytest.approx(2 * saved))
-    assert (found - found).saved == (saved if saved is None else 0)
+    total = usage_of(said(**usage), price)
+    assert total.cost == (cost if cost is None else pytest.approx(cost))
+    assert total.saved == (saved if saved is None else pytest.approx(saved))
+    assert (total + total).saved == (saved if saved is None else pytest.approx(2 * saved))
+    assert (total - total).saved == (saved if saved is None else 0)

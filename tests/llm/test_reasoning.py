@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.llm.model import Message, Request
+from textevolve.evaluation import Usage
+from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import usage_of
+from textevolve.llm.structured import describe_missing_text
 from textevolve.llm.testing import Answer
 from textevolve.llm.wire import AnswerPiece, ask_streaming
-from textevolve.protocol.contents import StreamedThoughts, split_reasoning
+from textevolve.protocol.contents import StreamedThoughts, split_reasoning, tokens_of_end
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import Price
 
@@ -79,3 +81,58 @@ def test_reasoning_that_is_counted_beside_the_answer_is_a_part_of_it(total, answ
     )
     usage = usage_of(said, Price(input=1e6, output=1e6))
     assert (usage.completion_tokens, usage.reasoning_tokens, usage.cost) == (answered, 2, cost)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "visible"),
+    [
+        (["<thi", "nk>a", "b", "</think>", " c", "d"], ["", "", "", "", "c", "d"]),
+        (["plain", " text"], ["plain", " text"]),
+        (["<", "b> x", " y"], ["", "<b> x", " y"]),
+        (["<think>a </th", "x> b", "</think>z"], ["", "", "z"]),
+        (["<think>a", "b"], ["", ""]),
+    ],
+)
+def test_streams_show_only_the_answer(pieces, visible) -> None:
+    stream = StreamedThoughts()
+    assert [stream.pass_text(piece) for piece in pieces] == visible
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"), [(0, "ab cd e"), (2, "cd e"), (3, "cd e"), (4, "e"), (5, "")]
+)
+def test_tokens_after_the_reasoning(left_out, expected) -> None:
+    """A token across the boundary belongs to the answer."""
+    tokens = [TokenLogprobs(text, -0.1) for text in ("ab", "cd", "e")]
+    assert " ".join(token.token for token in tokens_of_end(tokens, left_out)) == expected
+    assert isinstance(tokens_of_end(tokens, left_out), tuple)
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (Response("", "stop", Usage(1)), "the answer was empty"),
+        (Response("", "content_filter", Usage(1)), "the answer was empty (content_filter)"),
+        (Response("", "length", Usage(1)), "the answer was empty (length)"),
+        (Response("", "stop", Usage(1), reasoning="Hm."), "the answer was empty"),
+        (
+            Response("", "length", Usage(1, completion_tokens=9), reasoning="Hm."),
+            "the model was still thinking when its 9 tokens were used up",
+        ),
+        (
+            Response("", "length", Usage(1, completion_tokens=9, reasoning_tokens=9)),
+            "the model was still thinking when its 9 tokens were used up",
+        ),
+        (
+            Response(
+                "",
+                "tool_calls",
+                Usage(1),
+                tool_calls=tuple(ToolCall("", name, "{}") for name in ("find", "", "find")),
+            ),
+            "the model called find, a function without a name instead of giving the answer",
+        ),
+    ],
+)
+def test_missing_texts_have_a_reason(response, expected) -> None:
+    assert describe_missing_text(response).partition(";")[0] == expected

@@ -202,3 +202,26 @@ def test_reasoning_that_was_cut_is_told_apart_from_an_answer_that_was():
     with pytest.raises(AnswerError) as told:
         read_answer(Response("", "length", Usage(1), reasoning="I think"), Judged)
     assert "the answer was cut" not in str(told.value)
+
+
+def test_objects_side_by_side_are_refused():
+    """Neither is chosen, even if nothing stands between them."""
+    text = '{"score": 1, "sure": true}{"score": 2, "sure": true}'
+    with pytest.raises(AnswerError, match="more than one JSON object"):
+        read_answer(Response(text, "stop", Usage(1)), Marks)
+
+
+def test_later_braces_close_nothing():
+    with pytest.raises(AnswerError, match="not valid JSON"):
+        read_answer(Response('{"score": x}{', "stop", Usage(1)), Marks)
+
+
+def test_fields_may_be_called_properties():
+    class Plot(BaseModel):
+        properties: int
+        title: int
+
+    assert json.loads(answer_schema(Plot))["properties"] == {
+        "properties": {"type": "integer"},
+        "title": {"type": "integer"},
+    }

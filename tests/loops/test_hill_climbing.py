@@ -619,9 +619,9 @@ async def test_additions_are_removed_longest_first():
         "without: Be kind.",
         "without: Know 1.",
     ]
-    first, second = await remove(search, node, 2)
-    assert first.new.text == f"{ORIGINAL} Be kind. Know 1."
-    assert second.new.text == f"{ORIGINAL} Know 1.\n- Answer in one word."
+    without_last, without_rule = await remove(search, node, 2)
+    assert without_last.new.text == f"{ORIGINAL} Be kind. Know 1."
+    assert without_rule.new.text == f"{ORIGINAL} Know 1.\n- Answer in one word."
     assert removed(search, SEED) == []
 
 
@@ -652,8 +652,8 @@ def test_demos_are_removed_in_groups(names, remaining):
     proposals = list(list_removals(search, node))
     assert ["".join(id[4:] for id in proposal.demos) for proposal in proposals] == remaining
     for proposal in proposals:
-        shown = "".join(re.findall(r"n: (\d+)\nanswer", proposal.new.text))
-        assert shown == "".join(id[4:] for id in proposal.demos)
+        demos_shown = "".join(re.findall(r"n: (\d+)\nanswer", proposal.new.text))
+        assert demos_shown == "".join(id[4:] for id in proposal.demos)
         assert proposal.new.text.endswith(ORIGINAL)
     assert proposals[0].new.instructions[0].count("row") == len(names) + 1
 
@@ -665,7 +665,7 @@ def draw(search, times=60, parent=SEED):
     return [draw_demos(search, parent, k) for k in range(times)]
 
 
-def test_sets_of_demos_vary_in_size():
+def test_demo_sets_vary_in_size():
     sets = draw(begin(30, count=10))
     assert {len(demos) for demos in sets} == {2, 4, 8}
     assert all(len({demo.id for demo in demos}) == len(demos) for demos in sets)
@@ -742,11 +742,11 @@ async def test_demos_precede_the_template():
     search = begin(30, count=10)
     record(search, SEED, [0.0] * 8 + [1.0] * 2)
     search.rounds = 1
-    first, second = await demonstrate(search, SEED, 2)
-    assert first.demos != second.demos
-    assert sorted(first.shown) == sorted(second.shown) == list(range(8))
-    assert first.shown != second.shown
-    node = search.add(SEED, first.new, demos=first.demos)
+    proposal, other = await demonstrate(search, SEED, 2)
+    assert proposal.demos != other.demos
+    assert sorted(proposal.shown) == sorted(other.shown) == list(range(8))
+    assert proposal.shown != other.shown
+    node = search.add(SEED, proposal.new, demos=proposal.demos)
     (child,) = await demonstrate(search, node, 1)
     assert child.new.text.count(HEADING) == 1
     assert child.new.text.endswith(f"\n{ORIGINAL}")
@@ -767,14 +767,14 @@ async def test_reflections_see_different_faults():
     search = begin(24, editor=writer)
     record(search, SEED, [1.0] * 4 + [0.0] * 20)
     search.rounds = 3
-    first, second = await reflect(search, SEED, 2)
-    for proposal in (first, second):
+    proposals = await reflect(search, SEED, 2)
+    for proposal in proposals:
         assert len(set(proposal.shown)) == 10
         assert min(proposal.shown) >= 4
         assert proposal.new.text == writer.template
-    assert first.shown != second.shown
+    assert proposals[0].shown != proposals[1].shown
     assert [request.sample for request in writer.requests] == [3000, 3001]
-    for row in first.shown:
+    for row in proposals[0].shown:
         assert f"n: {row}\n" in writer.requests[0].messages[0].text
 
 

@@ -36,28 +36,32 @@ def sections(text, name):
 
 def script(body, number):
     """Answers come back in another order than they were asked for."""
-    first = next(m["content"] for m in body["messages"] if m["role"] == "user")
-    said = body["messages"][-1]["content"]
-    if "You improve a prompt" in said:
-        wrong = [int(re.search(r"n: (\d+)", text)[1]) for text in sections(said, "input")]
+    question = next(m["content"] for m in body["messages"] if m["role"] == "user")
+    message = body["messages"][-1]["content"]
+    if "You improve a prompt" in message:
+        wrong = [int(re.search(r"n: (\d+)", text)[1]) for text in sections(message, "input")]
         rules = [f"Rule {k}." for k in dict.fromkeys(n % 6 for n in wrong)][:MOST]
-        if '"template", the new template' not in said:
+        if '"template", the new template' not in message:
             return json.dumps({"instructions": rules})
-        text = "\n".join([sections(said, "template")[0], *rules])
+        text = "\n".join([sections(message, "template")[0], *rules])
         return json.dumps({"changes": rules, "template": text})
-    if "You rewrite a prompt template" in first:
-        asked = body["messages"][2]["content"]
-        lines = [line.split(". ", 1)[1] for line in sections(asked, "instructions")[0].split("\n")]
-        return json.dumps({"template": "\n".join([sections(asked, "template")[0], *lines])})
-    n = int(re.search(r"What is (\d+)", said)[1])
-    shown = [int(m) for m in re.findall(r"n: (\d+)\nanswer", said)]
-    right = f"Rule {n % 6}." in said or any(n % 6 == m % 6 for m in shown)
+    if "You rewrite a prompt template" in question:
+        request = body["messages"][2]["content"]
+        lines = [
+            line.split(". ", 1)[1] for line in sections(request, "instructions")[0].split("\n")
+        ]
+        return json.dumps({"template": "\n".join([sections(request, "template")[0], *lines])})
+    n = int(re.search(r"What is (\d+)", message)[1])
+    demos = [int(m) for m in re.findall(r"n: (\d+)\nanswer", message)]
+    right = f"Rule {n % 6}." in message or any(n % 6 == m % 6 for m in demos)
     return Answer(text=str(2 * n) if right else f"about {n}", delay=0.001 * (number * 7 % 5))
 
 
-async def search(server=None, material=DATA, **given):
-    known = CalibrationPlan.model_fields
-    means = {name: given.pop(name) for name in [*given] if name not in known or name == "editor"}
+async def search(server=None, material=DATA, **options):
+    fields = CalibrationPlan.model_fields
+    means = {
+        name: options.pop(name) for name in [*options] if name not in fields or name == "editor"
+    }
     server = server or ScriptedServer(script, keep=10_000)
     async with server, OpenAIClient(server.url, "scripted") as client:
         wrap = means.pop("wrap", lambda model: model)
@@ -65,7 +69,7 @@ async def search(server=None, material=DATA, **given):
         if "evaluator" not in means:
             means["metric"] = open_metric("exact")
         context = CalibrationContext(**means)
-        result = await search_template(material, CalibrationPlan(**given), context)
+        result = await search_template(material, CalibrationPlan(**options), context)
     return result, server
 
 
@@ -74,25 +78,25 @@ def prompts(server):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_a_better_template_is_found_within_the_budget(strategy):
+async def test_budgets_find_better_templates(strategy):
     result, server = await search(strategy=strategy, budget=150, beam=2, depth=3, successors=3)
     assert result.accepted
     assert server.calls == result.usage.calls <= 150
     assert len(set(prompts(server))) + 40 > server.calls  # rewrites of one prompt differ by sample
-    asked = [body for body in server.requests if "schema" not in str(body.get("response_format"))]
-    texts = [body["messages"][-1]["content"] for body in asked]
+    outputs = [body for body in server.requests if "schema" not in str(body.get("response_format"))]
+    texts = [body["messages"][-1]["content"] for body in outputs]
     assert len(set(texts)) == len(texts)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "protegi"])
-async def test_rows_held_out_are_seen_by_the_decision_alone(strategy):
+async def test_held_out_rows_stay_unseen(strategy):
     result, server = await search(strategy=strategy, budget=150, beam=2, successors=3)
     both = {result.nodes[0].text, result.nodes[result.leader].text}
-    for said in prompts(server):
-        numbers = {int(n) for n in re.findall(r"(?:What is |n: )(\d+)", said)}
+    for prompt in prompts(server):
+        numbers = {int(n) for n in re.findall(r"(?:What is |n: )(\d+)", prompt)}
         if numbers & HELD_OUT:
             n = numbers & HELD_OUT
-            assert said in {text.replace("{n}", str(*n)) for text in both}
+            assert prompt in {text.replace("{n}", str(*n)) for text in both}
 
 
 @pytest.mark.parametrize("budget", [26, 77])
@@ -102,7 +106,7 @@ async def test_no_budget_is_exceeded(budget):
     assert result.stopped in ("max_iterations", "converged")
 
 
-async def test_a_budget_that_allows_no_decision_is_refused():
+async def test_budgets_must_allow_a_decision():
     with pytest.raises(InputError, match=r"need 24"):
         await search(budget=20)
 
@@ -124,7 +128,7 @@ class Judge:
         return Made()
 
 
-async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
+async def test_costs_of_judged_outputs():
     judge = Judge()
     result, server = await search(budget=400, evaluator=judge)
     assert result.accepted
@@ -133,16 +137,16 @@ async def test_what_an_output_takes_is_learned_where_a_judge_scores_it():
         await search(budget=60, evaluator=Judge())
 
 
-async def test_what_comes_out_does_not_depend_on_the_order_of_answers():
-    (one, _), (many, _) = [await search(budget=120, concurrency=n) for n in (1, 64)]
-    assert repr(replace(one, seconds=0)) == repr(replace(many, seconds=0))  # NaN is not itself
+async def test_concurrency_changes_no_result():
+    (serial, _), (many, _) = [await search(budget=120, concurrency=n) for n in (1, 64)]
+    assert repr(replace(serial, seconds=0)) == repr(replace(many, seconds=0))  # NaN is not itself
 
 
-async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
+async def test_shown_rows_are_no_evidence():
     result, server = await search(strategy="demos", budget=250)
     assert any(node.demos for node in result.nodes)
-    for said in prompts(server):
-        assert re.search(r"What is (\d+)", said)[1] not in re.findall(r"n: (\d+)\nanswer", said)
+    for prompt in prompts(server):
+        assert re.search(r"What is (\d+)", prompt)[1] not in re.findall(r"n: (\d+)\nanswer", prompt)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +159,12 @@ async def test_a_row_is_no_evidence_for_a_template_that_shows_it():
         ("x" * 2000, 6, False),
     ],
 )
-def test_what_can_be_a_demonstration(value, label, usable):
+def test_rows_usable_as_demonstrations(value, label, usable):
     rules = RewritingRules(SEED, ("n",), ("n",))
     assert can_show(Example("a", {"n": value}, label), rules) == usable
 
 
-async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(tmp_path):
+async def test_resumed_searches_repeat_no_call(tmp_path):
     rows = [{"n": n, "sum": 2 * n} for n in range(60)]
 
     async def run(server, store, **more):
@@ -169,10 +173,10 @@ async def test_a_search_that_is_stopped_goes_on_and_asks_nothing_twice(tmp_path)
         return await acalibrate(SEED, rows, model=model, store=tmp_path / store, **fields, **more)
 
     async with ScriptedServer(script) as server:
-        whole = await run(server, "whole.db")
-        asked = server.calls
+        uninterrupted = await run(server, "whole.db")
+        calls = server.calls
         cut = await run(server, "parts.db", limits=Limits(calls=31))
         assert cut.stopped == "budget"
         resumed = await run(server, "parts.db")
-        assert server.calls == 2 * asked
-    assert repr(replace(resumed, seconds=0)) == repr(replace(whole, seconds=0))
+        assert server.calls == 2 * calls
+    assert repr(replace(resumed, seconds=0)) == repr(replace(uninterrupted, seconds=0))

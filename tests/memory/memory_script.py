@@ -23,12 +23,12 @@ def is_comparison(body):
 
 
 def fact(text, turn=1, status="true", importance=5, since=""):
-    given = {"turn": turn, "fact": text, "status": status}
-    return {**given, "importance": importance, "since": since}
+    answer = {"turn": turn, "fact": text, "status": status}
+    return {**answer, "importance": importance, "since": since}
 
 
-def facts(*given):
-    return json.dumps({"facts": list(given)})
+def facts(*entries):
+    return json.dumps({"facts": list(entries)})
 
 
 def extract(body):
@@ -42,8 +42,8 @@ def compare(body):
         return json.dumps({"text": "nothing that could be used"})
     notes, _, new = user_text(body).partition(" new note]]\n")
     word = re.sub(r"^\([\d-]+\) ", "", new).split()[0]
-    for number, first in NOTE.findall(notes):
-        if first == word:
+    for number, words in NOTE.findall(notes):
+        if words == word:
             return json.dumps({"note": int(number), "relation": "replaces", "reason": "newer"})
     return json.dumps({"note": 1, "relation": "different", "reason": "another matter"})
 

@@ -26,31 +26,31 @@ def split(text, format="markdown", tokens=TOKENS):
 
 
 @given(documents, st.sampled_from(["markdown", "text"]))
-def test_chunks_join_up_to_the_document(text, format):
+def test_chunks_make_up_the_document(text, format):
     chunks = split(text, format)
     assert "".join(chunk.text for chunk in chunks) == (text if text.strip() else "")
     assert [chunk.position for chunk in chunks] == list(range(1, len(chunks) + 1))
 
 
 @given(documents)
-def test_no_chunk_is_too_long_or_empty(text):
+def test_chunks_have_their_size(text):
     for chunk in split(text):
         assert 0 < len(chunk.text.strip()) <= MOST
 
 
 @given(documents)
-def test_no_word_is_cut_that_fits_a_third_of_a_chunk(text):
+def test_short_words_stay_whole(text):
     for end in accumulate(len(chunk.text) for chunk in split(text)):
         if end < len(text) and not text[end - 1].isspace() and text[end - 1] not in "。！？":
             around = text[: end + 1].split()[-1]
-            whole = around + (text[end + 1 :].split() or [""])[0]
-            assert len(whole) > MOST // 3
+            expected = around + (text[end + 1 :].split() or [""])[0]
+            assert len(expected) > MOST // 3
 
 
-def test_the_path_of_headings_stands_with_each_chunk():
+def test_chunks_keep_their_headings():
     text = "Before.\n# Ward\n## Night\nLamp on.\n## Day\nLamp off.\n# Home\nTea.\n"
-    found = [(chunk.headings, chunk.source_in("h.md")) for chunk in split(text)]
-    assert found == [
+    places = [(chunk.headings, chunk.source_in("h.md")) for chunk in split(text)]
+    assert places == [
         ((), "h.md"),
         (("Ward", "Night"), "h.md > Ward > Night"),
         (("Ward", "Day"), "h.md > Ward > Day"),
@@ -58,7 +58,7 @@ def test_the_path_of_headings_stands_with_each_chunk():
     ]
 
 
-def test_what_only_looks_like_a_heading():
+def test_false_headings_are_text():
     text = "# Title\nText.\n```\n# a comment\n```\n\n- item\n---\nend\n"
     (chunk,) = split(text)
     assert chunk.headings == ("Title",)
@@ -66,9 +66,9 @@ def test_what_only_looks_like_a_heading():
     assert plain.headings == ()
 
 
-def test_a_section_is_divided_between_paragraphs_before_sentences_before_words():
-    first, second = "One is here. " * 15, "Two is there. " * 15
-    chunks = split(f"# A\n{first}\n\n{second}\n")
+def test_paragraphs_are_divided_first():
+    opening, ending = "One is here. " * 15, "Two is there. " * 15
+    chunks = split(f"# A\n{opening}\n\n{ending}\n")
     assert [chunk.text.split()[-1] for chunk in chunks] == ["here.", "there."]
     long = split("Say this now. " * 40)
     assert all(chunk.text.rstrip().endswith("now.") for chunk in long)

@@ -26,17 +26,17 @@ sections = st.lists(
 
 
 @given(sections, sections)
-def test_every_chunk_and_every_memory_is_dealt_with_once(old, new):
-    kept, chunks = kept_of(chunks_of(old)), chunks_of(new)
-    steps = align_chunks(kept, chunks, "d")
+def test_chunks_and_memories_count_once(old, new):
+    old_memories, chunks = kept_of(chunks_of(old)), chunks_of(new)
+    steps = align_chunks(old_memories, chunks, "d")
     assert [step.chunk for step in steps if step.chunk] == chunks
-    taken = [step.memory for step in steps if step.memory]
-    assert sorted(taken) == sorted(one.id for one in kept)
+    reused = [step.memory for step in steps if step.memory]
+    assert sorted(reused) == sorted(memory.id for memory in old_memories)
     same = Counter(old) & Counter(new)
     assert sum(step.action == "keep" for step in steps) == same.total()
 
 
-def test_a_changed_chunk_a_new_one_and_one_that_is_gone():
+def test_changed_new_and_lost_chunks():
     old = chunks_of([(("A",), "one"), (("A",), "two"), (("A",), "three")])
     new = chunks_of([(("Z",), "one"), (("A",), "two, changed")])
     actions = [(step.action, step.memory) for step in align_chunks(kept_of(old), new, "d")]
@@ -47,7 +47,7 @@ def test_another_role_tells_everything_anew():
     chunks = chunks_of([((), "one")])
     (step,) = align_chunks(kept_of(chunks), chunks, "d", "a nurse")
     assert step.action == "replace"
-    told = MemoryRecord(
+    memory = MemoryRecord(
         id="me_1",
         collection="docs",
         kind="semantic",
@@ -57,5 +57,5 @@ def test_another_role_tells_everything_anew():
         origin=Origin("d", 1, "a nurse"),
         reason=ORIGINAL + "one",
     )
-    (step,) = align_chunks([kept_chunk(told)], chunks, "d", "a nurse")
+    (step,) = align_chunks([kept_chunk(memory)], chunks, "d", "a nurse")
     assert step.action == "keep"
