@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import parse_text, write_text
-from textevolve.mappings import first_of
+from textevolve.mappings import drop_none, first_of
 
 RawMessage: TypeAlias = Mapping[str, Any]
 
@@ -135,7 +135,8 @@ def _unwrap(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def read_message(raw: RawMessage) -> RecordedMessage:
     """Read a message of any of the forms."""
-    fields = _unwrap(raw)
+    # Tables have every field in each message, empty where it says nothing.
+    fields = drop_none(_unwrap(raw))
     role = str(fields.get("role") or fields.get("from") or _role_of_item(fields))
     parts = _MessageParts()
 
@@ -206,7 +207,7 @@ class _MessageParts:
                 self.texts.append(str(part))
             return
 
-        fields = fields_of(cast(object, part))
+        fields = drop_none(fields_of(cast(object, part)))
         kind = str(fields.get("type", ""))
         if kind in THOUGHT_PARTS or fields.get("thought") is True:
             self.thoughts.append(_read_thought(fields))
@@ -240,7 +241,7 @@ def _read_thought(fields: Mapping[str, Any]) -> str:
 
 
 def _read_call(raw: object) -> RecordedCall:
-    fields = fields_of(raw) or {"name": str(raw)}
+    fields = drop_none(fields_of(raw)) or {"name": str(raw)}
     function = fields_of(fields.get("function")) or fields
     arguments = first_of(function, ("arguments", "args", "input", "parameters"))
     name = function.get("name") or fields.get("function") or ""
@@ -250,8 +251,8 @@ def _read_call(raw: object) -> RecordedCall:
 
 
 def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
-    names = ("tool_call_id", "tool_use_id", "call_id", "toolUseId", "id")
-    id = first_of(fields, names)
+    fields = drop_none(fields)
+    id = first_of(fields, ("tool_call_id", "tool_use_id", "call_id", "toolUseId", "id"))
     content = first_of(fields, ("content", "output", "response", "result"))
     is_error = fields.get("is_error") is True or fields.get("status") == "error"
 

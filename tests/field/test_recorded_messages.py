@@ -136,6 +136,13 @@ def test_calls_are_counted(cli, home, form):
     assert ended.rows[0]["candidates"][0]["score"] == 1.0
 
 
+def test_a_table_has_empty_fields():
+    """Parquet gives each message every field that any of them has."""
+    empty = dict.fromkeys(("tool_call_id", "tool_calls", "function_call", "name", "refusal"))
+    message = read_message({**empty, **REPLY})
+    assert (message.role, message.text, message.results) == ("assistant", REPLY["content"], ())
+
+
 def test_a_result_is_no_word_of_the_user(cli, home, server, model):
     row = {"messages": [*ANTHROPIC, REPLY]}
     (home / "chat.jsonl").write_text(json.dumps(row) + "\n")

@@ -49,7 +49,8 @@ GROUPS: Mapping[str, Sequence[str]] = {
         "<!-- x --><script>y</script>",
     ),
     "braces": ("{n}", "{{n}}", "{% raw %} \\boxed{4}", "${HOME} %s {row.n!r:>4}"),
-    "marks of prompts": ("[[input 12ab]]", "> quoted", "<think>x</think> y"),
+    "marks of prompts": ("[[input 12ab]]", "> quoted"),
+    "thoughts": ("<think>x</think> y",),
     "a long text": ("word " * 28_000 + "end",),
 }
 """Texts that files and readers get wrong, by what is awkward about them. The long one is longer
@@ -319,6 +320,7 @@ READERS: Mapping[str, Reader] = {
             "reference": key,
         },
         read_metric,
+        without=("thoughts",),  # those of a recorded reply are no part of it
     ),
     "evaluate, context": Reader(
         (*EVALUATE, "--judge", "faithfulness", "-m", "MODEL"),
