@@ -38,7 +38,7 @@ from textevolve.llm.decisions import (
 )
 from textevolve.llm.model import Model
 from textevolve.protocol.decisions import state_text
-from textevolve.rows.chats import Chat, find_last_reply, read_chat, write_chat
+from textevolve.rows.chats import ASSISTANT, Chat, read_chat, write_chat
 from textevolve.rows.columns import find_roles, join_passages
 
 WRAPPER = "test_case"
@@ -63,12 +63,12 @@ def read_state(state: object) -> Case:
 
 
 def _read_chat(chat: Chat) -> Case | None:
-    """Read the assistant's last reply in a chat as the candidate, and the messages before it as the
-    input; None if the chat has no reply to other messages."""
-    place = find_last_reply(chat)
-    if not place:
+    """Read the assistant's reply at the end of a chat as the candidate, and the messages before it
+    as the input; None if the chat does not end with a reply to other messages: it is judged whole,
+    since an answer over HTTP has no place to name the turns that would be left out."""
+    if len(chat) < 2 or chat[-1].speaker != ASSISTANT:
         return None
-    return Case(write_chat(chat[:place]), (write_chat((chat[place],)),))
+    return Case(write_chat(chat[:-1]), (write_chat((chat[-1],)),))
 
 
 def _read_fields(fields: Mapping[str, Any]) -> Case | None:
