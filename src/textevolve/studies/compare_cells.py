@@ -629,6 +629,12 @@ def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) ->
                 )
 
     prompt_columns = [name for name in columns if name not in (spec.label, *spec.outputs)]
+    if spec.input is not None and spec.input not in prompt_columns:
+        raise InputError(
+            f"--input: the column '{spec.input}' is the label or an output, which is no input;"
+            f" columns: {', '.join(prompt_columns)}"
+        )
+
     for name in chains_among(*spec.models):
         if not name.startswith(OWN):
             open_chain_named(name, {}).take_inputs(dict.fromkeys(prompt_columns, ""), others=True)
