@@ -75,7 +75,7 @@ REGISTRY: dict[str, type[Judge]] = {}
 """The class of each judge that is loaded, by the name with which its text begins."""
 
 FORMS: dict[str, dict[str, str]] = {}
-"""By module, what each of its judges does, by the form in which `--judge` takes it."""
+"""The help of each judge by its form for `--judge`, such as `metric:NAME`, grouped by module."""
 
 
 def judge_option(default: Any, help: str, *, file: bool = False) -> Any:
@@ -146,38 +146,38 @@ class Judge(ABC):
 
     @property
     def is_swayed(self) -> bool:
-        """Whether the order of the candidates may influence it. Most judges see one candidate at a
-        time, or each pair in both orders."""
+        """Return whether the order of the candidates may influence the scores. Most judges see one
+        candidate at a time, or each pair in both orders."""
         return any(part.is_swayed for part in self.parts)
 
     @property
     def is_relative(self) -> bool:
-        """Whether its scores only compare the candidates of one case with each other."""
+        """Return whether the scores only compare the candidates of one case with each other."""
         return any(part.is_relative for part in self.parts)
 
     @property
     def reads_reference(self) -> bool:
-        """Whether it reads the reference of a case."""
+        """Return whether the judge reads the reference of a case."""
         return any(part.reads_reference for part in self.parts)
 
     @property
     def reads_trajectory(self) -> bool:
-        """Whether it reads the steps of an agent, and not only its output."""
+        """Return whether the judge reads the steps of an agent, and not only its output."""
         return any(part.reads_trajectory for part in self.parts)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Which of `context` and `reference` a case must have so that it can be scored."""
+        """Return which of `context` and `reference` a case needs for a score."""
         return tuple(dict.fromkeys(need for part in self.parts for need in part.needs))
 
     @property
     def takes_rubric(self) -> bool:
-        """Whether a rubric of the run can replace its own questions."""
+        """Return whether a rubric of the run can replace the judge's own questions."""
         return getattr(self, "rubric", None) == ""
 
     @property
     def decides(self) -> bool:
-        """Whether it is a debate that a model scores by answering typed questions."""
+        """Return whether the judge is a debate whose model scores by answering typed questions."""
         return False
 
     @property

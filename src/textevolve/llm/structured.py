@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import load_template
+from textevolve.messages import split_thought
 from textevolve.rows import mend_halves
 from textevolve.spans import current_span
 
@@ -56,7 +57,6 @@ T = TypeVar("T", bound=BaseModel)
 ParseMode = Literal["strict", "tolerant", "asked-again"]
 SHOWN_AGAIN = 2000
 
-_THOUGHTS_IN_FRONT = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
 _OPENING = re.compile(r"""\{\s*(?:["'“‘]|\w+\s*:)""")
 """The pattern of an object's beginning; braces in prose, as around {x}, do not match."""
 
@@ -197,8 +197,8 @@ def _parse(text: str) -> tuple[Any, ParseMode]:
 
 def find_object(text: str) -> int | None:
     """Return the start of the first object in an answer, after the reasoning; None without one."""
-    thoughts = _THOUGHTS_IN_FRONT.match(text)
-    opening = _OPENING.search(text, thoughts.end() if thoughts else 0)
+    _, answer = split_thought(text)
+    opening = _OPENING.search(text, len(text) - len(answer))
     return opening.start() if opening else None
 
 

@@ -1,5 +1,5 @@
-"""What the client makes of the protocol: a `Request` as the body to send, a completion as a
-`Response`, and streamed answers for those who listen.
+"""Convert a `Request` to the body that the client sends, a completion to a `Response`, and pass
+streamed answers to listeners.
 
 The bodies themselves are in `textevolve.protocol`, connections in `client`, and the meaning of
 refusals in `refusals`.

@@ -562,7 +562,7 @@ class GateWatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no record lacks the score that it should have."""
+        """Return whether every record has the score that it should have."""
         return not (self.unscored or self.unjudged)
 
     def check(self) -> Gated:
