@@ -234,6 +234,12 @@ def _print_findings(findings: upkeep.Findings, path: StoreLocation) -> None:
         )
         typer.echo(f"unreadable: {places}; each place may have held several rows")
 
+    if findings.repaired:
+        typer.echo(
+            "the index of the memories' words was damaged, and is built anew from the memories"
+            f" ({findings.repaired})"
+        )
+
     if findings.complaint:
         typer.echo(f"SQLite says: {findings.complaint}")
         typer.echo("More rows may be missing than this list shows.")

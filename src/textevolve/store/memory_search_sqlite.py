@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+import sqlite3
 import unicodedata
 import zlib
 from bisect import bisect_right
@@ -38,6 +39,11 @@ from textevolve.store.tables import collections, embeddings, memories
 
 WORDS = "memory_words"
 """The name of the full-text index."""
+STRUCTURE_ID = 10
+"""The id of the row in which FTS5 describes the levels of its index."""
+LONGEST_STRUCTURE = 1000
+"""The bytes of that row from which the index is built anew: about 600 levels of the 2,000 that FTS5
+can read. An index that has not been merged so often needs less than 100."""
 K1 = 1.2
 B = 0.75
 """The parameters of BM25."""
@@ -50,6 +56,8 @@ MOST_WORDS = 64
 _places = table(f"{WORDS}_places", column("term", Text), column("doc", Integer))
 _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+
+_HAS_WORDS = "SELECT count(*) FROM sqlite_master WHERE name = ?"
 
 MOST_BYTES = 256 * 2**20
 """The maximum size in bytes of the vectors that one connection caches: 170,000 of 384 numbers."""
@@ -131,8 +139,7 @@ def _rank(seqs: npt.NDArray[np.int64], cosines: Vector, most: int) -> list[tuple
 
 
 def has_words(connection: Connection) -> bool:
-    query = "SELECT count(*) FROM sqlite_master WHERE name = ?"
-    return bool(connection.exec_driver_sql(query, (WORDS,)).scalar_one())
+    return bool(connection.exec_driver_sql(_HAS_WORDS, (WORDS,)).scalar_one())
 
 
 def add(connection: Connection, collection: Collection, entries: Sequence[IndexEntry]) -> None:
@@ -147,11 +154,47 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
 
 
 def erase(connection: Connection, seqs: Sequence[int]) -> None:
-    if seqs:
-        rows: list[Any] = [(seq,) for seq in seqs]
-        connection.exec_driver_sql(f"DELETE FROM {WORDS} WHERE rowid = ?", rows)
-        # Else the words stay in the index until it happens to be merged.
-        connection.exec_driver_sql(f"INSERT INTO {WORDS} ({WORDS}) VALUES ('optimize')")
+    if not seqs:
+        return
+    rows: list[Any] = [(seq,) for seq in seqs]
+    connection.exec_driver_sql(f"DELETE FROM {WORDS} WHERE rowid = ?", rows)
+
+    # Else the words stay in the index until it happens to be merged. `optimize` merges it, but
+    # before SQLite 3.44 each one adds a level to the structure record, and after about 1,100 of
+    # them every write fails. A long record is therefore replaced by a new index, which has one.
+    levels = f"SELECT length(block) FROM {WORDS}_data WHERE id = {STRUCTURE_ID}"
+    length = connection.exec_driver_sql(levels).scalar() or 0
+    merge = "optimize" if length < LONGEST_STRUCTURE else "rebuild"
+    connection.exec_driver_sql(f"INSERT INTO {WORDS} ({WORDS}) VALUES ('{merge}')")
+
+
+def find_fault(connection: sqlite3.Connection) -> str:
+    """Return what is wrong with the full-text index; empty if nothing is, or there is none. The
+    rows of memories are not looked at."""
+    if not connection.execute(_HAS_WORDS, (WORDS,)).fetchone()[0]:
+        return ""
+    indexed = f"SELECT count(*) FROM {WORDS}_content"
+    try:
+        connection.execute(f"INSERT INTO {WORDS} ({WORDS}) VALUES ('integrity-check')")
+        (missing,) = connection.execute(
+            f"SELECT (SELECT count(*) FROM memories WHERE text != '') - ({indexed})"
+        ).fetchone()
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+    return "" if missing == 0 else f"it differs from the memories by {missing} entries"
+
+
+def drop_index(connection: Connection) -> None:
+    """Delete the full-text index, damaged or not; `add` creates it anew."""
+    if not has_words(connection):
+        return
+
+    # SQLite drops no index whose structure it cannot read: an empty one takes its place.
+    empty = f"REPLACE INTO {WORDS}_data (id, block) VALUES ({STRUCTURE_ID}, x'00000000000000')"
+    connection.exec_driver_sql(empty)
+    for suffix in ("_places", "_counts", ""):
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {WORDS}{suffix}")
 
 
 def find_words(

@@ -67,9 +67,14 @@ _ADVICE = {
     "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and that this process"
     " may write to it",
     "SQLITE_NOTADB": f"it is not a database; choose another file with --store ({CHECK})",
+    "SQLITE_CORRUPT_VTAB": (
+        "the index of the memories' words is damaged, the memories are not; textevolve config store"
+        " check builds it anew"
+    ),
     "SQLITE_CORRUPT": f"the file is damaged; {CHECK}",
 }
-"""The advice for an error by the beginning of SQLite's name of it."""
+"""The advice for an error by the beginning of SQLite's name of it; the first one that fits is
+used."""
 
 
 class SQLiteDatabase:

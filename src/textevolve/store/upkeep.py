@@ -8,6 +8,7 @@ such as those between two damaged places, or in a table whose root page is damag
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import zlib
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from time import time
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from sqlalchemy import Table, delete, func, select, tuple_, update
@@ -52,7 +53,7 @@ from textevolve.store.documents import (
 from textevolve.store.kinds import NAMESPACES, Kind, create
 from textevolve.store.memory_changes import Transaction, check_changes, search_of
 from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
-from textevolve.store.memory_search_sqlite import words_to_find
+from textevolve.store.memory_search_sqlite import WORDS, drop_index, find_fault, words_to_find
 from textevolve.store.resource_rows import (
     delete_where,
     fetch_all,
@@ -141,8 +142,17 @@ def finish_copy(connection: Connection) -> None:
             sequence = f"pg_get_serial_sequence('{table.name}', '{key.name}')"
             connection.execute(sql(f"SELECT setval({sequence}, ({top}), false)"))
 
+    _index_memories(connection)
+
+
+def _index_memories(connection: Connection) -> None:
     for row in connection.execute(select(tables.collections)).all():
         index_collection(connection, collection_of(row, ""))
+
+
+def _index_anew(connection: Connection) -> None:
+    drop_index(connection)
+    _index_memories(connection)
 
 
 def index_collection(connection: Connection, collection: Collection) -> None:
@@ -199,6 +209,9 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
 is not among them: another memory with the same text stays as it is."""
 PLAIN = ("text", "reason", "title", "label")
 """The columns that hold a text; the others hold JSON."""
+
+DERIVED: Mapping[str, Any] = {"text": ERASED, "reason": ERASED, "entities": [], "relations": []}
+"""What is derived from a fact that was read in a dialogue, with the value that replaces it."""
 
 Matcher: TypeAlias = Callable[[str], bool]
 """A function that returns whether a text contains the words of an erased text."""
@@ -313,7 +326,31 @@ def _clean(value: Any, holds: Matcher, plain: bool = False) -> Any:
     if value is None or not holds(value):
         return value
 
-    return ERASED if plain else _STRING.sub(lambda m: MARK if holds(m[0]) else m[0], value)
+    if plain:
+        return ERASED
+    cleaned = _STRING.sub(lambda m: MARK if holds(m[0]) else m[0], value)
+    if '"entities"' not in cleaned:
+        return cleaned
+    return json.dumps(erase_derived(json.loads(cleaned)), ensure_ascii=False)
+
+
+def erase_derived(value: Any) -> Any:
+    """Return a JSON value without what was derived from an erased text: where a fact that was read
+    in a dialogue has a tombstone, its other wording and the names in it go, too."""
+    if isinstance(value, list):
+        return [erase_derived(entry) for entry in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+
+    cleaned = {name: erase_derived(entry) for name, entry in cast("dict[str, Any]", value).items()}
+    point = cleaned.get("point")
+    parts: list[dict[str, Any]] = [cleaned, point] if isinstance(point, dict) else [cleaned]
+    is_fact = any("entities" in part for part in parts)
+    if is_fact and any(ERASED in part.values() for part in parts):
+        for part in parts:
+            part.update({name: empty for name, empty in DERIVED.items() if name in part})
+
+    return cleaned
 
 
 # Store exported resources of another store, all in one transaction. `desk/exchange.py` reads and
@@ -443,12 +480,14 @@ class Findings:
     """The result of a check. `intact`: the number of intact rows of each table, and of `erased
     calls`; `unreadable`: the number of damaged rows and unreadable places of each table;
     `incomplete`: the runs that have lost rows; `complaint`: a fault of the file that SQLite
-    reports, or empty."""
+    reports, or empty; `repaired`: the fault of the index of the memories' words, which the check
+    has built anew from the memories, or empty."""
 
     intact: dict[str, int]
     unreadable: dict[str, int]
     incomplete: tuple[str, ...]
     complaint: str = ""
+    repaired: str = ""
 
     @property
     def damaged(self) -> bool:
@@ -456,8 +495,9 @@ class Findings:
 
 
 def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
-    """Read all rows of a store. `salvage`: a new file, into which intact rows are copied; a
-    PostgreSQL database has to be saved with the server's own tools.
+    """Read all rows of a store, and build a damaged index of the memories' words anew. `salvage`: a
+    new file, into which intact rows are copied; a PostgreSQL database has to be saved with the
+    server's own tools.
 
     In the copy of a damaged store, a run that has lost cases reads them again when its command is
     repeated. All other runs become interrupted, so that they can be resumed.
@@ -475,10 +515,22 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
         with closing(open_database(location)) as database:
             return database.read(lambda c: _check_rows(partial(read_rows, c)))
 
-    with _open_damaged(location.expanduser().absolute()) as file:
-        if salvage is None:
-            return _check_file(file)
-        return _salvage(file, salvage.expanduser().absolute())
+    path = location.expanduser().absolute()
+    with _open_damaged(path) as file:
+        if salvage is not None:
+            return _salvage(file, salvage.expanduser().absolute())
+        findings = _check_file(file)
+        fault = "" if findings.unreadable else file.find_index_fault()
+
+    if not fault:
+        return findings
+    with closing(SQLiteDatabase(path)) as database:
+        database.write(_index_anew)
+
+    # Newer versions of SQLite report a fault of this index as one of the file.
+    is_of_index = WORDS in findings.complaint
+    complaint = "" if is_of_index else findings.complaint
+    return replace(findings, complaint=complaint, repaired=fault)
 
 
 def _check_rows(
@@ -574,6 +626,10 @@ class _DamagedFile:
         self.complaint = complaint
         self._raw.row_factory = sqlite3.Row
         self.gaps = Counter[str]()
+
+    def find_index_fault(self) -> str:
+        """Return the fault of the index of the memories' words; empty if there is none."""
+        return find_fault(self._raw)
 
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
         """Yield the readable rows of a table: from the beginning up to the first unreadable place,
