@@ -38,6 +38,7 @@ from textevolve.server.studies.runner import Runner, keep_running
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
 from textevolve.store import keys as stored_keys
+from textevolve.store.writer import TROUBLES
 
 # Serve the application on a port of this machine until the process receives a signal.
 
@@ -231,7 +232,13 @@ async def open_state(
 
 
 async def _report_health() -> Response:
-    return respond({"status": "ok", "version": textevolve.__version__})
+    """Say whether the server works. A client without a key asks, so it learns no path."""
+    health = {"status": "ok", "version": textevolve.__version__}
+    if TROUBLES:
+        health["status"] = "degraded"
+        health["store"] = "cannot be written now; `textevolve doctor` says why"
+
+    return respond(health)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from sqlalchemy import ExecutableDDLElement, Table, create_mock_engine
 from sqlalchemy.dialects import postgresql, sqlite
@@ -27,10 +27,6 @@ CALL_COLUMNS = tuple(column.name for column in tables.calls.columns if column.na
 
 SWEEPS = "SELECT value FROM counters WHERE name = 'sweeps'"
 """The query for the number of the last sweep, which deletes unused texts."""
-
-Damage: TypeAlias = Literal["store", "group", "row"]
-"""The scope of an error while writing: all later writes fail (`store`), only this transaction
-(`group`), or only one row, which cannot be stored."""
 
 
 @dataclass(frozen=True, slots=True)

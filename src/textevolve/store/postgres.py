@@ -29,7 +29,6 @@ from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
-    Damage,
     GroupRows,
     create_tables,
     driver_of,
@@ -271,11 +270,11 @@ class PostgresDatabase:
             for name in connection.exec_driver_sql(names).scalars().all():
                 connection.exec_driver_sql(f"VACUUM ({how}) {name}")
 
-    def judge(self, error: Exception) -> Damage:
-        """Return whether an error concerns one row, or the whole group of writes, as a lost
-        connection does."""
-        damaged = error_state(error).startswith(("22", "23"))
-        return "row" if damaged or isinstance(error, (*DAMAGES, StoreError)) else "group"
+    def is_row_fault(self, error: Exception) -> bool:
+        """Return whether an error concerns one row that cannot be stored, and not the whole group
+        of writes, as a lost connection does."""
+        is_value = error_state(error).startswith(("22", "23"))
+        return is_value or isinstance(error, (*DAMAGES, StoreError))
 
     def close(self) -> None:
         self.closed = True

@@ -25,7 +25,6 @@ from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
-    Damage,
     GroupRows,
     create_tables,
     driver_of,
@@ -98,6 +97,7 @@ class SQLiteDatabase:
         self.location = path
         prepare(path)
         self._reading = threading.Lock()
+        self._reading_thread: int | None = None
         self._writing = threading.Lock()
         self._reader = connect(path, writing=False)
         self._writer = connect(path, writing=True)
@@ -105,12 +105,21 @@ class SQLiteDatabase:
     def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a function of a connection that reads one consistent snapshot."""
+        """Run a function of a connection that reads one consistent snapshot.
+
+        Raises:
+            RuntimeError: the thread is within a read already, which would wait for itself.
+        """
+        if self._reading_thread == threading.get_ident():
+            raise RuntimeError("a read of the store within a read: read both with one function")
+
         with self._reading, explained(self):
+            self._reading_thread = threading.get_ident()
             self._reader.exec_driver_sql("BEGIN")
             try:
                 return query(self._reader, *args, **kwargs)
             finally:
+                self._reading_thread = None
                 self._reader.exec_driver_sql("ROLLBACK")
 
     def write(
@@ -181,11 +190,12 @@ class SQLiteDatabase:
             return StoreAwayError(f"store {self.location}: is closed; open it again")
         return explain(error, self.location)
 
-    def judge(self, error: Exception) -> Damage:
+    def is_row_fault(self, error: Exception) -> bool:
+        """Return whether an error concerns one row that cannot be stored, and not the whole group
+        of writes, as a full disk does."""
         cause = error.orig if isinstance(error, DBAPIError) else error
-        if isinstance(cause, sqlite3.OperationalError):
-            return "store"
-        return "group" if type(cause) is sqlite3.DatabaseError else "row"  # no row is bad
+        is_of_file = isinstance(cause, sqlite3.OperationalError)
+        return not is_of_file and type(cause) is not sqlite3.DatabaseError
 
     def close(self) -> None:
         with self._writing:

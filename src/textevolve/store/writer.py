@@ -60,6 +60,11 @@ Reuse: TypeAlias = tuple[str, int]
 written."""
 
 
+TROUBLES: dict[str, str] = {}
+"""Why the last write failed, by the location of a store that cannot be written now. A write that
+succeeds ends it."""
+
+
 @dataclass(frozen=True, slots=True)
 class WriteJob:
     """A change of runs in a separate transaction. `run_id`: the only run that it changes; None:
@@ -81,7 +86,6 @@ class Writer:
         self._queue: queue.SimpleQueue[WrittenCall | Reuse | WriteJob | None] = queue.SimpleQueue()
         self._known = set[bytes]()
         self._sweeps = -1
-        self._failure: TextEvolveError | None = None
         self._closed = False
         self._gate = threading.Lock()
         self.leases = dict[str, str]()  # tokens, by the runs whose leases were taken here
@@ -200,33 +204,38 @@ class Writer:
         return items
 
     def _write_group(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
-        failure = self._failure
-        if failure is None:
-            added = set[bytes]()
-            try:
-                self._last_commit = time.monotonic()
-                self._database.insert(lambda sweeps: self._fill(calls, reuses, sweeps, added))
-            except Exception as error:  # noqa: BLE001  a bad row must not take others with it
-                fault = self._database.judge(error)
-                if fault == "row" and len(calls) > 1:
-                    for call in calls:
-                        self._write_group([call], ())
-                    self._write_group((), reuses)
-                    return
+        """Write a group, and tell its calls. A failure ends with its group: the next one is tried
+        again, since the disk may have room by then, or the lock may be free."""
+        added = set[bytes]()
+        failure: TextEvolveError | None = None
+        try:
+            self._last_commit = time.monotonic()
+            self._database.insert(lambda sweeps: self._fill(calls, reuses, sweeps, added))
+        except Exception as error:  # noqa: BLE001  a bad row must not take others with it
+            is_row = self._database.is_row_fault(error)
+            if is_row and len(calls) > 1:
+                for call in calls:
+                    self._write_group([call], ())
+                self._write_group((), reuses)
+                return
 
-                if fault == "row":
-                    failure = StoreError(f"a call cannot be kept: {error}")
-                else:
-                    failure = self._database.explain(error)
+            cause = f"a call cannot be kept: {error}"
+            failure = StoreError(cause) if is_row else self._database.explain(error)
+        else:
+            if len(self._known) > KNOWN_TEXTS:
+                self._known.clear()
+            self._known |= added
 
-                if fault == "store":
-                    self._failure = failure
-            else:
-                if len(self._known) > KNOWN_TEXTS:
-                    self._known.clear()
-                self._known |= added
-
+        self._note(failure)
         _wake(calls, failure)
+
+    def _note(self, failure: TextEvolveError | None) -> None:
+        """Remember whether the last write failed for a reason that concerns the whole store."""
+        place = str(self._database.location)
+        if isinstance(failure, StoreAwayError):
+            TROUBLES[place] = str(failure)
+        elif failure is None:
+            TROUBLES.pop(place, None)
 
     def _fill(
         self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse], sweeps: int, added: set[bytes]
@@ -250,9 +259,13 @@ class Writer:
     def _do(self, job: WriteJob) -> None:
         try:
             result = self._database.change(job.run_id, job.change, *job.args, **job.kwargs)
-            job.done.set_result(result)
         except Exception as error:  # noqa: BLE001  it belongs to the thread that asked
+            if isinstance(error, StoreAwayError):
+                self._note(error)
             job.done.set_exception(error)
+        else:
+            self._note(None)
+            job.done.set_result(result)
 
     def _beat(self) -> None:
         """If a heartbeat is due, renew the leases of this process, note the lost ones, and release
@@ -263,7 +276,7 @@ class Writer:
         self._last_beat = now
         leases = dict(self.leases)
         owed = set(self._owed)
-        if not (leases or owed) or self._failure is not None:
+        if not (leases or owed):
             return
         with suppress(TextEvolveError):  # the next entry is told what is wrong
             lost = self._database.change("", _renew, leases, owed)

@@ -269,7 +269,7 @@ def list_page(
             run.spec.get("kind") not in STANDING
             and run_filter.kind in ("", run.spec.get("kind"))
             and run_filter.text.lower() in f"{run.id} {run.name}".lower()
-            and run_filter.status in (None, server.runner.status_of(run, served)[0])
+            and run_filter.status in (None, server.runner.last_status(run, served)[0])
         )
 
     runs = server.store.list_chosen(seen, place, choose, limit + 1)

@@ -287,7 +287,13 @@ class Runner:
         have ended since: the reason is stored before the run is released."""
         should_run = served is not None and served.wanted == "running"
         if should_run and run.status not in ("running", "finished") and not self.works_on(run.id):
-            run, served = self.store.get_run(run.id), self.store.get_served(run.id)
+            run = self.store.get_run(run.id)
+            served = self.store.get_served(run.id)
+        return self.last_status(run, served)
+
+    def last_status(self, run: RunRecord, served: ServedRun | None) -> tuple[StudyStatus, str]:
+        """Return the status of a run and its reason by what was read of it. It reads nothing, so
+        that a filter of a list can call it within the read of the list."""
         if run.status == "finished":
             return "finished", ""
         if run.status == "running" or run.id in self._begun:
