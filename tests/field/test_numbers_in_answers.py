@@ -4,11 +4,12 @@ currency behind the sign, in brackets, as a fraction, a power or percent, in dig
 The right values are read by hand.
 """
 
+import json
+
 import pytest
 
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import Failure
 from textevolve.metrics.label_metrics import grade, open_metric
-from textevolve.metrics.plain import NO_NUMBER
 from textevolve.texts.quantities import read_last_quantity
 
 
@@ -100,7 +101,16 @@ def test_unreadable_references_score_nothing(label):
     assert "no number that can be read" in result.reason
 
 
-def test_answers_without_numbers_are_marked():
-    result = grade(open_metric("numeric"), "I do not know.", "30")
-    assert isinstance(result, EvaluationResult)
-    assert (result.score, result.metadata) == (0.0, {NO_NUMBER: True})
+def test_answers_without_numbers_are_counted(cli, home):
+    rows = [
+        {"input": "How many?", "output": output, "reference": "30"}
+        for output in ("30", "I do not know.", "None", "31")
+    ]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    judged = cli("evaluate", "rows.jsonl", "--judge", "metric:numeric", "-o", "report.md")
+    assert judged.code == 0
+    assert "2 candidates" in (home / "report.md").read_text()
+    options = ("--outputs", "output", "--label", "reference", "--metric", "numeric")
+    compared = cli("compare", "--data", "rows.jsonl", *options, "-o", "compared.md")
+    assert compared.code == 0
+    assert "2 outputs" in (home / "compared.md").read_text()

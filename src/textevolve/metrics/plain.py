@@ -220,8 +220,9 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
 
 LABEL = "{label}"
 IGNORE_CASE = "ignore-case"
-NO_NUMBER = "no_number"
-"""The key in a result's metadata that marks an answer in which `numeric` finds no number."""
+NO_NUMBER = "There is no number"
+"""How the feedback on an answer begins in which `numeric` finds no number. Reports count such
+answers apart from other wrong ones."""
 ROUNDING = 1e-9
 """The largest relative difference of two numbers that count as equal."""
 
@@ -301,8 +302,8 @@ def open_numeric(tolerance: str) -> PlainMetric:
         if expected is None:
             raise InputError(f"the label has no number that can be read: {str(label)[:60]!r}")
         if number is None:
-            feedback = f"There is no number; {expected.value:g} was wanted."
-            return EvaluationResult(0.0, False, feedback, {NO_NUMBER: True})
+            feedback = f"{NO_NUMBER}; {expected.value:g} was wanted."
+            return EvaluationResult(0.0, False, feedback)
 
         right = any(
             abs(value - wanted) <= max(absolute, share * abs(wanted)) + _rounding(value, wanted)
@@ -319,6 +320,11 @@ def _rounding(value: float, wanted: float) -> float:
     """Return the difference up to which two numbers count as equal, since most decimal fractions
     have no exact floating-point value."""
     return ROUNDING * max(abs(value), abs(wanted))
+
+
+def has_no_number(feedback: str) -> bool:
+    """Return whether `numeric` found no number in an answer, by its feedback."""
+    return feedback.startswith(NO_NUMBER)
 
 
 def _pair_readings(number: Quantity, expected: Quantity) -> list[tuple[float, float]]:
