@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from textevolve.errors import AnswerError, InputError, describe_error
 from textevolve.evaluation import mend_text
 from textevolve.reach import check_code
+from textevolve.wrapping import kind_of
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ def load_function(name: str, folder: Path) -> Callable[..., object]:
     """
     function = load_object(name, folder)
 
-    if not callable(function) or inspect.iscoroutinefunction(function):
+    if not callable(function) or is_async(function):
         raise InputError(
             f"{name}: there is no such function"
             if function is None
@@ -94,9 +95,7 @@ class UserCodeError(AnswerError):
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  of an object, it is the method that tells
-    )
+    return kind_of(function) == "coroutine"
 
 
 def count_required(function: Callable[..., object]) -> int | None:

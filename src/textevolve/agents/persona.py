@@ -28,6 +28,7 @@ from textevolve.memory.integration import (
 )
 from textevolve.memory.record import MemoryRecord
 from textevolve.spec import Frozen, option
+from textevolve.texts.prose import fold_case
 
 LONGEST_SENTENCE = 300
 """The most characters that one edit may insert."""
@@ -153,7 +154,7 @@ def find_edit_fault(
 def alike(sentence: str, other: str) -> bool:
     """Return whether two sentences have nearly the same characters, apart from case and white
     space, and the same numbers in the same order."""
-    left_words, right_words = (" ".join(text.casefold().split()) for text in (sentence, other))
+    left_words, right_words = (" ".join(fold_case(text).split()) for text in (sentence, other))
     if re.findall(r"\d+", left_words) != re.findall(r"\d+", right_words):
         return False
     return SequenceMatcher(None, left_words, right_words, autojunk=False).ratio() >= ALIKE

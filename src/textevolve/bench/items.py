@@ -32,6 +32,7 @@ from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 from textevolve.texts.numbers import read_number
+from textevolve.texts.prose import fold_case
 
 LABELS = ("winner", "label", "scores")  # the columns that may hold the label of a pair
 LABEL = "label"
@@ -157,7 +158,7 @@ def _read_items(
 def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
     """Parse the option `good`: return the grade from which a response is good, or the labels that
     mean good."""
-    text = (good or "").casefold()
+    text = fold_case(good or "")
     try:
         return read_number(text), frozenset()
     except ValueError:
@@ -405,7 +406,7 @@ def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> 
         InputError: the label is neither one of these words nor a number.
     """
     value = row.get(name)
-    text = "" if value is None or value != value else str(value).strip().casefold()
+    text = "" if value is None or value != value else fold_case(str(value).strip())
     if not text:
         return None
     if text in (words or GOOD):

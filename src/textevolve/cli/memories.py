@@ -38,6 +38,7 @@ from textevolve.report.blocks import Report
 from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
 from textevolve.settings import read_settings
+from textevolve.texts.prose import fold_case
 
 CollectionName = Annotated[
     str, typer.Argument(metavar="COLLECTION", help="The name of the collection, or NAMESPACE/NAME.")
@@ -192,7 +193,7 @@ def graph(
                 show_report(draw_graph(collection, entities))
             return
 
-        matches = [row for row in entities if row.name.casefold() == entity.casefold()]
+        matches = [row for row in entities if fold_case(row.name) == fold_case(entity)]
 
         if not matches:
             raise NotFoundError(

@@ -31,6 +31,7 @@ from textevolve.evaluation import (
 from textevolve.events import Listener, StepStarted
 from textevolve.llm.decisions import probability
 from textevolve.spans import Span, step_span
+from textevolve.texts.prose import fold_case, space_out
 from textevolve.user_code import UserCodeError, call_function, is_async
 
 StopReason = Literal[
@@ -136,8 +137,15 @@ def text_similarity(one: str, other: str) -> float:
     """Return the share in [0, 1] of the words of two texts that are in the same order in both; 1 if
     all words are equal. Case is ignored, and only the first `WORDS_COMPARED` words of each text
     count."""
-    ours, theirs = (text.casefold().split()[:WORDS_COMPARED] for text in (one, other))
+    ours = _compared_words(one)[:WORDS_COMPARED]
+    theirs = _compared_words(other)[:WORDS_COMPARED]
     return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
+
+
+def _compared_words(text: str) -> list[str]:
+    """Return the words of a text with the marks beside them, in small letters; in scripts without
+    spaces each sign is a word."""
+    return space_out(fold_case(text)).split()
 
 
 NEAR_COPY = 0.998
@@ -168,8 +176,8 @@ def notice_degenerate(output: str, previous: str | None) -> str:
         return f"absurdly short: {len(output)} characters after {len(previous)}"
     if ratio > GROWN and len(output) > 2000:
         return f"absurdly long: {len(output):,} characters after {len(previous):,}"
-    ours = output.casefold().split()
-    theirs = previous.casefold().split()
+    ours = _compared_words(output)
+    theirs = _compared_words(previous)
     same_end = ours[WORDS_COMPARED:] == theirs[WORDS_COMPARED:]
     if same_end and text_similarity(output, previous) >= NEAR_COPY:
         return "a near copy of the attempt before"

@@ -13,11 +13,16 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
+
+import regex
 
 from textevolve.errors import InputError
+from textevolve.texts.prose import compose, fold_case
 
-_LOOKS_LIKE_ONE = re.compile(r"\{\{\s*([^\W\d]\w*)\s*\}\}|\{([^\W\d]\w*)\}")
+_IN_BRACES = re.compile(r"\{\{\s*([^{}]*[^{}\s])\s*\}\}|\{([^{}]+)\}")
+# A name may have vowel signs, which are marks and no letters.
+_NAME = r"([^\W\d][\w\p{M}]*)"
+_LOOKS_LIKE_ONE = regex.compile(rf"\{{\{{\s*{_NAME}\s*\}}\}}|\{{{_NAME}\}}")
 
 _LATEX = re.compile(r"\\[A-Za-z]+(?:\{[^{}]*\})+")
 r"""A LaTeX command with its arguments, such as `\boxed{answer}`; their braces are no
@@ -30,11 +35,10 @@ _RESEMBLANCE = 0.8
 
 def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
     """Return the columns that occur as placeholders in a template, without duplicates, in the order
-    of their first occurrence."""
-    if not columns:
-        return ()
-    names = (match[1] or match[2] for match in _pattern(tuple(sorted(columns))).finditer(text))
-    return tuple(dict.fromkeys(names))
+    of their first occurrence. A name in another form of Unicode is the same name."""
+    by_form = {compose(column): column for column in columns}
+    names = (compose(match[1] or match[2]) for match in _IN_BRACES.finditer(text))
+    return tuple(dict.fromkeys(by_form[name] for name in names if name in by_form))
 
 
 def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
@@ -60,7 +64,9 @@ def check_spelling(text: str, columns: Collection[str], source: str) -> None:
         InputError: a name is probably misspelt; suggests the column.
     """
     by_key = {_plain(column): column for column in columns}
-    unknown = [name for name in placeholders_of(_LATEX.sub("", text)) if name not in columns]
+    composed = {compose(column) for column in columns}
+    names = placeholders_of(_LATEX.sub("", text))
+    unknown = [name for name in names if compose(name) not in composed]
 
     for name in unknown:
         for key in get_close_matches(_plain(name), by_key, 1, _RESEMBLANCE):
@@ -79,15 +85,13 @@ def check_spelling(text: str, columns: Collection[str], source: str) -> None:
 
 def _plain(name: str) -> str:
     """Return a name in lower case without separators, for comparing misspelt names."""
-    return re.sub(r"[\W_]+", "", name).casefold()
+    return regex.sub(r"[^\w\p{M}]+|_+", "", fold_case(name))
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """Fill every placeholder of `values` into a template, in one pass."""
-    if not values:
-        return text
-    pattern = _pattern(tuple(sorted(values)))
-    return pattern.sub(lambda match: values[match[1] or match[2]], text)
+    by_form = {compose(name): value for name, value in values.items()}
+    return _IN_BRACES.sub(lambda match: by_form.get(compose(match[1] or match[2]), match[0]), text)
 
 
 def find_fault(text: str, seed: str, names: Sequence[str], columns: Collection[str] = ()) -> str:
@@ -123,10 +127,3 @@ def _similar(text: str) -> list[str]:
 
 def _spell(names: Sequence[str]) -> str:
     return ", ".join(f"{{{name}}}" for name in names)
-
-
-@lru_cache(maxsize=64)
-def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of placeholders with these names, the longest first."""
-    either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    return re.compile(rf"\{{\{{\s*({either})\s*\}}\}}|\{{({either})\}}")

@@ -8,7 +8,6 @@ returns a score in [0, 1] and, if it is below 1, instructions for changing the t
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +34,7 @@ from textevolve.rows import read_text
 from textevolve.rows.tables import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
-from textevolve.texts.prose import split_words
+from textevolve.texts.prose import CASE_FOLDS, compose, has_phrase, split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
 from textevolve.user_code import count_required, load_function
@@ -77,7 +76,7 @@ class _Rule(BaseModel):
 
 UNITS: Mapping[str, Callable[[str], int]] = {
     "words": lambda text: len(split_words(text)),
-    "characters": len,
+    "characters": lambda text: len(compose(text)),
     "tokens": count_tokens,
 }
 """Functions that count the units of a text."""
@@ -209,9 +208,8 @@ class Keywords(_Rule):
         return self._broken(1 - broken / total, *instructions)
 
     def _has(self, text: str, word: str) -> bool:
-        flags = 0 if self.match_case else re.IGNORECASE
-        phrase = r"\s+".join(map(re.escape, word.split()))  # a line may end within it
-        return re.search(rf"(?<!\w){phrase}(?!\w)", text, flags) is not None
+        folds = (compose,) if self.match_case else CASE_FOLDS
+        return any(has_phrase(fold(text), fold(word)) for fold in folds)
 
 
 class Call(_Rule):

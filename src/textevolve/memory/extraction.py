@@ -7,7 +7,6 @@ and none of its points is stored. `creation.py` stores the points.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,7 +33,7 @@ from textevolve.memory.sameness import (
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
 from textevolve.texts.numbers import dates_in, parse_time, write_date
-from textevolve.texts.prose import split_text
+from textevolve.texts.prose import split_sentences, split_text
 
 
 class CreationSettings(Frozen):
@@ -116,8 +115,6 @@ MOST_POINTS = 40
 that the points before the repetition can be used."""
 MOST_TEXT = 600
 """The maximum number of characters of a point; longer texts of a model are usually nonsense."""
-_SENTENCES = re.compile(r"(?<=[.!?])\s+")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 Status: TypeAlias = Literal["true", "denied", "imagined", "stranger"]
 """How the model says that a fact was meant: as a true statement about the user, denied, imagined
@@ -128,6 +125,7 @@ REFUSED = {
     "stranger": "it is about somebody else",
 }
 """The reasons why a point is not remembered, by the status that the model reports."""
+_QUESTION_MARKS = ("?", "？", "؟")
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +377,7 @@ def _with_date(text: str, turn: str) -> str:
     it), since small models omit dates. The fact stays unchanged if it has a date, if the sentence
     has none or several, or if the sentence lacks one of its names and numbers."""
     words = set(words_of(text))
-    sentence = max(_SENTENCES.split(turn), key=lambda part: len(words & set(words_of(part))))
+    sentence = max(_sentences_of(turn), key=lambda part: len(words & set(words_of(part))))
     dates = dates_in(sentence)
     if len(dates) != 1 or dates_in(text) or lacks(sentence, text):
         return text
@@ -396,13 +394,16 @@ def _find_piece(text: str, window: Window, settings: CreationSettings) -> Dialog
     turn has any of the words, or if only other speakers mention one of its names and numbers.
     """
     about = set(words_of(settings.about))
-    words = _split_words(text) - about
+    words = telling_words(text) - about
     pieces = (*window.earlier, *window.pieces)
 
     def weigh(piece: DialoguePiece) -> tuple[int, bool, bool]:
         outside = piece.speaker not in (USER, ASSISTANT)
-        sentences = _SENTENCES.split(piece.text)
-        return max((len(words & _split_words(s)), not s.endswith("?"), outside) for s in sentences)
+        sentences = _sentences_of(piece.text)
+        return max(
+            (len(words & telling_words(s)), not s.endswith(_QUESTION_MARKS), outside)
+            for s in sentences
+        )
 
     best = max(pieces, key=weigh)
     speaker_text = " ".join(piece.text for piece in pieces if piece.speaker == best.speaker)
@@ -412,9 +413,8 @@ def _find_piece(text: str, window: Window, settings: CreationSettings) -> Dialog
     return None if of_others or not weigh(best)[0] else best
 
 
-def _split_words(text: str) -> set[str]:
-    """Return the distinctive words of a text; in scripts without spaces, each letter is a word."""
-    return {part for word in telling_words(text) for part in _UNSPACED.findall(word) or [word]}
+def _sentences_of(text: str) -> list[str]:
+    return split_sentences(text) or [text]
 
 
 def _trust(speaker: str, settings: CreationSettings) -> float:

@@ -33,6 +33,7 @@ from textevolve.memory.recall import Memory
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory.sameness import lacks, words_of
 from textevolve.spec import Frozen, option
+from textevolve.texts.prose import fold_case
 
 # Format memories for prompts: numbered, one per line, between marks that the text of a memory
 # cannot imitate.
@@ -270,7 +271,7 @@ async def find_questions(
         memories=texts,
     )
     by_words = {
-        " ".join(question.casefold().split()): question for question in reversed(answer.questions)
+        " ".join(fold_case(question).split()): question for question in reversed(answer.questions)
     }
 
     return tuple(reversed(by_words.values()))[: plan.questions]
@@ -325,7 +326,7 @@ async def draw_insights(
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(" .!?")
+    return " ".join(fold_case(text).split()).strip(" .!?")
 
 
 def as_points(
@@ -335,9 +336,9 @@ def as_points(
     the memories that support them, by id."""
     points = list[DialoguePoint]()
     for insight in insights:
-        folded = insight.text.casefold()
+        folded = fold_case(insight.text)
         names = (name for id in insight.cites for name in cited[id].entities)
-        entities = tuple(dict.fromkeys(name for name in names if name.casefold() in folded))
+        entities = tuple(dict.fromkeys(name for name in names if fold_case(name) in folded))
         point = DialoguePoint(
             text=insight.text,
             turn=None,

@@ -30,6 +30,7 @@ from textevolve.memory.record import (
 )
 from textevolve.memory.sameness import is_label, words_of
 from textevolve.spans import span
+from textevolve.texts.prose import fold_case
 
 QUERY_CHARACTERS = 800
 """The maximum number of characters of a query: about 200 tokens of English."""
@@ -423,7 +424,7 @@ def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
     for candidate in ranked:
         if candidate.memory.id in replaced or candidate.memory.superseded_by in ids:
             continue
-        distinct.setdefault(" ".join(candidate.memory.text.casefold().split()), candidate)
+        distinct.setdefault(" ".join(fold_case(candidate.memory.text).split()), candidate)
 
     return list(distinct.values())
 

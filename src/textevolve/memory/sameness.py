@@ -8,9 +8,19 @@ do not fit they cost calls and lose nothing.
 from __future__ import annotations
 
 import re
-import unicodedata
 
-_WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|[^\W\d_]+(?:['’-][^\W\d_]+)*")
+import regex
+
+from textevolve.texts.prose import find_words, fold_case, fold_widths, split_words
+
+# Symbols such as €, +, < and emoji. A hyphen is one only if it touches a word on one side, as in A-
+# and -18; quotation marks and hyphens between words change no fact.
+_DASHES = "-−–"
+_SYMBOL = regex.compile(
+    r"[[\p{S}#%&@*§‰\\/]--[`´−]]"
+    rf"|(?<=\w)[{_DASHES}](?!\w)|(?<!\w)[{_DASHES}](?=[\w.])",
+    regex.V1,
+)
 _SENTENCE_END = re.compile(r"[.!?:;]\s+[\"“(]*$|^[\"“(]*$")
 _MONTHS_AND_DAYS = (
     "january february march april may june july august september october november december"
@@ -38,7 +48,7 @@ which capitalise every word."""
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, case-folded, without punctuation, and with accents normalised."""
-    return [word.casefold() for word in _WORD.findall(unicodedata.normalize("NFKC", text))]
+    return [fold_case(word) for word in split_words(text, "facts")]
 
 
 def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
@@ -49,9 +59,9 @@ def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
     last = -2
     run: list[str] = []
 
-    for match in _WORD.finditer(text):
+    for match in find_words(text, "facts"):
         word = match[0]
-        begins = bool(_SENTENCE_END.search(text[max(0, match.start() - 4) : match.start()]))
+        begins = _begins_sentence(text, match.start())
         is_name = word[0].isupper() and word.casefold() not in _NO_NAMES | _CALENDAR
         if is_name and (sentence_starts or not begins):
             if match.start() != last + 1 and run:
@@ -86,9 +96,31 @@ def is_label(text: str) -> bool:
 
 
 def nearly_same(text: str, other: str) -> bool:
-    """Check whether two texts have the same words, except fillers. Embeddings cannot decide this:
-    they are nearly equal for texts that differ in one word, such as sister and brother."""
-    return _without_fillers(text) == _without_fillers(other)
+    """Check whether two texts have the same words and symbols, except fillers. Embeddings cannot
+    decide this: they are nearly equal for texts that differ in one word, such as sister and
+    brother, or in a sign, such as A- and A+."""
+    return _words_and_symbols(text) == _words_and_symbols(other)
+
+
+def _words_and_symbols(text: str) -> list[str]:
+    """Return the words of a text except fillers, and its symbols, in their order. A filler with a
+    capital within a sentence is a name, as in block A."""
+    plain = fold_widths(text)
+    places: dict[int, str] = {}
+    for match in _SYMBOL.finditer(plain):
+        places[match.start()] = "-" if match[0] in _DASHES else match[0]
+    for match in find_words(plain, "facts"):
+        word = match[0]
+        is_name = word[0].isupper() and not _begins_sentence(plain, match.start())
+        if is_name or fold_case(word) not in _FILLERS:
+            places[match.start()] = fold_case(word)
+
+    return [places[start] for start in sorted(places)]
+
+
+def _begins_sentence(text: str, start: int) -> bool:
+    """Return whether a sentence begins at this place of a text."""
+    return _SENTENCE_END.search(text[max(0, start - 4) : start]) is not None
 
 
 def _without_fillers(text: str) -> list[str]:

@@ -1,17 +1,18 @@
 """Metrics of the similarity between an output and a reference text. They need the extra `metrics`:
-rapidfuzz and sacrebleu."""
+rapidfuzz and sacrebleu.
+
+Both texts are compared in Unicode's composed form. In scripts without spaces each sign is a word.
+"""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-_WORD = re.compile(r"[^\W_]+")
-
+from textevolve.texts.prose import compose, fold_case, space_out, split_words
 
 _BLEU = BLEU(effective_order=True)
 _CHRF = CHRF(word_order=0)
@@ -21,19 +22,22 @@ def edit_distance(output: str, label: Any) -> float:
     """Return the similarity 1 - d / n, with d the Levenshtein distance in characters and n the
     length of the longer text: 1 for equal texts, 0 if no character is in common. White space around
     the texts is ignored."""
-    return Levenshtein.normalized_similarity(output.strip(), str(label).strip())
+    return Levenshtein.normalized_similarity(compose(output).strip(), compose(str(label)).strip())
 
 
 def rouge_l(output: str, label: Any) -> float:
     """Return ROUGE-L in [0, 1], the F1 of the longest common subsequence of words (C.-Y. Lin,
     "ROUGE: A Package for Automatic Evaluation of Summaries", 2004, section 3.1, with beta = 1).
 
-    Words are runs of letters and digits in lower case, without stemming. A text without words
-    scores 1 against the same text and 0 against any other.
+    Words are runs of letters and digits, without regard to case and without stemming. A text
+    without words scores 1 against the same text and 0 against any other.
     """
-    ours, theirs = (_WORD.findall(text.lower()) for text in (output, str(label)))
+    reference = fold_case(str(label))
+    candidate = fold_case(output)
+    ours = split_words(candidate, "parts")
+    theirs = split_words(reference, "parts")
     if not ours or not theirs:
-        return float(output.strip() == str(label).strip())
+        return float(candidate.strip() == reference.strip())
     common = LCSseq.similarity(ours, theirs)
 
     return 2 * common / (len(ours) + len(theirs))
@@ -42,16 +46,18 @@ def rouge_l(output: str, label: Any) -> float:
 def bleu(output: str, label: Any) -> float:
     """Return the BLEU of one sentence in [0, 1] (Papineni et al. 2002), by sacrebleu, with
     exponential smoothing; n-grams longer than the output are left out."""
-    return _share(_BLEU, output, label)
+    # The scorer splits at spaces only. With spaces between signs it gives the figures of its own
+    # tokenizer for Chinese.
+    return _share(_BLEU, space_out(output), space_out(str(label)))
 
 
 def chrf(output: str, label: Any) -> float:
     """Return chrF2 in [0, 1], the F-score of character n-grams up to 6 (Popović 2015), by
     sacrebleu."""
-    return _share(_CHRF, output, label)
+    return _share(_CHRF, compose(output), compose(str(label)))
 
 
-def _share(scorer: BLEU | CHRF, output: str, label: Any) -> float:
+def _share(scorer: BLEU | CHRF, output: str, label: str) -> float:
     """Return sacrebleu's sentence score as a number in [0, 1]. The score is clipped, since its
     rounding may exceed 100."""
-    return min(1.0, scorer.sentence_score(output, [str(label)]).score / 100)
+    return min(1.0, scorer.sentence_score(output, [label]).score / 100)

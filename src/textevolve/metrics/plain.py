@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from textevolve.evaluation import EvaluationResult, Failure, check_result, read_
 from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.patterns import is_found
+from textevolve.texts.prose import CASE_FOLDS, compose
+from textevolve.texts.quantities import Quantity, read_last_quantity
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.user_code import count_required, is_async
 
@@ -219,36 +220,45 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
 
 LABEL = "{label}"
 IGNORE_CASE = "ignore-case"
+NO_NUMBER = "There is no number"
+"""How the feedback on an answer begins in which `numeric` finds no number. Reports count such
+answers apart from other wrong ones."""
 ROUNDING = 1e-9
 """The largest relative difference of two numbers that count as equal."""
-
-_NUMBER = re.compile(
-    r"(?:(?<![\w.)\]])[-+\u2212])?(?<![A-Za-z0-9_.])"
-    r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+|(?=\.[0-9]))(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-)
 
 
 def open_exact(argument: str) -> PlainMetric:
     """Return the metric that compares the output with the label, without white space
     around them."""
-    fold = _reads_case("exact", argument)
-    return lambda output, label: fold(output).strip() == fold(str(label)).strip()
+    folds = _read_folds("exact", argument)
+
+    def compare(output: str, label: Any) -> bool:
+        return any(fold(output).strip() == fold(str(label)).strip() for fold in folds)
+
+    return compare
 
 
 def open_contains(argument: str) -> PlainMetric:
     """Return the metric that checks whether the output contains the label, without white space
     around it."""
-    fold = _reads_case("contains", argument)
-    return lambda output, label: fold(_wanted(label)) in fold(output)
+    folds = _read_folds("contains", argument)
+
+    def compare(output: str, label: Any) -> bool:
+        text = _contained_text(label)
+        return any(fold(text) in fold(output) for fold in folds)
+
+    return compare
 
 
-def _reads_case(name: str, argument: str) -> Callable[[str], str]:
+def _read_folds(name: str, argument: str) -> Sequence[Callable[[str], str]]:
+    """Return the forms in one of which two texts must be equal: the composed form of Unicode, which
+    unites texts that look the same, or small letters."""
     if argument not in ("", IGNORE_CASE):
         raise InputError(f"metric {name}:{argument}: the only option is {name}:{IGNORE_CASE}")
-    return str.casefold if argument else str
+    return CASE_FOLDS if argument else (compose,)
 
 
-def _wanted(label: Any) -> str:
+def _contained_text(label: Any) -> str:
     expected = str(label).strip()
     if not expected:
         raise InputError("the label is empty, and every output contains an empty text")
@@ -265,7 +275,8 @@ class PatternMetric:
     blocks: ClassVar[bool] = True
 
     def __call__(self, output: str, label: Any) -> bool:
-        return is_found(re.compile(self.pattern.replace(LABEL, re.escape(str(label)))), output)
+        label = re.escape(compose(str(label)))
+        return is_found(re.compile(compose(self.pattern).replace(LABEL, label)), output)
 
 
 def open_pattern(pattern: str) -> PlainMetric:
@@ -286,31 +297,42 @@ def open_numeric(tolerance: str) -> PlainMetric:
     absolute, share = _read_tolerance(tolerance)
 
     def compare(output: str, label: Any) -> EvaluationResult:
-        expected = last_number(str(label))
-        number = last_number(output)
+        expected = read_last_quantity(str(label))
+        number = read_last_quantity(output)
         if expected is None:
-            raise InputError(f"the label has no number: {str(label)[:60]!r}")
+            raise InputError(f"the label has no number that can be read: {str(label)[:60]!r}")
         if number is None:
-            return EvaluationResult(0.0, False, f"There is no number; {expected:g} was wanted.")
-        far = abs(number - expected)
-        room = max(absolute, share * abs(expected)) + ROUNDING * max(abs(number), abs(expected))
-        right = far <= room
-        feedback = "" if right else f"The last number is {number:g}; {expected:g} was wanted."
+            feedback = f"{NO_NUMBER}; {expected.value:g} was wanted."
+            return EvaluationResult(0.0, False, feedback)
 
-        return EvaluationResult(float(right), right, feedback)
+        right = any(
+            abs(value - wanted) <= max(absolute, share * abs(wanted)) + _rounding(value, wanted)
+            for value, wanted in _pair_readings(number, expected)
+        )
+        feedback = f"The last number is {number.value:g}; {expected.value:g} was wanted."
+
+        return EvaluationResult(float(right), right, "" if right else feedback)
 
     return compare
 
 
-def last_number(text: str) -> float | None:
-    """Return the last number in a text, such as 42, -3.5, .5, 1,234.5 or 6e-3; None if there is
-    none. Digits within a word (x2) do not count, and a comma groups thousands."""
-    for match in reversed(list(_NUMBER.finditer(text))):
-        number = float(match[0].replace(",", "").replace("\u2212", "-"))
-        if math.isfinite(number):
-            return number
+def _rounding(value: float, wanted: float) -> float:
+    """Return the difference up to which two numbers count as equal, since most decimal fractions
+    have no exact floating-point value."""
+    return ROUNDING * max(abs(value), abs(wanted))
 
-    return None
+
+def has_no_number(feedback: str) -> bool:
+    """Return whether `numeric` found no number in an answer, by its feedback."""
+    return feedback.startswith(NO_NUMBER)
+
+
+def _pair_readings(number: Quantity, expected: Quantity) -> list[tuple[float, float]]:
+    """Return the pairs of values in one of which two numbers must agree: 20 % may be written as 20
+    or as 0.2 on the other side, but 20 % is not 0.2 %."""
+    if number.is_percent and expected.is_percent:
+        return [(number.value, expected.value)]
+    return [(value, wanted) for value in number.readings for wanted in expected.readings]
 
 
 def _read_tolerance(text: str) -> tuple[float, float]:

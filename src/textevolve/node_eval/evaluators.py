@@ -17,7 +17,7 @@ from textevolve.evaluation import EvaluationResult, Failure, check_result, failu
 from textevolve.json_texts import write_text
 from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
-from textevolve.texts.prose import split_words
+from textevolve.texts.prose import fold_case, split_words
 
 ERROR_KEPT = 300
 """The maximum number of characters of an exception's message in a failure."""
@@ -352,7 +352,7 @@ def similarity(one: Any, other: Any) -> float:
 def _share_of_words(one: str, other: str) -> float:
     """Return the Dice similarity: twice the number of common words, divided by the words of
     both."""
-    left, right = (Counter(split_words(text.lower())) for text in (one, other))
+    left, right = (Counter(split_words(fold_case(text))) for text in (one, other))
     words = left.total() + right.total()
     return 2 * (left & right).total() / words if words else 0.0
 

@@ -11,21 +11,17 @@ evaluators.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 from asyncio import CancelledError
 from collections.abc import (
-    AsyncGenerator,
     Callable,
     Generator,
     Hashable,
     Iterable,
     Mapping,
-    Sequence,
 )
-from contextlib import aclosing, closing, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -43,14 +39,15 @@ from textevolve.node_eval.evaluators import (
 from textevolve.node_eval.history import History, HistoryItem, Instruction, read_instruction
 from textevolve.node_eval.run_records import (
     DEFAULT_RUN,
+    Blocks,
     EvaluationJob,
     Feedback,
     NodeRecords,
     NodeRun,
     OpenNode,
-    entered,
 )
 from textevolve.node_eval.snapshots import MARK, PYDANTIC, SnapshotLimits, take_snapshot
+from textevolve.wrapping import inner_function, kind_of, wrap_callable
 
 if TYPE_CHECKING:
     from textevolve.node_eval.langgraph import LangGraphHandler
@@ -74,11 +71,27 @@ class LiveNode:
         self.output: Any = None
         self.tokens: int | None = None
         self._monitor = monitor
+        self._values = 0
 
     @property
     def item(self) -> HistoryItem | None:
         """Return the node in the history; None until the block has ended."""
         return self.node.item
+
+    def returned(self, value: Any) -> None:
+        self.output = value
+
+    def yielded(self, value: Any) -> None:
+        """Add a value of a generator to the recorded output: the first values are kept, of the
+        others only the number."""
+        limits = self._monitor.limits
+        values: list[Any] = self.output
+        self._values += 1
+        if self._values < limits.items:
+            values.append(take_snapshot(value, limits))
+        else:
+            more = self._values + 1 - limits.items
+            values[limits.items - 1 :] = [MARK.format(f"{more:,} more items")]
 
     def __enter__(self) -> LiveNode:
         return self
@@ -110,7 +123,7 @@ class NodeScope:
 
     def __call__(self, function: F) -> F:
         name = self._name or getattr(function, "__name__", type(function).__name__)
-        read_input = _input_reader(function)
+        read_input = _input_reader(inner_function(function))
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
             state = read_input(args, kwargs)
@@ -143,55 +156,20 @@ arguments."""
 
 def watch(monitor: Monitor, begin: Begin, function: F) -> F:
     """Wrap a function of any kind, so that each call becomes a node; `begin` reports it to the
-    monitor."""
+    monitor.
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with LiveNode(monitor, begin(args, kwargs)) as live:
-            live.output = function(*args, **kwargs)
-        return live.output
+    Raises:
+        InputError: it is not callable.
+    """
 
-    async def call_async(*args: Any, **kwargs: Any) -> Any:
-        with LiveNode(monitor, begin(args, kwargs)) as live:
-            live.output = await function(*args, **kwargs)
-        return live.output
+    yields = "generator" in kind_of(inner_function(function))
 
-    def generate(*args: Any, **kwargs: Any) -> Generator[Any]:
-        with LiveNode(monitor, begin(args, kwargs)) as live:
-            live.output = []
-            with closing(function(*args, **kwargs)) as values:
-                for number, value in enumerate(values, 1):
-                    _keep(live.output, number, value, monitor.limits)
-                    yield value
+    def surround(args: tuple[Any, ...], kwargs: dict[str, Any]) -> LiveNode:
+        live = LiveNode(monitor, begin(args, kwargs))
+        live.output = [] if yields else None
+        return live
 
-    async def generate_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
-        with LiveNode(monitor, begin(args, kwargs)) as live:
-            live.output = []
-            number = 0
-            async with aclosing(function(*args, **kwargs)) as values:
-                async for value in values:
-                    number += 1
-                    _keep(live.output, number, value, monitor.limits)
-                    yield value
-
-    called = function if inspect.isroutine(function) else function.__call__
-    kinds: Sequence[tuple[Callable[[object], bool], Callable[..., Any]]] = (
-        (inspect.isasyncgenfunction, generate_async),
-        (inspect.isgeneratorfunction, generate),
-        (inspect.iscoroutinefunction, call_async),
-        (callable, call),
-    )
-    watched = next(each for is_kind, each in kinds if is_kind(function) or is_kind(called))
-
-    return cast(F, functools.wraps(function)(watched))
-
-
-def _keep(output: list[Any], number: int, value: Any, limits: SnapshotLimits) -> None:
-    """Add a value that a generator yields to the recorded output: the first values are kept, of the
-    others only the number."""
-    if number < limits.items:
-        output.append(take_snapshot(value, limits))
-    else:
-        output[limits.items - 1 :] = [MARK.format(f"{number + 1 - limits.items:,} more items")]
+    return wrap_callable(function, surround)
 
 
 def _input_reader(
@@ -228,8 +206,6 @@ def _is_state(value: Any) -> bool:
 
 Graph = TypeVar("Graph")
 log = logging.getLogger("textevolve.node_eval")
-_superstep: ContextVar[object | None] = ContextVar("superstep", default=None)
-"""Identifies the enclosing `Monitor.superstep()` block."""
 
 
 class Monitor:
@@ -256,7 +232,8 @@ class Monitor:
             raise InputError("queue_size, concurrency and timeout must be numbers above 0")
         self.limits = limits = limits or SnapshotLimits()
         self._records = NodeRecords()
-        self._key = object()
+        self._runs = Blocks[NodeRun]()
+        self._supersteps = Blocks[object]()
         self.find_outer: Callable[[], OpenNode | None] = lambda: None
         """Returns the node of a graph whose code is calling; set by code that watches graphs."""
         self._evaluators: tuple[NodeEvaluator, ...] = ()
@@ -325,12 +302,9 @@ class Monitor:
     def superstep(self) -> Generator[None]:
         """Record nodes that begin in the `with` block as one superstep, as if they ran side by
         side. It covers this task or thread and those started from it with its context
-        (`asyncio.gather`, `asyncio.to_thread`)."""
-        token = _superstep.set(object())
-        try:
+        (`asyncio.gather`, `asyncio.to_thread`), and all steps of a generator that has the block."""
+        with self._supersteps.open(object()):
             yield
-        finally:
-            _superstep.reset(token)
 
     @property
     def history(self) -> History:
@@ -347,7 +321,8 @@ class Monitor:
     def run(self, id: str | None = None, *, thread_id: str | None = None) -> Generator[str]:
         """Record nodes that begin in the `with` block as one run: that of the given id, or a new
         one. It covers this task or thread, those started from it with its context, and graphs run
-        inside. `with ... as` returns the id. A later block with the same id continues the run.
+        inside; in a generator it covers all steps, whoever makes them. `with ... as` returns the
+        id. A later block with the same id continues the run.
 
         Raises:
             InputError: the id is no text, or empty.
@@ -355,11 +330,8 @@ class Monitor:
         if id is not None and not (isinstance(id, str) and id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"the id of a run must be a text that is not empty, not {id!r}")
         run = NodeRun(uuid4().hex if id is None else id, thread_id)
-        token = entered.set({**entered.get(), self._key: run})
-        try:
+        with self._runs.open(run):
             yield run.id
-        finally:
-            entered.reset(token)
 
     @property
     def current_run(self) -> str | None:
@@ -369,7 +341,7 @@ class Monitor:
         return run.id if run else None
 
     def _find_run(self) -> NodeRun | None:
-        if run := entered.get().get(self._key):
+        if run := self._runs.find():
             return run
         outer = self.find_outer()
         return outer.run if outer else None
@@ -394,7 +366,7 @@ class Monitor:
         `end`, `fail` and `interrupt`, it never raises."""
         if run is None:
             run = self._find_run() or DEFAULT_RUN
-        elif outer := entered.get().get(self._key):
+        elif outer := self._runs.find():
             run = NodeRun(outer.id, outer.thread_id or run.thread_id)
 
         draft = HistoryItem(
@@ -406,7 +378,7 @@ class Monitor:
             run_id=run.id,
             thread_id=run.thread_id,
         )
-        step = _superstep.get() if step is None else step
+        step = self._supersteps.find() if step is None else step
 
         return OpenNode(draft, run, step, evaluating.get(), perf_counter())
 

@@ -4,11 +4,14 @@ a node."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import inspect
+import sys
+from collections.abc import Generator, Hashable, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import cast
+from types import FrameType, MappingProxyType
+from typing import Any, Generic, TypeVar, cast
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.evaluators import NodeEvaluator
@@ -30,8 +33,107 @@ Superstep = tuple[HistoryItem, ...]
 DEFAULT_RUN = NodeRun("1")
 """The run of nodes that belong to no other run."""
 
-entered: ContextVar[Mapping[object, NodeRun]] = ContextVar("entered", default=MappingProxyType({}))
-"""The run of the enclosing `Monitor.run()` block, by the key of its monitor."""
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class OpenBlock(Generic[T]):
+    """A `with` block of a monitor, such as `Monitor.run()`. `outer`: the block around it."""
+
+    value: T
+    outer: OpenBlock[T] | None
+    is_open: bool = True
+
+
+_innermost: ContextVar[Mapping[object, OpenBlock[Any]]] = ContextVar(
+    "blocks", default=MappingProxyType({})
+)
+"""The innermost block of each `Blocks` in this context. It may have ended in another context."""
+
+
+class Blocks(Generic[T]):
+    """The `with` blocks of one kind of a monitor, each with a value.
+
+    A block covers its context (a task or thread, and those started from it), like a context
+    variable. In a generator it also covers all later steps: whoever makes them may do so in
+    another context, as web frameworks do with the words of a streamed answer. A block may end in
+    any context.
+    """
+
+    def __init__(self) -> None:
+        self._in_generators: dict[FrameType, list[OpenBlock[T]]] = {}
+
+    @contextmanager
+    def open(self, value: T) -> Generator[None]:
+        """Open a block of the code that runs the `with` statement."""
+        frame = _find_opener()
+        block = OpenBlock(value, self._find_block())
+        _innermost.set({**_innermost.get(), self: block})
+        pauses = frame is not None and frame.f_code.co_flags & _PAUSES
+        if frame is not None and pauses:
+            self._in_generators.setdefault(frame, []).append(block)
+
+        try:
+            yield
+        finally:
+            block.is_open = False
+            blocks = dict(_innermost.get())
+            if blocks.get(self) is block:
+                del blocks[self]
+                _innermost.set(blocks if block.outer is None else {**blocks, self: block.outer})
+            if frame is not None and pauses:
+                self._in_generators[frame].remove(block)
+                if not self._in_generators[frame]:
+                    del self._in_generators[frame]
+
+    def find(self) -> T | None:
+        """Return the value of the innermost block around the code that runs; None outside of
+        all."""
+        block = self._find_block()
+        return None if block is None else block.value
+
+    def _find_block(self) -> OpenBlock[T] | None:
+        block = _skip_ended(_innermost.get().get(self))
+        if not self._in_generators:
+            return block
+
+        frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+        while frame is not None and frame not in self._in_generators:
+            frame = frame.f_back
+        if frame is None:
+            return block
+
+        # The block of the context counts if it was opened by what the generator calls.
+        nearest = self._in_generators[frame][-1]
+        around = block
+        while around is not None and around is not nearest:
+            around = around.outer
+
+        return nearest if around is None else block
+
+
+_PAUSES = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+def _find_opener() -> FrameType | None:
+    """Return the frame of the code whose `with` statement opens a block. Functions that are made to
+    context managers by `contextlib`, such as ours, only pass the block on."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and (_is_contextlib(frame) or _is_contextlib(frame.f_back)):
+        frame = frame.f_back
+
+    return frame
+
+
+def _is_contextlib(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == "contextlib"
+
+
+def _skip_ended(block: OpenBlock[T] | None) -> OpenBlock[T] | None:
+    while block is not None and not block.is_open:
+        block = block.outer
+
+    return block
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.memory.record import Collection, Vector
 from textevolve.store.memory_rows import IndexEntry, MemoryScope, in_scope
-from textevolve.store.memory_search_sqlite import MOST_WORDS, words_to_find
+from textevolve.store.memory_search_sqlite import MOST_WORDS, query_words, words_to_find
 from textevolve.store.tables import memories
 
 LONGEST_WORD = 200
@@ -34,7 +34,7 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
                 copy.write_row((entry.seq, collection.id, _write_vector(entry.embedding)))
         with cursor.copy("COPY memory_words FROM STDIN") as copy:
             for entry in entries:
-                words = _list_words(collection, entry.text)[:MOST_INDEXED]
+                words = _list_words(collection, words_to_find(entry.text))[:MOST_INDEXED]
                 copy.write_row((entry.seq, len(words), " ".join(words)))
 
 
@@ -115,7 +115,7 @@ memories that have any of the words."""
 def find_words(
     connection: Connection, collection: Collection, scope: MemoryScope, text: str, limit: int
 ) -> list[int]:
-    words = _list_words(collection, text)[:MOST_WORDS]
+    words = _list_words(collection, query_words(text))[:MOST_WORDS]
     if not words:
         return []
     scored = sql(_SCORED).columns(column("seq", BigInteger), column("score")).subquery("scored")
@@ -130,7 +130,7 @@ def find_words(
     return list(connection.execute(query, {"words": words}).scalars())
 
 
-def _list_words(collection: Collection, text: str) -> list[str]:
+def _list_words(collection: Collection, words: Sequence[str]) -> list[str]:
     """Return each word once, quoted, with the mark of the collection as a prefix."""
     mark = collection.id[-8:]
-    return [f"'{mark}{word[:LONGEST_WORD]}'" for word in dict.fromkeys(words_to_find(text))]
+    return [f"'{mark}{word[:LONGEST_WORD]}'" for word in dict.fromkeys(words)]

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import regex
 from sqlalchemy import Integer, Text, column, func, select, table
 from sqlalchemy.engine import Connection
 
@@ -36,6 +37,7 @@ from textevolve.store.memory_rows import (
     read_in_scope,
 )
 from textevolve.store.tables import collections, embeddings, memories
+from textevolve.texts.prose import split_words
 
 WORDS = "memory_words"
 """The name of the full-text index."""
@@ -54,8 +56,12 @@ MOST_WORDS = 64
 """The maximum number of different words of a query that are searched for."""
 
 _places = table(f"{WORDS}_places", column("term", Text), column("doc", Integer))
-_UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hebrew}\p{Arabic}]\p{M}*)\p{M}")
+"""The marks without which a word is still found: accents, Hebrew points and Arabic vowels. Vowel
+signs of Indian scripts distinguish words."""
+_FORMER = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_FORMER_WORD = re.compile(rf"[{_FORMER}]|[^\W_{_FORMER}]+")
+"""The words as earlier versions put them into the index, in pieces between vowel signs."""
 
 _HAS_WORDS = "SELECT count(*) FROM sqlite_master WHERE name = ?"
 
@@ -149,7 +155,9 @@ def add(connection: Connection, collection: Collection, entries: Sequence[IndexE
         connection.exec_driver_sql(f"{create} {WORDS}_counts USING fts5vocab({WORDS}, row)")
         connection.exec_driver_sql(f"{create} {WORDS}_places USING fts5vocab({WORDS}, instance)")
 
-    rows = [(entry.seq, " ".join(_mark(collection, entry.text))) for entry in entries]
+    rows = [
+        (entry.seq, " ".join(_mark(collection, words_to_find(entry.text)))) for entry in entries
+    ]
     connection.exec_driver_sql(f"INSERT INTO {WORDS} (rowid, words) VALUES (?, ?)", rows)
 
 
@@ -202,7 +210,7 @@ def find_words(
 ) -> list[int]:
     """Rank the memories of the collection by BM25. Very frequent words are used only if rarer ones
     match nothing."""
-    words = list(dict.fromkeys(_mark(collection, text)))[:MOST_WORDS]
+    words = list(dict.fromkeys(_mark(collection, query_words(text))))[:MOST_WORDS]
     if not words or not has_words(connection):
         return []
     marks = ", ".join("?" * len(words))
@@ -266,14 +274,26 @@ def _score(
 
 
 def words_to_find(text: str) -> list[str]:
-    """Split a text into words without accents and case; in scripts without spaces each letter is a
+    """Split a text into words without accents and case; in scripts without spaces each sign is a
     word."""
     if text.isascii():
-        return _WORD.findall(text.lower())
+        return split_words(text.lower(), "parts")
     plain = unicodedata.normalize("NFKD", text.casefold())
-    return _WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
+    return split_words(_ACCENTS.sub("", plain), "parts")
 
 
-def _mark(collection: Collection, text: str) -> list[str]:
+def query_words(text: str) -> list[str]:
+    """Return the words of a query, and the pieces in which memories of earlier versions have
+    them."""
+    words = words_to_find(text)
+    if text.isascii():
+        return words
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    former = _FORMER_WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
+
+    return list(dict.fromkeys([*words, *former]))
+
+
+def _mark(collection: Collection, words: Sequence[str]) -> list[str]:
     mark = f"{zlib.crc32(collection.id.encode()):08x}"
-    return [mark + word for word in words_to_find(text)]
+    return [mark + word for word in words]

@@ -29,6 +29,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.mappings import drop_empty, map_values, read_fields
+from textevolve.metrics.plain import has_no_number
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -247,6 +248,11 @@ def report(_spec: CompareSpec, comparison: Comparison) -> Report:
         "Score": scorer_label(comparison.decides),
         "Used for judging": wording.spent(comparison.judging) if comparison.judging.calls else "",
     }
+    grades = [grade for output in comparison.outputs for grade in output.grades.values()]
+    if number := sum(has_no_number(grade.reason) for grade in grades):
+        # Wrong answers, but most often because of the form that the prompt asks for.
+        facts["Without a number"] = wording.count(number, "output")
+
     return Report("Comparison", comparison.sentence, _blocks(comparison), facts)
 
 

@@ -42,6 +42,7 @@ from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase
 from textevolve.judges.opening import describe_limit, trace_judge
 from textevolve.mappings import pick, read_fields
+from textevolve.metrics.plain import has_no_number
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -93,6 +94,7 @@ class Evaluations(Result):
         failed_turns: The number of turns of agents that failed.
         candidates: The largest number of candidates of a case.
         decided: The number of cases that each judge of a cascade decided.
+        no_number: The number of candidates in which `numeric` found no number.
         chosen: The first 1,000 cases, which the report shows.
     """
 
@@ -105,6 +107,7 @@ class Evaluations(Result):
     failed_turns: int = 0
     candidates: int = 0
     decided: Counter[str] = empty_default(Counter)
+    no_number: int = 0
     chosen: list[Judged] = empty_default(list)
 
     def add(self, judged: Judged, row: Row) -> None:
@@ -113,6 +116,10 @@ class Evaluations(Result):
         self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         self.decided += count_decided(judged)
+        feedback = [
+            content.feedback for content in judged.result if not isinstance(content, Failure)
+        ]
+        self.no_number += sum(map(has_no_number, feedback))
 
         if isinstance(judged, DebateResult):
             self.debates += 1
@@ -143,6 +150,10 @@ def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Re
         failed = wording.count(evaluations.failed_turns, "turn")
         more["Coverage"] = f"{wording.percent(share, 1)}, {failed} failed"
         more["Debate"] = f"{wording.count(evaluations.turned, 'winner')} not that of round 1"
+
+    if evaluations.no_number:
+        # Wrong answers, but most often because of the form that the prompt asks for.
+        more["Without a number"] = wording.count(evaluations.no_number, "candidate")
 
     sentence = describe_scores(evaluations.scores, "case")
 

@@ -5,7 +5,6 @@ set for its case.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,12 @@ from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
-from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
+from textevolve.loops.placeholders import (
+    check_spelling,
+    fill,
+    find_placeholders,
+    require_placeholders,
+)
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
@@ -72,7 +76,6 @@ def name_row(row: Mapping[str, Any], number: int, counts: Counter[str]) -> str:
 
 ANSWER_FIELDS = ("answer", "output")
 """The fields of a response that may hold the answer, unless the target names a field."""
-_WHOLE = re.compile(r"\{\{?\s*([^\W\d]\w*)\s*\}\}?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +132,11 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
         return [_fill_body(inner, row, texts) for inner in cast("list[Any]", template)]
     if not isinstance(template, str):
         return template
-    placeholder = _WHOLE.fullmatch(template)
+    names = find_placeholders(template, tuple(row))
+    if names and not fill(template, {names[0]: ""}):
+        return row[names[0]]
 
-    return row[placeholder[1]] if placeholder and placeholder[1] in row else fill(template, texts)
+    return fill(template, texts)
 
 
 def column_text(value: object) -> str:

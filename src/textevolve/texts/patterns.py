@@ -22,6 +22,7 @@ from functools import cache, lru_cache, partial
 from typing import ParamSpec, TypeVar
 
 from textevolve.errors import InputError, TextEvolveError
+from textevolve.texts.prose import compose
 
 SECONDS = 2.0  # the time limit of a search in a process of its own
 TEXT_SEARCHED = 100_000
@@ -64,6 +65,7 @@ def compile_pattern(pattern: str, ignore_case: bool = False) -> re.Pattern[str]:
     """
     if "\0" in pattern:
         raise InputError("the pattern has a NUL character")
+    pattern = compose(pattern)
     flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
 
     try:
@@ -104,7 +106,8 @@ def _threads(_process: int) -> ThreadPoolExecutor:
 
 
 def is_found(pattern: re.Pattern[str], text: str) -> bool:
-    """Return whether the pattern matches anywhere in the first `TEXT_SEARCHED` characters.
+    """Return whether the pattern, which is in Unicode's composed form, matches anywhere in the
+    first `TEXT_SEARCHED` characters of a text in any form.
 
     Blocks for up to `SECONDS` if the pattern `may_be_slow`; in async code, call it by
     `search_apart`.
@@ -112,7 +115,7 @@ def is_found(pattern: re.Pattern[str], text: str) -> bool:
     Raises:
         SlowPatternError: it took longer, or the process of the search failed.
     """
-    text = text[:TEXT_SEARCHED]
+    text = compose(text[:TEXT_SEARCHED])
     if not may_be_slow(pattern.pattern, len(text)) or not sys.executable:
         return pattern.search(text) is not None
     key = f"{pattern.pattern}\0{int(pattern.flags)}\0{text}".encode("utf-8", "surrogatepass")

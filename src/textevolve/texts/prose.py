@@ -1,36 +1,143 @@
-"""Words and sentences of prose."""
+"""Words, signs and sentences of prose, in every script.
+
+A sign is what a reader sees as one letter: a letter with its marks, or an emoji, which may consist
+of several characters (Unicode's extended grapheme cluster).
+"""
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections.abc import Iterator
+from typing import Literal
 
-_WORD = re.compile(r"\w+(?:['’.,-]\w+)*")
+import regex
+
+# Forms of a text that look the same, or that differ in capitals only.
+
+_SOFT_HYPHEN = "\u00ad"
+_WIDE = regex.compile(r"[\uff01-\uffee\u3000]+")
+_DOTTED_I = "i\u0307"
+"""What Python makes of the Turkish capital İ, as a small letter."""
+_TURKISH = str.maketrans({"I": "ı", "İ": "i"})
 
 
-def split_words(text: str) -> list[str]:
-    """Return the words of a text: runs of letters and digits; `don't`, `mother-in-law` and `3.5`
-    are one word each. Languages that are written without spaces give too few words."""
-    return _WORD.findall(text)
+def compose(text: str) -> str:
+    """Return a text in Unicode's composed form (NFC). File names of macOS and some keyboards have
+    the decomposed form, which looks the same."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def fold_widths(text: str) -> str:
+    """Return a text in the composed form, with full- and half-width letters and digits as usual
+    ones, and without soft hyphens. Superscripts stay what they are: 10² is not 102."""
+    if text.isascii():
+        return text
+    usual = _WIDE.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
+    return compose(usual.replace(_SOFT_HYPHEN, ""))
+
+
+def fold_case(text: str) -> str:
+    """Return a text in the composed form and in small letters; `ß` and `SS` are equal, and so are
+    `İ` and `i`."""
+    return compose(compose(text).casefold().replace(_DOTTED_I, "i"))
+
+
+def fold_turkish_case(text: str) -> str:
+    """Return a text in small letters by the rules of Turkish, where `I` is the capital of `ı`."""
+    return fold_case(compose(text).translate(_TURKISH))
+
+
+CASE_FOLDS = (fold_case, fold_turkish_case)
+"""The ways to ignore capitals. Two texts are equal but for capitals if they are so in either way,
+since a text does not state its language."""
+
+# Words.
+
+Grain = Literal["whole", "parts", "facts"]
+"""How fine words are: `whole` (`don't`, `mother-in-law`, `snake_case` and `3.5` are one word each),
+`parts` (runs of letters and digits, as ROUGE takes them), or `facts` (letters and numbers apart, so
+that `5kg` and `5 kg` are equal; a date or a time is one number)."""
+
+_UNSPACED = r"\p{Han}\p{scx=Hiragana}\p{scx=Katakana}\p{Line_Break=SA}"
+"""The letters of scripts that are written without spaces: Chinese, Japanese, Thai, Lao, Khmer,
+Burmese and others. Each sign counts as a word, as in ROUGE and BLEU for Chinese, since real words
+would need a dictionary for each language."""
+_ALONE = rf"(?=[[{_UNSPACED}]&&[\p{{L}}\p{{N}}]])\X"
+# Marks, and the joiners of Indian scripts and Persian, belong to the word around them.
+_LETTER = rf"[\p{{L}}--[{_UNSPACED}]]"
+_NEXT = rf"[[\p{{L}}\p{{N}}\p{{M}}\u200c\u200d]--[{_UNSPACED}]]"
+_RUN = rf"[[\p{{L}}\p{{N}}]--[{_UNSPACED}]]{_NEXT}*+"
+_LETTERS = rf"{_LETTER}[[\p{{L}}\p{{M}}\u200c\u200d]--[{_UNSPACED}]]*+"
+_PATTERNS = {
+    "whole": rf"{_ALONE}|{_RUN}(?:['’.,_-]{_RUN})*+",
+    "parts": rf"{_ALONE}|{_RUN}",
+    "facts": rf"{_ALONE}|\p{{N}}+(?:[.,:/-]\p{{N}}+)*+|{_LETTERS}(?:['’-]{_LETTERS})*+",
+}
+_WORDS = {grain: regex.compile(pattern, regex.V1) for grain, pattern in _PATTERNS.items()}
+_ALONE_IN_TEXT = regex.compile(_ALONE, regex.V1)
+_INSIDE = rf"[[\p{{L}}\p{{N}}\p{{M}}_\u200c\u200d]--[{_UNSPACED}]]"
+# A word may begin or end at a sign of a script without spaces, whatever stands beside it.
+_BEGIN = rf"(?:(?<!{_INSIDE})|(?=[{_UNSPACED}]))"
+_END = rf"(?:(?!{_INSIDE})|(?<=[{_UNSPACED}]\p{{M}}*))(?!\p{{M}})"
+
+
+def find_words(text: str, grain: Grain = "whole") -> Iterator[regex.Match[str]]:
+    """Yield the matches of the words of a text, with their places in it."""
+    yield from _WORDS[grain].finditer(text)
+
+
+def split_words(text: str, grain: Grain = "whole") -> list[str]:
+    """Return the words of a text in the composed form. In scripts without spaces each sign is a
+    word."""
+    return _WORDS[grain].findall(fold_widths(text))
+
+
+def space_out(text: str) -> str:
+    """Return a text in the composed form with spaces around the signs of scripts without spaces, so
+    that software which splits at spaces finds them."""
+    return _ALONE_IN_TEXT.sub(r" \g<0> ", compose(text))
+
+
+def has_phrase(text: str, phrase: str) -> bool:
+    """Return whether a text contains a word or phrase that is not a part of a longer word. White
+    space within the phrase may be a line break in the text. Both are in the composed form."""
+    words = r"\s+".join(map(regex.escape, phrase.split()))
+    return regex.search(f"{_BEGIN}{words}{_END}", text, regex.V1) is not None
+
+
+# Sentences.
+
+_QUOTES = r"[\"'”’»›)\]」』】》〉]*+"
+_STOP = rf"(?:[.!?…]{_QUOTES}\s|[\p{{Sentence_Terminal}}--[.!?]]{_QUOTES})"
+"""The end of a sentence: a mark of Latin script with a space, since `3.5` does not end one, or the
+mark of another script, such as `。`, `।` and `؟`, which needs none."""
 
 
 def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text with their closing punctuation; a line break also ends a
     sentence. Pieces without a word are left out."""
-    pieces = re.split(r"(?<=[.!?…])\s+|\s*\n\s*", text.strip())
-    return [piece for piece in pieces if _WORD.search(piece)]
+    pieces: list[str] = []
+    start = 0
+    for match in _SENTENCE.finditer(text):
+        pieces.append(text[start : match.end()].strip())
+        start = match.end()
+
+    pieces.append(text[start:].strip())
+
+    return [piece for piece in pieces if _WORDS["parts"].search(piece)]
 
 
 # Splitting of long texts into pieces of a bounded size, which are cut at the ends of paragraphs,
-# or else of sentences, or else at spaces (together called seams).
+# or else of sentences, or else at spaces (together called seams), or else between signs.
 #
 # No text is left out: the joined pieces are the original text. `excerpt` shows parts of a text
 # that is too long to show it all.
 
-_PARAGRAPH = re.compile(r"\n[^\S\n]*\n\s*")
-_SENTENCE = re.compile(r"(?:[.!?…][\"'”’)\]]*+\s|[。！？]|\n)\s*")
-_SPACE = re.compile(r"\s+")
+_PARAGRAPH = regex.compile(r"\n[^\S\n]*\n\s*")
+_SENTENCE = regex.compile(rf"(?:{_STOP}|\n)\s*", regex.V1)
+_SPACE = regex.compile(r"\s+")
 _SEAMS = (_PARAGRAPH, _SENTENCE, _SPACE)
+_SIGN = regex.compile(r"\X")
 
 
 def split_text(text: str, size: int) -> Iterator[str]:
@@ -45,7 +152,10 @@ def split_text(text: str, size: int) -> Iterator[str]:
     start = 0
     third = size // 3
     while (remaining := len(text) - start) > size:
-        end = _find_seam(text, start + third, start + min(size, remaining - third))
+        latest = start + min(size, remaining - third)
+        end = _find_seam(text, start + third, latest)
+        if end is None:
+            end = _find_sign(text, start, start + third, latest)
         yield text[start:end]
         start = end
 
@@ -53,9 +163,9 @@ def split_text(text: str, size: int) -> Iterator[str]:
         yield text[start:]
 
 
-def _find_seam(text: str, low: int, high: int) -> int:
+def _find_seam(text: str, low: int, high: int) -> int | None:
     """Return the last position from `low` to `high` that follows a seam of the strongest kind in
-    that range; `high` if there is none."""
+    that range; None if there is none."""
     for seam in _SEAMS:
         seam_end = 0
         # One character before, so that a seam that ends just at `low` is seen.
@@ -64,12 +174,25 @@ def _find_seam(text: str, low: int, high: int) -> int:
         if seam_end >= low:
             return seam_end
 
-    return high
+    return None
+
+
+def _find_sign(text: str, start: int, low: int, high: int) -> int:
+    """Return the last position from `low` to `high` between two signs; `high` if there is none.
+    `start`: an earlier position where a sign begins; flags, for example, are pairs of letters, and
+    only the letters before tell which is the second one."""
+    last = 0
+    for match in _SIGN.finditer(text, start):
+        if match.end() > high:
+            break
+        last = match.end()
+
+    return last if last >= low else high
 
 
 def cut_at_seam(text: str, size: int) -> str:
     """Return the beginning of a text, at most `size` characters: whole sentences if the first one
-    fits, otherwise whole words, otherwise `size` characters. Trailing spaces are removed."""
+    fits, otherwise whole words, otherwise whole signs. Trailing spaces are removed."""
     if len(text) <= size:
         return text
     for seam in (_SENTENCE, _SPACE):
@@ -79,7 +202,7 @@ def cut_at_seam(text: str, size: int) -> str:
             if 0 < len(head := text[:end].rstrip()) <= size:
                 return head
 
-    return text[:size]
+    return text[: _find_sign(text, 0, 1, size)]
 
 
 def excerpt(text: str, most: int, focus: int | None = None) -> str:
@@ -89,14 +212,15 @@ def excerpt(text: str, most: int, focus: int | None = None) -> str:
     if len(text) <= most:
         return text
     part = most // 2 if focus is None else most // 4
-    spans = [(0, part), (len(text) - part, len(text))]
+    places = [0, part, len(text) - part, len(text)]
     if focus is not None:
         start = min(max(focus - part, part), len(text) - 3 * part)
-        spans.insert(1, (start, start + 2 * part))
+        places[2:2] = [start, start + 2 * part]
+    whole = [_find_sign(text, 0, 0, place) for place in places]
     result = ""
     end = 0
 
-    for start, stop in spans:
+    for start, stop in zip(whole[::2], whole[1::2], strict=True):
         omitted = start - end
         result += (f"\n[... {omitted} characters left out ...]\n" if omitted else "") + text[
             start:stop

@@ -7,11 +7,11 @@ code, and slots in a filled-in value are not filled.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+import regex
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
@@ -21,10 +21,10 @@ from textevolve.llm.model import Message
 ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 ROLES: tuple[str, ...] = get_args(ChatRole)
 
-NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+NAME = r"[^\W\d][\w\p{M}]*(?:\.[^\W\d][\w\p{M}]*)*"
 """The pattern of a slot's name; a dot selects a field or a key of the value before it."""
 
-_SLOT = re.compile(rf"\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
+_SLOT = regex.compile(rf"\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
 
 
 @dataclass(frozen=True, slots=True)

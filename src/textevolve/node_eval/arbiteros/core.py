@@ -7,10 +7,9 @@ background.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeVar, cast
 
 from textevolve.errors import InputError
@@ -20,6 +19,7 @@ from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, check_ev
 from textevolve.node_eval.history import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor, watch
 from textevolve.node_eval.run_records import NodeRun, OpenNode
+from textevolve.wrapping import CallListener, NoListener, inner_function, wrap_callable
 
 F = TypeVar("F", bound=Callable[..., Any])
 BACKENDS = ("langgraph", "native")
@@ -95,7 +95,7 @@ class ArbiterOSAlpha:
 
         def decorate(function: F) -> F:
             name = getattr(function, "__name__", type(function).__name__)
-            signature = inspect.signature(function)
+            signature = inspect.signature(inner_function(function))
 
             def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpenNode:
                 state = self._read_input(signature, args, kwargs)
@@ -137,26 +137,17 @@ class ArbiterOSAlpha:
         follow(self.monitor, compiled_graph)
 
     def rollout(self) -> Callable[[F], F]:
-        """Return a decorator: each call of the function is a separate run with an empty history.
-        Concurrent calls are not mixed. A call within a call raises InputError."""
+        """Return a decorator of functions of any kind: each call is a separate run with an empty
+        history; of a generator all steps belong to it. Concurrent calls are not mixed. A call
+        within a call raises InputError."""
 
-        def decorate(function: F) -> F:
-            @functools.wraps(function)
-            async def awaited(*args: Any, **kwargs: Any) -> Any:
-                with self._roll_out():
-                    return await function(*args, **kwargs)
+        def surround(*_call: object) -> AbstractContextManager[CallListener]:
+            return self._roll_out()
 
-            @functools.wraps(function)
-            def called(*args: Any, **kwargs: Any) -> Any:
-                with self._roll_out():
-                    return function(*args, **kwargs)
-
-            return cast(F, awaited if inspect.iscoroutinefunction(function) else called)
-
-        return decorate
+        return lambda function: wrap_callable(function, surround)
 
     @contextmanager
-    def _roll_out(self) -> Generator[None]:
+    def _roll_out(self) -> Generator[CallListener]:
         if self._rollout:
             raise InputError("Nested rollouts are not allowed: end one before the next begins")
         with self.monitor.run() as run_id:
@@ -164,7 +155,7 @@ class ArbiterOSAlpha:
             self._last, before = run_id, self._last
             self._forget(before)
             try:
-                yield
+                yield NoListener()
             finally:
                 self._rollouts.discard(run_id)
                 self._forget(run_id)
