@@ -20,7 +20,7 @@ from textevolve.llm.decisions import decision_request, predicate
 from textevolve.llm.embeddings import MiniLM, probe_dimension
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import describe_fault
 from textevolve.protocol.decisions import WIRES
 from textevolve.settings import Provider, Settings, Timeouts
 
@@ -143,7 +143,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
         except ModelError as error:
             findings[capability] = Finding(None, str(error))
 
-    answers = Finding(True, "it answers" if answer.text else describe_missing_text(answer))
+    answers = Finding(True, describe_fault(answer, may_be_cut=True) or "it answers")
 
     return EndpointCapabilities(answers, models, findings, tuple(sorted(client.refused)))
 
@@ -179,7 +179,7 @@ async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Fin
         return Finding(False, str(error))
 
     if not answer.logprobs:
-        return Finding(None, describe_missing_text(answer))
+        return Finding(None, describe_fault(answer, may_be_cut=True))
     return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")
 
 
