@@ -621,8 +621,11 @@ def forced_response(
     for number, token_bytes in enumerate(completion.token_bytes, 1):
         written += token_bytes
         if written == expected:
+            # What follows the text is of no interest, unless a filter has stopped the answer.
+            is_whole = ending_of(response.finish_reason) in ("whole", "cut")
+            reason = "stop" if is_whole else response.finish_reason
             return replace(
-                response, text=text, finish_reason="stop", logprobs=response.logprobs[:number]
+                response, text=text, finish_reason=reason, logprobs=response.logprobs[:number]
             )
 
     return None

@@ -96,8 +96,12 @@ def is_lost(response: Response) -> bool:
     that the next one will be the same: half of a generation that failed, an empty text, or an
     embedding without a direction."""
     ending = ending_of(response.finish_reason)
-    if ending != "whole" or response.tool_calls:
-        return ending == "failed"
+    if ending in ("filtered", "refused") or response.tool_calls:
+        return False
+    if ending == "failed":
+        return True
+    if ending == "cut" and _has_thought(response):
+        return False
     if response.text.startswith(EMBEDDING):
         is_finite = "NaN" not in response.text and "Infinity" not in response.text
         # Only zeros have no other digit; an empty vector has none at all.

@@ -113,8 +113,8 @@ def _find_word(response: Response, labels: Sequence[str]) -> TokenLogprobs:
     tokens = align_tokens(response.logprobs, response.text)
     if not tokens:
         raise AnswerError(
-            f"the model answered {response.text[:40]!r}, and the tokens that the endpoint lists are"
-            f" not those of this answer: {response.logprobs[0].token!r}"
+            f"the verdict cannot be read: the model answered {response.text[:40]!r}, and the"
+            f" endpoint lists tokens of another text, such as {response.logprobs[0].token!r}"
         )
 
     words = (token for token in tokens if token.token.strip(_MARKS))
@@ -139,9 +139,9 @@ def _require_listed(
     possible = min(rest, len(missing) * least)
     if possible > MOST_UNLISTED * (mass + possible):
         raise AnswerError(
-            f"the endpoint lists {len(alternatives)} of the likely words, without"
-            f" {' and '.join(missing[:3])}, which may have {possible:.0%} of the probability; use"
-            " a model whose endpoint lists more"
+            f"the verdict cannot be read: the endpoint lists {len(alternatives)} of the likely"
+            f" words, without {' and '.join(missing[:3])}, which may have {possible:.0%} of the"
+            " probability; use a model whose endpoint lists more"
         )
 
 
@@ -177,8 +177,8 @@ def list_alternatives(token: TokenLogprobs) -> list[tuple[str, float]]:
         alternatives = list(dict.fromkeys(alternatives))
     if _sum(alternatives) > 1 + LARGEST_EXCESS:
         raise AnswerError(
-            f"the probabilities of the token {token.token!r} and its alternatives add up to"
-            f" {_sum(alternatives):.2f}, so they are no distribution"
+            f"the verdict cannot be read: the probabilities of the token {token.token!r} and its"
+            f" alternatives add up to {_sum(alternatives):.2f}, so they are no distribution"
         )
 
     return [(text, math.exp(logprob)) for text, logprob in alternatives]

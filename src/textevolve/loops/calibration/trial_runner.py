@@ -490,7 +490,7 @@ class TrialRunner:
                 return TrialOutcome(example, None, OutputFailure("failed", str(error)), trace)
 
             if reason := describe_fault(output.response, "the output"):
-                return TrialOutcome(example, None, OutputFailure("failed", reason))
+                return TrialOutcome(example, None, Failure("failed", reason))
             self.outputs[templates, example.id] = output
 
         text = output.response.text
@@ -499,9 +499,6 @@ class TrialRunner:
             return TrialOutcome(example, text, result, output.trace)
         assert self.metric is not None
         result = await grade_output(self.metric, text, example.label, row=example.known)
-        if isinstance(result, Failure):
-            result = OutputFailure(result.kind, result.reason)
-
         return TrialOutcome(example, text, result, output.trace)
 
     def count(self, usage: Usage) -> None:
