@@ -414,8 +414,9 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     applied to the whole answer, reasoning and refusal, and not to tool calls. The first chunk with
     an error makes the completion that error alone."""
     choices = [choice for chunk in chunks for choice in chunk.choices]
-    errors = [chunk.error for chunk in chunks] + [choice.failure for choice in choices]
-    if error := next(filter(None, errors), None):
+    errors: list[object] = [chunk.error for chunk in chunks]
+    errors += [choice.failure for choice in choices]
+    for error in filter(None, errors):
         return Completion(error=error)
     usage = [chunk.usage for chunk in chunks if chunk.usage]
     timings = [chunk.timings for chunk in chunks if chunk.timings]
