@@ -16,9 +16,9 @@ from textevolve.debate.deciding import (
 from textevolve.debate.profile import STORED_READOUTS, load_profile, override
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Usage
-from textevolve.llm.verdicts import read_log_odds
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.structured import read_answer
+from textevolve.llm.verdicts import read_log_odds
 
 COMPONENTS = ("accuracy", "title")
 
