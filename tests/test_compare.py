@@ -66,13 +66,13 @@ def test_the_better_prompt_is_found_shown_and_written(cli, files, model):
     outputs = [o for name in ("m.csv", "m.json", "m.html", "m.md") for o in ("-o", name)]
     ended = cli(*command(model, *EXACT, *outputs))
     assert ended.code == 3  # two outputs are empty
-    assert "14|careful lacks a score: the output is empty" in ended.err
+    assert "14|careful lacks a score: the output was empty" in ended.err
     said = " ".join(ended.out.split())
     assert "careful beats short by 64.1 points (95 % 47.4 to 80.0, 39 rows)." in said
     found = json.loads((files / "m.json").read_text())
     assert found["failed"] == 2
     assert means(found) == pytest.approx({"short": 14 / 39, "careful": 1})
-    assert (files / "m.csv").read_text().count("the output is empty") == 2
+    assert (files / "m.csv").read_text().count("the output was empty") == 2
     page = (files / "m.html").read_text()
     assert "Compared with short" in page
     assert "What is 39 and 39 more?" in page

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeGuard, TypeVar, cast
 
 from textevolve.errors import (
     AnswerError,
@@ -243,12 +243,30 @@ class EvaluationResult:
     metadata: Mapping[str, Any] = empty_default(dict)
 
 
+ROUNDING = 1e-9
+"""The largest distance from 0 to 1 that a score may have by rounding, such as a cosine of equal
+texts; it is then moved to 0 or 1."""
+
+
 def find_score_fault(score: object) -> str:
-    """Return the reason why a score cannot be used; empty for a number from 0 to 1. Scores outside
-    that range are not clipped."""
+    """Return the reason why a score cannot be used; empty for a number from 0 to 1. Other scores
+    are not clipped, unless the difference is one of rounding."""
     if not isinstance(score, Real):
         return f"the score is not a number but {type(score).__name__}"
-    return "" if 0 <= float(score) <= 1 else f"the score {score} is outside 0 to 1"  # NaN, too
+    if -ROUNDING <= float(score) <= 1 + ROUNDING:
+        return ""
+    return f"the score {score} is outside 0 to 1"  # NaN, too
+
+
+def as_number(value: object) -> float | None:
+    """Return a number of any library, such as a truth of numpy or a Decimal; None for a text and
+    for anything else."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        return float(cast("Any", value))
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 SCORES = ("score", "value")
@@ -260,9 +278,19 @@ VERDICTS = {"yes": 1.0, "no": 0.0}
 """The scores of verdicts in words, which the judges of MLflow give."""
 
 
+def is_reasoned(result: object) -> TypeGuard[tuple[Any, str]]:
+    """Return whether a result is a pair of a score and its reason."""
+    if not isinstance(result, tuple):
+        return False
+    parts = cast("tuple[object, ...]", result)
+    return len(parts) == 2 and isinstance(parts[1], str)
+
+
 def read_parts(result: Any) -> tuple[Any, str]:
-    """Read the score and the reason from the result of another tool, which may be a mapping or an
-    object. The score is None and the reason empty if the result has none."""
+    """Read the score and the reason from a result: a pair of both, or a mapping or an object of
+    another tool. The score is None and the reason empty if the result has none."""
+    if is_reasoned(result):
+        return result
 
     def read(name: str) -> Any:
         if isinstance(result, Mapping):
@@ -287,8 +315,10 @@ def check_result(value: Any) -> EvaluationResult | Failure:
     if isinstance(value, EvaluationResult):
         result = value
     else:
-        score, reason = (value, "") if isinstance(value, Real) else read_parts(value)
-        if not isinstance(score, Real):
+        number = as_number(value)
+        score, reason = (value, "") if number is not None else read_parts(value)
+        score = as_number(score)
+        if score is None:
             error = getattr(value, "error", None)
             return Failure(
                 "failed",
@@ -297,14 +327,16 @@ def check_result(value: Any) -> EvaluationResult | Failure:
                 + (f"; its error: {error}" if error else ""),
             )
 
-        result = EvaluationResult(float(score), float(score) >= PASSES, reason)
+        result = EvaluationResult(score, score >= PASSES, reason)
 
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")
     feedback = mend_texts(result.feedback)
     metadata = mend_texts(result.metadata)
 
-    return EvaluationResult(float(result.score), result.passed, feedback, metadata)
+    score = min(1.0, max(0.0, float(result.score)))
+
+    return EvaluationResult(score, result.passed, feedback, metadata)
 
 
 def check_results(

@@ -16,14 +16,15 @@ from textevolve.debate.deciding import (
 from textevolve.debate.profile import STORED_READOUTS, load_profile, override
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Usage
-from textevolve.llm.decisions import read_log_odds
 from textevolve.llm.model import Response, TokenLogprobs
 from textevolve.llm.structured import read_answer
+from textevolve.llm.verdicts import read_log_odds
 
 COMPONENTS = ("accuracy", "title")
 
 
 def response(text="", tokens=(), finish_reason="stop"):
+    text = text or "".join(token.token for token in tokens)
     return Response(text, finish_reason, Usage(), tuple(tokens))
 
 
@@ -99,7 +100,7 @@ def read_one(made):
 
 
 def test_the_expectation_weighs_the_alternatives():
-    made = expected_response(number("7", _7=0.5, _9=0.25, _5=0.25, x=0.1))
+    made = expected_response(number("7", _7=0.45, _9=0.225, _5=0.225, x=0.1))
     assert read_one(made) == pytest.approx(7.0)
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from textevolve.evaluation import Usage
 from textevolve.llm.model import Message, Request, Response, TokenLogprobs, ToolCall
 from textevolve.llm.prices import usage_of
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import describe_fault
 from textevolve.llm.testing import Answer
 from textevolve.llm.wire import AnswerPiece, ask_streaming
-from textevolve.protocol.contents import StreamedThoughts, split_reasoning, tokens_of_end
+from textevolve.protocol.contents import StreamedThoughts, align_tokens, split_reasoning
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import Price
 
@@ -99,21 +99,45 @@ def test_streams_show_only_the_answer(pieces, visible) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_out", "expected"), [(0, "ab cd e"), (2, "cd e"), (3, "cd e"), (4, "e"), (5, "")]
+    ("tokens", "text", "expected"),
+    [
+        (("ab", "cd", "e"), "abcde", "ab cd e"),
+        (("ab", "cd", "e"), "cde", "cd e"),
+        ((">\n\n", "cd", "e"), "cde", "cd e"),
+        (("ab>cd", "e"), "cde", ""),
+        (("<think>", "</think>\n\nYes"), "Yes", ""),
+        (("<think>", "</think>", "\n\nYes"), "Yes", "\n\nYes"),
+        (("Yes", "<|im_end|>"), "Yes", "Yes <|im_end|>"),
+        (("Yes", " or", " No"), "Yes", ""),
+        (("pia", "no"), "no", "no"),
+        (("piano",), "no", ""),
+        (("ĠYes",), "Yes", "ĠYes"),
+        (("Yes",), "Yes, it is.", "Yes"),
+        (("Okay",), "Yes", ""),
+        ((), "Yes", ""),
+        (("Yes",), "", ""),
+    ],
 )
-def test_tokens_after_the_reasoning(left_out, expected) -> None:
-    """A token across the boundary belongs to the answer."""
-    tokens = [TokenLogprobs(text, -0.1) for text in ("ab", "cd", "e")]
-    assert " ".join(token.token for token in tokens_of_end(tokens, left_out)) == expected
-    assert isinstance(tokens_of_end(tokens, left_out), tuple)
+def test_tokens_of_a_text(tokens, text, expected) -> None:
+    aligned = align_tokens([TokenLogprobs(token, -0.1) for token in tokens], text)
+    assert " ".join(token.token for token in aligned) == expected
 
 
 @pytest.mark.parametrize(
     ("response", "expected"),
     [
         (Response("", "stop", Usage(1)), "the answer was empty"),
-        (Response("", "content_filter", Usage(1)), "the answer was empty (content_filter)"),
-        (Response("", "length", Usage(1)), "the answer was empty (length)"),
+        (
+            Response("", "content_filter", Usage(1)),
+            "the endpoint's content filter cut off the answer (content_filter)",
+        ),
+        (Response("No.", "length", Usage(1)), "the answer was cut at the token limit"),
+        (Response("", "length", Usage(1)), "the answer was cut at the token limit"),
+        (Response("No.", "stop", Usage(1)), ""),
+        (Response("No.", "eos", Usage(1)), ""),
+        (Response("No.", "model_length", Usage(1)), "the answer was cut at the token limit"),
+        (Response("No.", "abort", Usage(1)), "the endpoint could not finish the answer (abort)"),
+        (Response("", "refusal", Usage(1)), "the model refused to give the answer"),
         (Response("", "stop", Usage(1), reasoning="Hm."), "the answer was empty"),
         (
             Response("", "length", Usage(1, completion_tokens=9), reasoning="Hm."),
@@ -135,4 +159,4 @@ def test_tokens_after_the_reasoning(left_out, expected) -> None:
     ],
 )
 def test_missing_texts_have_a_reason(response, expected) -> None:
-    assert describe_missing_text(response).partition(";")[0] == expected
+    assert describe_fault(response).partition(";")[0] == expected

@@ -22,7 +22,7 @@ from textevolve.errors import AnswerError, InputError, TextEvolveError, TooLongE
 from textevolve.evaluation import Usage, check_text
 from textevolve.llm.model import Message, Model, Request, Response, ToolCall
 from textevolve.llm.prompts import count_tokens, draw_nonce, fence, load_template, quote, sanitize
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import describe_fault
 from textevolve.llm.wire import AnswerPiece, ask_streaming
 from textevolve.memory.recall import Memory, Recalled
 from textevolve.spans import NO_SPAN, Span, span
@@ -546,9 +546,10 @@ class AgentChat:
 
     async def _finish(self, response: Response) -> ChatAnswer:
         calls = response.tool_calls if self.parts.asking.tools is not None else ()
-        unwanted = not calls and not response.text.strip()
-        if unwanted and (response.tool_calls or response.reasoning):
-            raise AnswerError(f"{self.parts.model.name}: {describe_missing_text(response)}")
+        fault = "" if calls else describe_fault(response, may_be_cut=True)
+        is_empty = not response.text.strip() and not (response.tool_calls or response.reasoning)
+        if fault and not is_empty:
+            raise AnswerError(f"{self.parts.model.name}: {fault}")
         if not calls:
             await self._end_turn(response.text, response.finish_reason)
 

@@ -20,7 +20,6 @@ another.
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -38,19 +37,19 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.events import StepStarted
 from textevolve.llm.decisions import (
-    TOP_LOGPROBS,
     Answer,
     Question,
     decide,
     predicate,
     probability,
-    read_log_odds,
     score,
 )
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs
+from textevolve.llm.model import Message, Response, TokenLogprobs
 from textevolve.llm.prompts import image_rules, images_of, user_message
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import find_object
+from textevolve.llm.verdicts import expect_number, read_log_odds, word_request
+from textevolve.protocol.contents import align_tokens
 from textevolve.texts.numbers import take_decimal
 
 HIGHEST = 10
@@ -171,9 +170,11 @@ def read_weighted(
             f"{NO_LOGPROBS}, which the readout 'logprob-weighted' needs; use a model that has them"
         )
 
+    # Tokens of half characters do not join to the text, so they are all searched.
+    tokens = align_tokens(response.logprobs, response.text) or response.logprobs
     starts: list[int] = []
     text = ""
-    for token in response.logprobs:
+    for token in tokens:
         starts.append(len(text))
         text += token.token
     scores: dict[int, tuple[float, ...]] = {}
@@ -186,8 +187,7 @@ def read_weighted(
         if begin < 0 or end < 0:
             raise AnswerError(f"the scores of Response {n} are not found among the tokens")
         scores[n] = tuple(
-            _expected_number(text, name, begin, end, starts, response.logprobs)
-            for name in components
+            _expected_number(text, name, begin, end, starts, tokens) for name in components
         )
 
     return tuple(scores[n] for n in labels)
@@ -205,33 +205,15 @@ def _expected_number(
     match = re.compile(key + _NUMBER).search(text, begin, end)
     if match is None:
         raise AnswerError(f"no number for {name} is found among the tokens")
-    start_token = bisect_right(starts, match.start(1)) - 1
-    numbers = _alternatives(tokens[start_token])
+    place = bisect_right(starts, match.start(1)) - 1
+    number = expect_number(tokens, place, HIGHEST)
+    if number is None:
+        raise AnswerError(
+            f"the alternatives to the number for {name} are mostly no numbers, so it has no"
+            " expected value"
+        )
 
-    if "1" in numbers and tokens[start_token].token.strip().strip('":') == "1":
-        follows = tokens[start_token + 1] if start_token + 1 < len(tokens) else None
-        tenth = min(1.0, _alternatives(follows).get("0", 0.0)) if follows else 0.0
-        numbers["10"] = numbers.get("10", 0.0) + numbers["1"] * tenth
-        numbers["1"] *= 1.0 - tenth
-
-    total = sum(numbers.values())
-    if total <= 0:
-        raise AnswerError(f"the number for {name} has no digits among its alternatives")
-
-    return min(float(HIGHEST), sum(float(n) * p for n, p in numbers.items()) / total)
-
-
-def _alternatives(token: TokenLogprobs) -> dict[str, float]:
-    """Return the probability of each whole number from 0 to 10 that the token could have been."""
-    listed = dict(token.top)
-    listed.setdefault(token.token, token.logprob)
-    numbers: dict[str, float] = {}
-    for text, logprob in listed.items():
-        digits = text.strip().strip('":')
-        if digits.isascii() and digits.isdigit() and int(digits) <= HIGHEST:
-            numbers[digits] = numbers.get(digits, 0.0) + math.exp(logprob)
-
-    return numbers
+    return number
 
 
 def probe_score(log_odds: float) -> float:
@@ -299,16 +281,8 @@ async def _ask_all(
 
     async def ask(candidate: int, component: Component) -> float:
         nonlocal done
-        response = await speech.model(
-            Request(
-                messages=messages(candidate, component),
-                temperature=0.0,
-                max_tokens=1,
-                seed=context.profile.seed,
-                sample=sample,
-                top_logprobs=TOP_LOGPROBS,
-            )
-        )
+        request = word_request(messages(candidate, component), context.profile.seed, sample)
+        response = await speech.model(request)
         done += 1
         details = {
             "round": turn.round,

@@ -36,10 +36,10 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
-from textevolve.llm.decisions import TOP_LOGPROBS
 from textevolve.llm.model import Message, Request, UsageMeter
 from textevolve.llm.prompts import fence, quote, sanitize
-from textevolve.llm.structured import answer_schema, ask_structured
+from textevolve.llm.structured import answer_schema, ask_structured, describe_fault
+from textevolve.llm.verdicts import TOP_LOGPROBS
 from textevolve.memory.cue import Cue, Memory, nothing
 from textevolve.spans import span
 
@@ -320,8 +320,7 @@ async def sum_up(
     response = await attempt(meter(request))
     if isinstance(response, Failure):
         return response, meter.usage
-    summary = response.text.strip()
-    if not summary:
-        return Failure("failed", "the summary was empty"), meter.usage
+    if fault := describe_fault(response, "the summary", may_be_cut=True):
+        return Failure("failed", fault), meter.usage
 
-    return sanitize(summary, context.nonce)[0], meter.usage
+    return sanitize(response.text.strip(), context.nonce)[0], meter.usage

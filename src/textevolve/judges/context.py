@@ -32,14 +32,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.judge import AskingJudge, Judge, judge_option, options_of
 from textevolve.llm.decision_wires import wire_of
-from textevolve.llm.decisions import (
-    TOP_LOGPROBS,
-    Answer,
-    Question,
-    decide,
-    predicate,
-    read_log_odds,
-)
+from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.model import Message, Model, Request, UsageMeter, text_hash
 from textevolve.llm.prompts import (
     Template,
@@ -55,7 +48,8 @@ from textevolve.llm.prompts import (
     sanitize,
     user_message,
 )
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import require_text
+from textevolve.llm.verdicts import read_log_odds, word_request
 from textevolve.spec import Frozen
 
 if TYPE_CHECKING:
@@ -282,24 +276,13 @@ class JudgeContext:
                 seed=self.options.seed,
             )
         )
-        if not response.text.strip():
-            raise AnswerError(describe_missing_text(response, "the judge's own answer"))
 
-        return response.text.strip()
+        return require_text(response, "the judge's own answer")
 
     async def choose(self, messages: tuple[Message, ...], letter: str, other: str) -> float:
         """Ask for one word, and return the log-odds of `letter` against `other` as its first
         token."""
-        response = await self.decider(
-            Request(
-                messages=messages,
-                temperature=0.0,
-                max_tokens=1,
-                seed=self.options.seed,
-                top_logprobs=TOP_LOGPROBS,
-            )
-        )
-
+        response = await self.decider(word_request(messages, self.options.seed))
         return read_log_odds(response, letter, other)
 
     @property

@@ -331,9 +331,10 @@ def read_judge(value: object) -> Judge:
     Raises:
         InputError: the value is neither, or its class is not registered.
     """
-    text = value.text if isinstance(value, Judge) else value
+    # `Debate(rounds=2)` of the package's names has a text, too.
+    text = value if isinstance(value, str) else getattr(value, "text", None)
     if not isinstance(text, str):
-        raise InputError(f"a judge is named by a text such as probe+rules, not by {text!r:.40}")
+        raise InputError(f"a judge is named by a text such as probe+rules, not by {value!r:.40}")
     try:
         parsed = parse_judge(text)
     except InputError as error:
@@ -594,6 +595,8 @@ def parse_options(kind: type[Judge], text: str) -> tuple[str, dict[str, Any], st
     names = sorted(name for name, option in options.items() if isinstance(option.default, bool))
     if unknown := sorted(flags.difference(names)):
         hint = f"{suggest(unknown[0], names)} (or NAME=VALUE)" if names else ": it has none"
+        if options_text.partition("=")[2].endswith(f"+{unknown[0]}"):
+            hint += '; a value with + or @ is quoted: +rubric="a + b", +rubric="@a+b.md"'
         raise InputError(f"judge '{text}': no option '{unknown[0]}'{hint}")
 
     pairs = [option.split("=", 1) for option in written if "=" in option]

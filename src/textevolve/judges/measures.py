@@ -31,7 +31,7 @@ from textevolve.llm.decisions import probability
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.prompts import fence, image_rules, images_of, name_images
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import require_text
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -144,8 +144,7 @@ def read_surprise(response: Response, target: str) -> float:
         CapabilityError: the endpoint gave no log-probabilities, or did not force the tokens.
         AnswerError: the answer is empty.
     """
-    if not response.text:
-        raise AnswerError(describe_missing_text(response))
+    require_text(response, may_be_cut=True)
     if not response.logprobs or response.text != target:
         raise CapabilityError(
             "the endpoint does not force a text and give the log-probabilities of its tokens, which"

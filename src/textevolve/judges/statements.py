@@ -95,10 +95,12 @@ def average_precision(shares: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class StatementJudge(DecidedJudge):
-    """The base of judges that run a `StatementCheck`. For each candidate it makes a call that lists
-    the statements (passages of a context and texts of one sentence need none), and a call of one
-    token for each statement, or, with a decision model, one request for all. Questions that depend
-    on the reference alone are asked once for all candidates."""
+    """The base of judges that run a `StatementCheck`.
+
+    For each candidate it makes a call that lists the statements (passages of a context need none),
+    and a call of one token for each statement, or, with a decision model, one request for all.
+    Questions that depend on the reference alone are asked once for all candidates.
+    """
 
     statement_check: ClassVar[StatementCheck]
 
@@ -209,16 +211,14 @@ def _rules(context: JudgeContext, *, images: bool = True) -> Message:
 
 
 async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
-    """Ask for a list of the statements of a text, without duplicates. A text of one sentence is its
-    own statement, since small models list none for it. If no list can be parsed, the sentences
-    are the statements.
+    """Ask for a list of the statements of a text, without duplicates. A text of one sentence that
+    claims anything is its own statement, whatever a model makes of it. If no list can be parsed,
+    the sentences are the statements.
 
     Raises:
         AnswerError: the text has no statements. ModelError: the call failed.
     """
     sentences = tuple(dict.fromkeys(split_sentences(text)))[:MOST_STATEMENTS]
-    if len(sentences) == 1:
-        return sentences
     request_text = prompt("statements").render(
         instruction=context.quoted_instruction,
         text=context.quoted(text),
@@ -241,9 +241,10 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
     lines = (" ".join(line.split()) for line in answer.value.statements)
     statements = tuple(dict.fromkeys(line for line in lines if line))
     if not statements:
+        # A greeting, a refusal or "I do not know." claims nothing, also in one sentence.
         raise AnswerError("the text has no statement that could be scored")
 
-    return statements
+    return sentences if len(sentences) == 1 else statements
 
 
 async def _probe_parts(

@@ -49,6 +49,7 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
+from textevolve.llm.structured import is_lost
 from textevolve.llm.wire import EventStream, as_response, as_vector, chat_body, telling
 from textevolve.llm.wrappers import ProgressWatch
 from textevolve.protocol.chat import (
@@ -60,6 +61,7 @@ from textevolve.protocol.chat import (
     encode,
     read_completion,
 )
+from textevolve.protocol.contents import ending_of
 from textevolve.protocol.decisions import WIRES, DecisionAnswer, read_answers, write_questions
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
@@ -420,7 +422,13 @@ class OpenAIClient:
         seconds = perf_counter() - started
         prompt = prompt_tokens(request)
 
-        return self._note_usage(as_vector(answer, seconds, self._price, prompt))
+        response = self._note_usage(as_vector(answer, seconds, self._price, prompt))
+        if is_lost(response):
+            raise UnavailableError(
+                f"{self.name}: the embedding is empty, or has only zeros or no finite numbers"
+            )
+
+        return response
 
     async def _exchange_natively(
         self, path: str, body: Mapping[str, Any] | None = None
@@ -461,15 +469,17 @@ class OpenAIClient:
         if completion is None:
             with suppress(ValueError, RecursionError):
                 completion = read_completion(raw)
-        if completion is None or not (completion.error or completion.choices):
+        error = completion and completion.failure
+        if completion is None or not (error or completion.choices):
             raise UnavailableError(
                 f"{self.name}: status 200, but the body is not a chat completion:"
                 f" {self._http.describe_body(raw)}"
             )
 
-        if not completion.error:
+        if not error:
             return completion
-        refusal = error_object(completion.error)
+        # Half of an answer is a failed call, which is tried again like any error of a server.
+        refusal = error_object(error)
 
         return status_of(refusal, 502), refusal
 
@@ -483,7 +493,8 @@ class OpenAIClient:
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
-        if request.top_logprobs and response.text and not response.logprobs:
+        is_answer = response.text and ending_of(response.finish_reason) in ("whole", "cut")
+        if request.top_logprobs and is_answer and not response.logprobs:
             raise without_logprobs(self.name, "requested, but missing in the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
@@ -610,8 +621,11 @@ def forced_response(
     for number, token_bytes in enumerate(completion.token_bytes, 1):
         written += token_bytes
         if written == expected:
+            # What follows the text is of no interest, unless a filter has stopped the answer.
+            is_whole = ending_of(response.finish_reason) in ("whole", "cut")
+            reason = "stop" if is_whole else response.finish_reason
             return replace(
-                response, text=text, finish_reason="stop", logprobs=response.logprobs[:number]
+                response, text=text, finish_reason=reason, logprobs=response.logprobs[:number]
             )
 
     return None

@@ -26,18 +26,16 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage
 from textevolve.llm.decisions import (
-    TOP_LOGPROBS,
     Question,
     Wire,
     dump_answers,
-    first_token,
     load_questions,
-    read_labels,
     softmax,
 )
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import Template, load_template
 from textevolve.llm.providers import Endpoint, resolve
+from textevolve.llm.verdicts import TOP_LOGPROBS, read_labels, word_request
 from textevolve.settings import Settings
 from textevolve.texts.prose import excerpt
 
@@ -197,7 +195,7 @@ async def emulate(model: Model, request: Request) -> Response:
     for showing, response in zip(calls, responses, strict=True):
         name = showing.question.name
         try:
-            shares.setdefault(name, []).append(read_labels(first_token(response), showing.labels))
+            shares.setdefault(name, []).append(read_labels(response, showing.labels))
         except AnswerError as error:
             failed[name] = str(error)
 
@@ -251,14 +249,9 @@ def show(question: Question) -> tuple[Showing, ...]:
 def _chat(request: Request, showing: Showing) -> Request:
     (state,) = request.messages
     gap = "" if state.text.endswith("\n") else "\n\n"
-    return Request(
-        messages=(
-            Message("system", (_prompt("decide_rules").render(),)),
-            Message("user", (*state.parts, gap + showing.text), state.images),
-        ),
-        temperature=0.0,
-        max_tokens=1,
-        seed=request.seed,
-        sample=request.sample,
-        top_logprobs=TOP_LOGPROBS,
+    messages = (
+        Message("system", (_prompt("decide_rules").render(),)),
+        Message("user", (*state.parts, gap + showing.text), state.images),
     )
+
+    return word_request(messages, request.seed, request.sample)

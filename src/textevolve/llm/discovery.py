@@ -16,11 +16,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from textevolve.errors import CapabilityError, ModelError, RejectedError
-from textevolve.llm.decisions import decision_request, predicate
+from textevolve.evaluation import Failure
+from textevolve.llm.decision_wires import emulate
+from textevolve.llm.decisions import decision_request, predicate, read_decision
 from textevolve.llm.embeddings import MiniLM, probe_dimension
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import describe_fault
+from textevolve.llm.verdicts import word_request
 from textevolve.protocol.decisions import WIRES
 from textevolve.settings import Provider, Settings, Timeouts
 
@@ -34,6 +37,9 @@ DIGIT = (
 SERVERS = ("ollama", "vllm", "llamacpp", "lmstudio")
 QUICK = Timeouts(connect=0.3, read=0.3, total=0.3)
 TRIAL = predicate("sky", "Is the sky blue on a clear day?")
+"""A question to which the answer is yes."""
+UNDECIDED = 0.5
+WORD_TRIAL = "Is water wet? Answer Yes or No."
 NOT_FOR_CHAT = ("embed", "rerank", "whisper", "bge-", "minilm")
 """Parts of the names of models that are listed by a server but cannot chat."""
 
@@ -143,7 +149,7 @@ async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
         except ModelError as error:
             findings[capability] = Finding(None, str(error))
 
-    answers = Finding(True, "it answers" if answer.text else describe_missing_text(answer))
+    answers = Finding(True, describe_fault(answer, may_be_cut=True) or "it answers")
 
     return EndpointCapabilities(answers, models, findings, tuple(sorted(client.refused)))
 
@@ -172,25 +178,40 @@ async def _probe_schema(client: OpenAIClient, _findings: ProbeFindings) -> Findi
 
 
 async def _probe_logprobs(client: OpenAIClient, _findings: ProbeFindings) -> Finding:
-    request = _question("Is water wet? Answer Yes or No.")
     try:
-        answer = await client(replace(request, max_tokens=1, top_logprobs=5))
+        answer = await client(word_request(_question(WORD_TRIAL).messages, None))
     except CapabilityError as error:
         return Finding(False, str(error))
 
     if not answer.logprobs:
-        return Finding(None, describe_missing_text(answer))
+        return Finding(None, describe_fault(answer, may_be_cut=True))
     return Finding(True, f"{len(answer.logprobs[0].top)} alternatives a token")
 
 
 async def _probe_decisions(client: OpenAIClient, findings: ProbeFindings) -> Finding:
     """Test whether the model answers typed questions by its provider's decision protocol, or by its
-    log-probabilities."""
+    log-probabilities. An endpoint may give them and yet answer in a form that cannot be read, or
+    that is read as another verdict, so the question is one whose answer is known."""
     wire = client.decision_wire
+    request = decision_request("A clear day in summer.", (TRIAL,))
+
     if wire is not None:
-        await client(decision_request("A clear day in summer.", (TRIAL,)))
-        return Finding(True, f"natively, by {WIRES[wire]}")
-    return Finding(findings["log-probabilities"].value, "emulated by log-probabilities")
+        note = f"natively, by {WIRES[wire]}"
+        response = await client(request)
+    else:
+        note = "emulated by log-probabilities"
+        if not findings["log-probabilities"].value:
+            return Finding(findings["log-probabilities"].value, note)
+        response = await emulate(client, request)
+
+    answer = read_decision(response, (TRIAL,)).answers[TRIAL.name]
+    if isinstance(answer, Failure):
+        return Finding(False, f"{note}, but {answer.reason}")
+    if answer.share <= UNDECIDED:
+        text = f"{answer.share:.0%} yes to '{TRIAL.instructions}'"
+        return Finding(False, f"{note}, but a plain question is answered wrongly: {text}")
+
+    return Finding(True, note)
 
 
 PROBES: Mapping[str, Callable[[OpenAIClient, ProbeFindings], Awaitable[Finding]]] = {

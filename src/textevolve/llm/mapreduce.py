@@ -34,7 +34,8 @@ from textevolve.llm.prompts import (
     load_template,
     prompt_versions,
 )
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import describe_fault
+from textevolve.protocol.contents import LENGTH
 from textevolve.texts.prose import cut_at_seam, split_text, split_words
 
 KEEP_INSTRUCTION = (
@@ -57,7 +58,6 @@ WORDS_A_TOKEN = 0.6
 """The number of English words for a token of 4 characters; a little too low on purpose, since
 models tend to write more than asked."""
 JOINT = "\n\n"
-REFUSAL = "refusal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +311,13 @@ async def _read(task: _Task, request: Request) -> _Answer:
         AnswerError: the answer is empty, or the model refuses to answer.
     """
     response = await task.model(request)
+    if fault := describe_fault(response, may_be_cut=True):
+        raise AnswerError(f"{task.model.name}: {fault}")
     text = re.sub(rf"\[\[/?{task.nonce}[^\]\n]*\]\]", "", response.text).strip()
-    if response.finish_reason == REFUSAL or not text:
-        refused = response.finish_reason == REFUSAL
-        reason = "the answer was refused" if refused else describe_missing_text(response)
-        raise AnswerError(f"{task.model.name}: {reason}")
+    if not text:
+        raise AnswerError(f"{task.model.name}: the answer has only marks of the prompt")
 
-    return _Answer(text, response.finish_reason == "length")
+    return _Answer(text, response.finish_reason == LENGTH)
 
 
 def _ask(task: _Task, chunk: str, size: int) -> Request:

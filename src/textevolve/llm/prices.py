@@ -163,9 +163,12 @@ def usage_of(
     prompt = counts.prompt_tokens or estimate[0] or counts.prompt_tokens
     answered = counts.completion_tokens or estimate[1] or counts.completion_tokens
     estimated = (prompt, answered) != (counts.prompt_tokens, counts.completion_tokens)
+    # Some endpoints count thoughts beside the answer, or show them in the total alone.
     thought = counts.reasoning_tokens or 0
-    if thought and counts.total_tokens == (prompt or 0) + (answered or 0) + thought:
-        answered = (answered or 0) + thought  # some count thoughts beside the answer, none twice
+    hidden = 0 if estimated else (counts.total_tokens or 0) - (prompt or 0) - (answered or 0)
+    if hidden > 0 and thought in (0, hidden):
+        answered = (answered or 0) + hidden
+        thought = hidden
     if cached + written > (prompt or 0):  # they are parts of the prompt
         cached = 0
         written = 0

@@ -27,16 +27,50 @@ from pydantic import BaseModel, ValidationError
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import load_template
+from textevolve.llm.wire import EMBEDDING
 from textevolve.messages import split_thought
+from textevolve.protocol.contents import LENGTH, ending_of
 from textevolve.rows import mend_halves
 from textevolve.spans import current_span
 
+# Whether an answer is complete. Everything that reads an answer asks here first.
 
-def describe_missing_text(response: Response, subject: str = "the answer") -> str:
-    """Describe why an answer has no text, and a remedy if known. `subject`: the name of the missing
-    text."""
-    thought = bool(response.reasoning or response.usage.reasoning_tokens)
-    if response.finish_reason == "length" and thought:
+
+def require_text(
+    response: Response, subject: str = "the answer", *, may_be_cut: bool = False
+) -> str:
+    """Return the text of a complete answer, without white space at its ends.
+
+    `subject`: the name of the text in errors. `may_be_cut`: an answer that ended at the limit of
+    tokens is complete.
+
+    Raises:
+        AnswerError: there is no complete answer; says why.
+    """
+    if fault := describe_fault(response, subject, may_be_cut=may_be_cut):
+        raise AnswerError(fault)
+    return response.text.strip()
+
+
+def describe_fault(
+    response: Response, subject: str = "the answer", *, may_be_cut: bool = False
+) -> str:
+    """Return why an answer is not complete: the generation failed, a filter or a limit cut it off,
+    the model refused, called a tool instead, or wrote nothing. Empty for a complete answer."""
+    ending = ending_of(response.finish_reason)
+    is_empty = not response.text.strip()
+
+    if ending == "failed":
+        return f"the endpoint could not finish {subject} ({response.finish_reason})"
+    if ending == "filtered":
+        return f"the endpoint's content filter cut off {subject} ({response.finish_reason})"
+    if ending == "refused":
+        return f"the model refused to give {subject}"
+    if ending == "cut" and not (may_be_cut or (is_empty and _has_thought(response))):
+        return f"{subject} was cut at the token limit"
+    if not is_empty:
+        return ""
+    if ending == "cut" and _has_thought(response):
         spent = response.usage.completion_tokens
         return (
             f"the model was still thinking when its {spent} tokens were used up; allow it more"
@@ -51,6 +85,29 @@ def describe_missing_text(response: Response, subject: str = "the answer") -> st
     reason = response.finish_reason
 
     return f"{subject} was empty" + ("" if reason == "stop" else f" ({reason})")
+
+
+def _has_thought(response: Response) -> bool:
+    return bool(response.reasoning or response.usage.reasoning_tokens)
+
+
+def is_lost(response: Response) -> bool:
+    """Return whether a response holds nothing that may be kept as an answer, although nothing says
+    that the next one will be the same: half of a generation that failed, an empty text, or an
+    embedding without a direction."""
+    ending = ending_of(response.finish_reason)
+    if ending in ("filtered", "refused") or response.tool_calls:
+        return False
+    if ending == "failed":
+        return True
+    if ending == "cut" and _has_thought(response):
+        return False
+    if response.text.startswith(EMBEDDING):
+        is_finite = "NaN" not in response.text and "Infinity" not in response.text
+        # Only zeros have no other digit; an empty vector has none at all.
+        return not (is_finite and re.search("[1-9]", response.text))
+
+    return not response.text.strip()
 
 
 T = TypeVar("T", bound=BaseModel)
@@ -134,7 +191,7 @@ async def ask_structured(model: Model, request: Request, answer: type[T]) -> Str
 
 def _ask_again(request: Request, response: Response, reason: str) -> Request:
     template = load_template("textevolve.llm", "repair")
-    repair = template.render(error=reason, shorten=response.finish_reason == "length")
+    repair = template.render(error=reason, shorten=response.finish_reason == LENGTH)
     messages = (
         *request.messages,
         Message("assistant", (response.text[:SHOWN_AGAIN] or "(nothing)",)),
@@ -158,11 +215,7 @@ def read_answer(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
 
 
 def _read(response: Response, answer: type[T]) -> tuple[T, ParseMode]:
-    text = mend_halves(response.text.strip())
-    if response.finish_reason == "length" and (text or not response.reasoning):
-        raise AnswerError("the answer was cut at the token limit")
-    if not text:
-        raise AnswerError(describe_missing_text(response))
+    text = mend_halves(require_text(response))
     data, parse_mode = _parse(text)
     try:
         return answer.model_validate(data), parse_mode

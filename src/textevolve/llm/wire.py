@@ -81,6 +81,10 @@ def as_vector(embeddings: Embeddings, seconds: float, price: Price | None, promp
     return Response(text, "stop", usage_of(usage, price, None, (prompt, 0)), seconds=seconds)
 
 
+EMBEDDING = '{"embedding"'
+"""The beginning of the text of a response with an embedding."""
+
+
 def dump_vector(vector: Sequence[float], **more: Any) -> str:
     """Return the text of a response with an embedding, rounded to 7 digits (32-bit numbers have no
     more). `more`: further fields of the JSON object."""

@@ -40,6 +40,7 @@ from textevolve.llm.model import (
 )
 from textevolve.llm.prices import cost_of
 from textevolve.llm.prompts import CHARACTERS_A_TOKEN, prompt_tokens
+from textevolve.llm.structured import is_lost
 from textevolve.settings import Price, Retries
 from textevolve.spans import NO_SPAN, current_span, span
 
@@ -174,7 +175,11 @@ class Journaled:
 
         try:
             stored = await self.journal.find(key)
-            response = self._replayed(stored) if stored else await self._ask(key, request)
+            # Older runs have stored answers that are none, which must not fail a row for good.
+            if stored is not None and not is_lost(stored):
+                response = self._replayed(stored)
+            else:
+                response = await self._ask(key, request)
             outcome.set_result(response)
             return note_call(key, response)
         except Exception as error:

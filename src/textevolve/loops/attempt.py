@@ -26,6 +26,7 @@ from textevolve.evaluation import (
     check_result,
     check_results,
     failure_of,
+    is_reasoned,
     select_skipped,
 )
 from textevolve.events import Listener, StepStarted
@@ -364,7 +365,10 @@ def as_generator(generator: Callable[..., Any]) -> Generator:
 def _read(returned: Any, case: Case) -> Evaluation:
     is_evaluation = hasattr(returned, "result")
     listed: Any = returned.result if is_evaluation else returned
-    ones = cast("Sequence[Any]", listed) if isinstance(listed, list | tuple) else [listed]
+    # A pair of a score and its reason is one result, not those of two candidates.
+    ones: Sequence[Any] = [listed]
+    if isinstance(listed, list | tuple) and not is_reasoned(cast("object", listed)):
+        ones = cast("Sequence[Any]", listed)
     results = check_results(ones, len(case.candidates))
     usable = is_evaluation and [*map(type, ones)] == [*map(type, results)]
     if usable and hasattr(returned, "usage") and hasattr(returned, "coverage"):

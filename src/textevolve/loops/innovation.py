@@ -32,7 +32,7 @@ from textevolve.evaluation import (
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model, UsageMeter, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lines, sanitize
-from textevolve.llm.structured import ask_structured, describe_missing_text
+from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.loops.attempt import (
     Attempt,
     StopReason,
@@ -473,18 +473,19 @@ async def _sample(work: _Work, text: str, seed: int, case: str) -> Sample:
 
 
 async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) -> str:
-    """Generate an output; if it is empty, ask once more.
+    """Generate an output; if it is not complete, ask once more.
 
     Raises:
-        AnswerError: it was empty twice. ModelError: the call failed.
+        AnswerError: it was not complete twice. ModelError: the call failed.
     """
     request = text_request(text, plan.max_answer_tokens, seed, plan.temperature)
     response = await model(request)
-    if not response.text.strip():
+    if describe_fault(response):
         response = await model(replace(request, temperature=ANOTHER_TEMPERATURE))
-    if output := response.text.strip():
-        return output
-    raise AnswerError(f"{model.name}: asked twice, {describe_missing_text(response, 'the output')}")
+    if fault := describe_fault(response, "the output"):
+        raise AnswerError(f"{model.name}: asked twice, {fault}")
+
+    return response.text.strip()
 
 
 async def _draw_anew(work: _Work) -> None:

@@ -44,7 +44,7 @@ from textevolve.evaluation import (
 from textevolve.events import Listener, StepFinished, silence
 from textevolve.llm.model import Model, UsageMeter, request_key, text_request
 from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template, number_lines
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import require_text
 from textevolve.loops.attempt import (
     TIME_IS_UP,
     Attempt,
@@ -59,6 +59,7 @@ from textevolve.loops.attempt import (
     within_time,
 )
 from textevolve.loops.rules import FAILED_GATES
+from textevolve.protocol.contents import LENGTH
 from textevolve.spans import loop_span
 from textevolve.spec import Frozen, option
 
@@ -225,15 +226,13 @@ class ModelGenerator:
         if sample:
             request = replace(request, sample=sample, seed=plan.seed + sample)
         response = await self._model(request)
-        if not response.text and (response.reasoning or response.tool_calls):
-            raise AnswerError(describe_missing_text(response))
-        if response.finish_reason == "length":
+        if response.finish_reason == LENGTH and response.text:
             raise AnswerError(
                 f"the answer was cut at {plan.max_answer_tokens} tokens; raise the most tokens of"
                 " an attempt"
             )
         # Small models like to repeat the marks of the prompt's fences.
-        return re.sub(rf"\[\[/?{nonce}[^\[\]\n]*\]\]\n?", "", response.text).strip()
+        return re.sub(rf"\[\[/?{nonce}[^\[\]\n]*\]\]\n?", "", require_text(response)).strip()
 
 
 def write_prompt(

@@ -22,6 +22,7 @@ from textevolve.llm.prompts import (
     fenced,
     sanitize,
 )
+from textevolve.llm.structured import require_text
 from textevolve.memory.integration import memory_prompt
 from textevolve.memory.record import (
     Add,
@@ -327,14 +328,10 @@ async def voice_chunk(
     most = 2 * count_tokens(words) + 100
     try:
         response = await model(text_request(prompt, most, seed))
+        text = require_text(response, "the retold text")
     except AnswerError as error:
         return RetoldChunk(words, failure=str(error))
 
-    text = response.text.strip()
-    if response.finish_reason == "length":
-        return RetoldChunk(words, failure="the retold text was cut at the token limit")
-    if not text:
-        return RetoldChunk(words, failure="the retold text is empty")
     if nonce in text or sanitize(text, nonce)[1]:
         return RetoldChunk(words, failure="the retold text holds marks of the prompt")
 

@@ -46,7 +46,7 @@ from textevolve.llm.prompts import (
     prompt_versions,
     sanitize,
 )
-from textevolve.llm.structured import ask_structured, describe_missing_text
+from textevolve.llm.structured import ask_structured, require_text
 
 # The data types of subjects (units to judge) and judgements, without prompts, models or
 # arithmetic.
@@ -328,14 +328,7 @@ async def answer_question(
         question=fence_text("question", question, nonce),
     )
     response = await model(text_request(text, ANSWER_TOKENS, seed))
-    if not response.text.strip():
-        raise AnswerError(describe_missing_text(response, "the answer to a question"))
-    if response.finish_reason == "length":
-        raise AnswerError(
-            f"the answer to a question was cut at the limit of {ANSWER_TOKENS} tokens"
-        )
-
-    return replace(response, text=response.text.strip())
+    return replace(response, text=require_text(response, "the answer to a question"))
 
 
 TIE = 1e-9

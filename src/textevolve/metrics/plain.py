@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult, Failure, check_result, read_parts
+from textevolve.evaluation import EvaluationResult, Failure, as_number, check_result, read_parts
 from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.patterns import is_found
@@ -165,7 +165,7 @@ def _parts_of(value: Any) -> tuple[Any, str]:
     text: Any = None
     if isinstance(value, tuple | list) and len(cast("Sequence[Any]", value)) == 2:
         score, text = cast("Sequence[Any]", value)
-    elif not isinstance(value, bool | int | float | str):
+    elif as_number(cast("Any", value)) is None and not isinstance(value, str):
         number, text = read_parts(value)
         score = cast("Any", value) if number is None else number
 
@@ -187,13 +187,11 @@ def _number(number: Any, value: Any) -> float:
     if inspect.iscoroutine(value):
         value.close()
         raise InputError("the metric is async; a metric is a plain function")
-    if not isinstance(number, str):
-        try:
-            return float(number)
-        except (TypeError, ValueError):
-            pass
+    score = as_number(number)
+    if score is None:
+        raise InputError(f"the metric gave {number!r:.80}, which is no score from 0 to 1")
 
-    raise InputError(f"the metric gave {number!r:.80}, which is no score from 0 to 1")
+    return score
 
 
 def _shape_of(metric: Callable[..., Any]) -> int | None:

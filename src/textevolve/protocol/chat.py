@@ -28,11 +28,15 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from textevolve.json_texts import as_array
 from textevolve.protocol.contents import (
+    FILTERED,
+    LENGTH,
+    REFUSAL,
     Message,
     TokenLogprobs,
     ToolCall,
+    align_tokens,
+    ending_of,
     split_reasoning,
-    tokens_of_end,
 )
 from textevolve.protocol.reported import (
     READABLE,
@@ -243,6 +247,11 @@ def _first(value: object) -> object:
     return cast("list[object]", value)[:1] if isinstance(value, list) else value or []
 
 
+def _reason_of(value: object) -> object:
+    """Return the type of a finish reason that is an object."""
+    return cast("dict[str, object]", value).get("type") if isinstance(value, dict) else value
+
+
 _Bytes = Annotated[list[Annotated[int, Field(strict=True, ge=0, le=255)]] | None, READABLE]
 _Logprob = Annotated[Annotated[float, Field(strict=True, allow_inf_nan=False)] | None, READABLE]
 
@@ -302,10 +311,25 @@ class _Logprobs(BaseModel):
 UNREADABLE = _Logprobs()
 
 
-class _Choice(BaseModel):
-    message: _Message
-    finish_reason: KnownText = None
+class _Ended(BaseModel):
+    """How an answer ended. `finish_reason`: some servers send an object, whose type is the reason.
+    `error`: some gateways report here that the generation failed."""
+
+    finish_reason: Annotated[KnownText, BeforeValidator(_reason_of)] = None
+    error: Any = None
     logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
+
+    @property
+    def failure(self) -> object:
+        """Return the error that ended the generation; None if it has not failed."""
+        reason = self.finish_reason or ""
+        if not self.error and ending_of(reason) != "failed":
+            return None
+        return self.error or f"the generation broke off (finish reason {reason})"
+
+
+class _Choice(_Ended):
+    message: _Message
 
 
 class _Reported(BaseModel):
@@ -324,6 +348,11 @@ class Completion(_Reported):
     choices: Annotated[list[_Choice], BeforeValidator(_first)] = []
 
     @property
+    def failure(self) -> object:
+        """Return the error of the endpoint, or that of the only choice; None if there is none."""
+        return self.error or (self.choices[0].failure if self.choices else None)
+
+    @property
     def has_unreadable_logprobs(self) -> bool:
         return self.choices[0].logprobs is UNREADABLE
 
@@ -334,15 +363,13 @@ class Completion(_Reported):
             yield token.token.encode() if token.bytes is None else bytes(token.bytes)
 
 
-class _ChunkChoice(BaseModel):
+class _ChunkChoice(_Ended):
     """The part of an answer in a chunk of a stream; some servers name the field `message` and not
     `delta`."""
 
     delta: Annotated[_Message | None, Field(validation_alias=AliasChoices("delta", "message"))] = (
         None
     )
-    finish_reason: KnownText = None
-    logprobs: Annotated[_Logprobs | None, WrapValidator(_readable)] = None
 
 
 def _first_choices(value: object) -> object:
@@ -386,10 +413,11 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     """Join the chunks of a stream into a completion. `clean`: removes keys from a text; it is
     applied to the whole answer, reasoning and refusal, and not to tool calls. The first chunk with
     an error makes the completion that error alone."""
-    for chunk in chunks:
-        if chunk.error:
-            return Completion(error=chunk.error)
     choices = [choice for chunk in chunks for choice in chunk.choices]
+    errors: list[object] = [chunk.error for chunk in chunks]
+    errors += [choice.failure for choice in choices]
+    for error in filter(None, errors):
+        return Completion(error=error)
     usage = [chunk.usage for chunk in chunks if chunk.usage]
     timings = [chunk.timings for chunk in chunks if chunk.timings]
     calls = join_tool_calls(call for chunk in chunks for call in chunk.tool_calls)
@@ -475,6 +503,10 @@ class ChatReply:
     written: str = ""
 
 
+_COMMON_REASONS = {"cut": LENGTH, "filtered": FILTERED}
+"""The finish reason that stands for all others with the same meaning."""
+
+
 def read_reply(completion: Completion) -> ChatReply:
     """Read the answer in a completion that has a choice. An answer that the model declined to give
     is an empty text with the finish reason "refusal"."""
@@ -483,14 +515,16 @@ def read_reply(completion: Completion) -> ChatReply:
     content = message.text
     thoughts = message.thoughts
     calls = read_calls(message.tool_calls or ())
-    finish_reason = choice.finish_reason or "stop"
+    finish_reason = _COMMON_REASONS.get(
+        ending_of(choice.finish_reason or ""), choice.finish_reason or "stop"
+    )
     if message.refusal and not content:
-        finish_reason = "refusal"
+        finish_reason = REFUSAL
 
     logprobs = tuple(token.read() for token in _tokens_of(choice))
     in_text, text = split_reasoning(content, finish_reason)
-    if in_text:
-        logprobs = tokens_of_end(logprobs, len(content) - len(text))
+    # Tokens that cannot be aligned are kept: those of half characters do not join to the text.
+    logprobs = align_tokens(logprobs, text) or logprobs
 
     return ChatReply(
         text=text,

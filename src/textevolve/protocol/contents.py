@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.messages import split_thought
@@ -59,6 +59,33 @@ class TokenLogprobs:
     token: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
+
+
+# Why an answer ended.
+
+Ending: TypeAlias = Literal["whole", "cut", "filtered", "failed", "refused"]
+"""How an answer ended: `whole` at its own end; `cut` at a limit of tokens; `filtered` by a content
+filter; `failed` by an error in the middle of the generation; `refused` by the model."""
+
+LENGTH = "length"
+FILTERED = "content_filter"
+REFUSAL = "refusal"
+
+_ENDINGS: Mapping[str, Ending] = {
+    **dict.fromkeys((LENGTH, "model_length", "max_tokens", "max_output_tokens"), "cut"),
+    **dict.fromkeys((FILTERED, "safety", "recitation", "prohibited_content"), "filtered"),
+    **dict.fromkeys(("blocklist", "spii", "sensitive", "guardrail_intervened"), "filtered"),
+    **dict.fromkeys(("error", "abort", "aborted", "cancelled", "network_error"), "failed"),
+    **dict.fromkeys(("insufficient_system_resource", "malformed_function_call"), "failed"),
+    REFUSAL: "refused",
+}
+"""What the finish reasons of OpenAI, Anthropic, Gemini, Mistral, DeepSeek, Zhipu, Bedrock, vLLM and
+SGLang mean, in lower case."""
+
+
+def ending_of(finish_reason: str) -> Ending:
+    """Return how an answer with this finish reason ended; an unknown reason is a whole answer."""
+    return _ENDINGS.get(finish_reason.lower(), "whole")
 
 
 # Separate a model's reasoning from its answer.
@@ -119,14 +146,40 @@ class StreamedThoughts:
         return answer
 
 
-def tokens_of_end(tokens: Sequence[TokenLogprobs], left_out: int) -> tuple[TokenLogprobs, ...]:
-    """Return the tokens after the first `left_out` characters of a text, including a token that
-    spans this boundary."""
+_AFTER_ANSWER = re.compile(r"(?:\s|<[^<>]*>|\[[^\[\]]*\])*")
+"""The pattern of tokens after the end of an answer: white space and the model's special tokens."""
+_WORD_SIGN = re.compile(r"[^\W_Ġ]")
+
+
+def align_tokens(tokens: Sequence[TokenLogprobs], text: str) -> tuple[TokenLogprobs, ...]:
+    """Return the tokens of an answer's text, without those of a thought before it, which some
+    servers list, too. Return none if the tokens are not those of the text.
+
+    A token that has the end of a mark and the beginning of the text belongs to the text. An
+    endpoint may list the first tokens alone.
+    """
+    joined = "".join(token.token for token in tokens)
+    trimmed = text.strip()
+    start = joined.rfind(text)
+    length = len(text)
+
+    if start < 0:
+        start = joined.rfind(trimmed)
+        length = len(trimmed)
+    if not trimmed or not joined.strip():
+        return ()
+    if start < 0:
+        return tuple(tokens) if trimmed.startswith(joined.strip()) else ()
+    if not _AFTER_ANSWER.fullmatch(joined, start + length):
+        return ()
+
     passed = 0
     for number, token in enumerate(tokens):
+        before = token.token[: max(0, start - passed)]
         passed += len(token.token)
-        if passed > left_out:
-            return tuple(tokens[number:])
+        if passed > start:
+            # The text may also be the end of a longer word, as "no" is of "piano".
+            return () if _WORD_SIGN.search(before) else tuple(tokens[number:])
 
     return ()
 

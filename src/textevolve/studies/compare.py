@@ -108,6 +108,7 @@ class VariantSummary:
         seconds: The median time of the model for an output; None if it is unknown.
         turns: For conversations, the figures of each turn.
         endings: The number of conversations by the reason for which they ended.
+        reasons: The first reason for a missing score, by metric and judge.
     """
 
     variant: str
@@ -122,6 +123,7 @@ class VariantSummary:
     seconds: float | None
     turns: tuple[TurnFigures, ...] = ()
     endings: Mapping[str, int] = empty_default(dict)
+    reasons: Mapping[str, str] = empty_default(dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,6 +173,7 @@ class _Tally:
         default_factory=lambda: defaultdict(Aggregates)
     )
     endings: Counter[str] = empty_default(Counter)
+    reasons: dict[str, str] = empty_default(dict)
 
     def add(self, output: Output) -> None:
         self.endings.update(filter(None, [output.ending]))
@@ -185,6 +188,8 @@ class _Tally:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
             self.grades[name].add(grade.as_row(output.row))
+            if grade.failure is not None:
+                self.reasons.setdefault(name, grade.failure.reason)
 
     def summarise(self, variant: str, scorers: tuple[str, ...]) -> VariantSummary:
         return VariantSummary(
@@ -204,6 +209,7 @@ class _Tally:
                 if turn.scored
             ),
             endings=dict(self.endings),
+            reasons=self.reasons,
         )
 
 
@@ -297,6 +303,9 @@ def _differences(comparison: Comparison) -> Table:
     return Table(f"Compared with {baseline}", columns, rows, note=note)
 
 
+MISSING_NOTE = "Missing: outputs that it did not score, and outputs that do not exist."
+
+
 def _scorers(comparison: Comparison, names: list[str]) -> Table:
     columns: list[Column | str] = ["variant"]
     rows: list[list[Cell]] = [
@@ -309,7 +318,10 @@ def _scorers(comparison: Comparison, names: list[str]) -> Table:
         missing = [summary.missing[name] for summary in comparison.variants]
         if any(missing):
             columns.append(Column("missing", "count"))
-            note = "Missing: outputs that it did not score, and outputs that do not exist."
+            note = note or MISSING_NOTE
+            reasons = (summary.reasons.get(name) for summary in comparison.variants)
+            if reason := next(filter(None, reasons), None):
+                note += f" The first of {scorer_label(name)}: {wording.shorten(reason, 200)}."
         for summary, row, number in zip(comparison.variants, rows, missing, strict=True):
             figure = summary.scorers[name]
             row += [figure, number] if any(missing) else [figure]

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 from textevolve.agents.simulated_user import ConversationEnd, SimulatedUser, write_message
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
-    AnswerError,
     InputError,
 )
 from textevolve.evaluation import (
@@ -33,12 +32,14 @@ from textevolve.evaluation import (
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Message, Request, UsageMeter
+from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.placeholders import check_spelling
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
+from textevolve.protocol.contents import LENGTH
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
 from textevolve.rows.chats import (
     Chat,
@@ -360,14 +361,14 @@ async def ask_model(
 
     async def ask() -> Output:
         response = await model(replace(request, messages=(*request.messages, *messages)))
-        if not response.text.strip():
-            raise AnswerError(
-                "the output is empty: the model answered without text; if it thinks first,"
-                " --max-output-tokens may be too low"
-            )
+        cut = response.finish_reason == LENGTH
+        failure = None
+        if fault := describe_fault(response, "the output"):
+            # More tokens help only where they were used up, by the text or by thoughts.
+            hint = "; --max-output-tokens may be too low" if cut else ""
+            failure = Failure("failed", f"{fault}{hint}")
 
-        cut = response.finish_reason == "length"
-        return replace(cell, text=response.text, cut=cut, seconds=model.seconds)
+        return replace(cell, text=response.text, cut=cut, failure=failure, seconds=model.seconds)
 
     return replace(await _attempt(bench, cell, ask), usage=model.usage)
 

@@ -22,7 +22,7 @@ from textevolve.events import StepFinished
 from textevolve.judges.opening import describe_limit
 from textevolve.llm.model import Request, UsageMeter, text_hash, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import describe_fault
 from textevolve.loops.attempt import open_step, within_time
 from textevolve.mappings import read_fields
 from textevolve.report import wording
@@ -336,10 +336,9 @@ class _Guidance:
         except CallError as error:
             return Answer(None, Failure("failed", str(error)))
 
-        if text := response.text.strip():
-            return Answer(text)
-        reason = f"{self.model.name}: {describe_missing_text(response)}"
-        return Answer(None, Failure("failed", reason))
+        if fault := describe_fault(response):
+            return Answer(None, Failure("failed", f"{self.model.name}: {fault}"))
+        return Answer(response.text.strip())
 
     async def _discuss(self, candidates: tuple[str, ...]) -> str:
         """Hold a debate about the candidates, and return its transcript."""

@@ -26,11 +26,13 @@ from textevolve.node_eval.evaluators import (
     ConsistencyEvaluator,
     LatencyEvaluator,
     NodeEvaluator,
+    NodeOutcome,
     Targets,
     ThresholdEvaluator,
     TokenEvaluator,
+    is_number,
 )
-from textevolve.node_eval.history import HistoryItem, Instruction
+from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.judging import (
     Episode,
     JudgeEvaluator,
@@ -161,13 +163,28 @@ def open_checks(spec: NodeChecks) -> list[NodeEvaluator]:
         checks.append(ConsistencyEvaluator("consistency", key, target_instructions=targets))
     for text in spec.threshold:
         key, least = read_threshold(text)
-        checks.append(ThresholdEvaluator(key, key, least, targets))
+        checks.append(RecordedThreshold(key, least, targets))
     if spec.latency is not None:
         checks.append(LatencyEvaluator("latency", spec.latency, target_instructions=targets))
     if spec.tokens is not None:
         checks.append(TokenEvaluator("tokens", spec.tokens, target_instructions=targets))
 
     return checks
+
+
+class RecordedThreshold(NodeEvaluator):
+    """A threshold for recorded nodes, in which a value that is no number is missing. In a running
+    agent it is a check that was not passed, so that the agent can act on it."""
+
+    def __init__(self, key: str, least: float, targets: Targets) -> None:
+        super().__init__(key, targets)
+        self._threshold = ThresholdEvaluator(key, key, least, targets)
+
+    def evaluate(self, history: History) -> NodeOutcome:
+        result = self._threshold.evaluate(history)
+        if is_number(result.metadata["value"]):
+            return result
+        return Failure("failed", result.feedback.partition(": failed")[0])
 
 
 READ = "trace read"

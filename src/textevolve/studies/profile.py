@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from textevolve.debate.profile import Profile, parse_profile
-from textevolve.errors import AnswerError, BudgetError, InputError
+from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
 from textevolve.llm.model import Request, UsageMeter, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
@@ -180,7 +180,7 @@ async def run(
     try:
         with loop_span("profile"), open_step(bench.listener, "generate", "draft"):
             draft = (await ask_structured(meter, request, _draft_type(spec.agents))).value
-    except (AnswerError, BudgetError) as error:
+    except (CallError, BudgetError) as error:
         yield GeneratedProfile(bench.default_model, None, failure_of(error))
         return
 

@@ -21,7 +21,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.engine.sync import KeptOpen
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, failure_of
-from textevolve.judges.judge import parse_judge, read_judge, require_absolute
+from textevolve.judges.judge import Judge, parse_judge, read_judge, require_absolute
 from textevolve.judges.plain import HybridJudge, OwnJudge, RulesJudge
 from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.settings import Settings, today
@@ -164,6 +164,15 @@ class AssertionRun:
         return self._models[name]
 
 
+def write_with_reference(judge: Judge) -> str:
+    """Return the text of a judge that also reads the reference, whatever signs its options have."""
+    if isinstance(judge, HybridJudge):
+        inner = parse_judge(write_with_reference(judge.judge))
+        return replace(judge, judge=inner, source="").text
+    changes: Any = {"reference": True, "source": ""}
+    return replace(judge, **changes).text
+
+
 def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
     """Return the judge if it reads the context and the reference that the case has. A default judge
     (not `is_named`) is replaced by its form that reads the reference. Rules and the test's own
@@ -172,8 +181,8 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
     Raises:
         InputError: the judge ignores the context or the reference.
     """
-    parsed = parse_judge(judge)
-    parsed = parsed.judge if isinstance(parsed, HybridJudge) else parsed
+    whole = parse_judge(judge)
+    parsed = whole.judge if isinstance(whole, HybridJudge) else whole
     if isinstance(parsed, RulesJudge | OwnJudge):
         return judge
     missing = other = ""
@@ -183,8 +192,7 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
         other = "faithfulness"
     elif case.reference is not None and not parsed.reads_reference:
         if not is_named and hasattr(parsed, "reference"):
-            name, at, model = judge.partition("@")
-            return f"{name}+reference{at}{model}"
+            return write_with_reference(whole)
         missing = "reference"
         other = "probe+rules+reference"
 

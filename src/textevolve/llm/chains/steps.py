@@ -25,7 +25,7 @@ from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
 from textevolve.llm.chains.scope import StepScope, note_use
 from textevolve.llm.model import Model, Request, text_hash
-from textevolve.llm.structured import ask_structured
+from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
 
@@ -324,18 +324,15 @@ class ModelStep:
         """Call the model once, and read its answer.
 
         Raises:
-            AnswerError: the answer is empty or cannot be parsed, or an answer to be parsed was cut
-                off.
+            AnswerError: the answer is not complete or cannot be parsed.
         """
         if self._form is not None:
             return (await ask_structured(model, request, self._form)).value
         response = await model(request)
-        if not response.text.strip():
-            raise AnswerError(f"step '{self.into}': the answer is empty")
+        if fault := describe_fault(response):
+            raise AnswerError(f"step '{self.into}': {fault}")
         if self.parse is None:
             return response.text
-        if response.finish_reason == "length":
-            raise AnswerError(f"step '{self.into}': the answer was cut at the token limit")
         try:
             return await call_function(self.parse, response.text)
         except ValueError as error:

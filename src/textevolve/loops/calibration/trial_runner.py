@@ -42,7 +42,7 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import write_text
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
-from textevolve.llm.structured import describe_missing_text
+from textevolve.llm.structured import describe_fault
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
@@ -489,9 +489,8 @@ class TrialRunner:
                 trace = error.trace if isinstance(error, ProgramError) else ()
                 return TrialOutcome(example, None, OutputFailure("failed", str(error)), trace)
 
-            if not output.response.text.strip():
-                reason = describe_missing_text(output.response, "the output")
-                return TrialOutcome(example, None, OutputFailure("failed", reason))
+            if reason := describe_fault(output.response, "the output"):
+                return TrialOutcome(example, None, Failure("failed", reason))
             self.outputs[templates, example.id] = output
 
         text = output.response.text
@@ -500,9 +499,6 @@ class TrialRunner:
             return TrialOutcome(example, text, result, output.trace)
         assert self.metric is not None
         result = await grade_output(self.metric, text, example.label, row=example.known)
-        if isinstance(result, Failure):
-            result = OutputFailure(result.kind, result.reason)
-
         return TrialOutcome(example, text, result, output.trace)
 
     def count(self, usage: Usage) -> None:
