@@ -123,7 +123,7 @@ class RulesJudge(Judge):
     usage: ClassVar[str] = "rules:FILE.yaml"
 
     def describe(self) -> Mapping[str, Any]:
-        return {"rules": load_rules(self.file).file.model_dump(mode="json", by_alias=True)}
+        return load_rules(self.file).describe()
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
         return load_rules(self.file)

@@ -38,7 +38,7 @@ from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.prose import split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
-from textevolve.user_code import count_required, load_function
+from textevolve.user_code import count_required, digest_code, load_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,11 @@ class JsonSchema(_Rule):
     file: str | None = None
     _read: dict[str, Any] | bool = PrivateAttr(default=True)
 
+    @property
+    def content(self) -> object:
+        """The schema of its file; None without a file."""
+        return None if self.file is None else self._read
+
     def load(self, folder: Path) -> None:
         """Read the schema's file, and check the schema.
 
@@ -226,6 +231,12 @@ class Call(_Rule):
     kind: Literal["call"]
     function: Annotated[str, Field(min_length=1)]
     _found: Callable[..., object] | None = PrivateAttr(default=None)
+    _content: str = PrivateAttr(default="")
+
+    @property
+    def content(self) -> object:
+        """The digest of the function's code."""
+        return self._content
 
     def load(self, folder: Path) -> None:
         """Load the function.
@@ -233,6 +244,7 @@ class Call(_Rule):
         Raises:
             InputError: there is none.
         """
+        self._content = digest_code(self.function, folder)
         self._found = load_function(self.function, folder)
 
     def check(self, text: str, input: str) -> RuleFinding:
@@ -303,6 +315,18 @@ class Rules:
     each broken rule, gates first; `metadata["rules"]` has each rule's score."""
 
     file: RulesFile
+
+    def describe(self) -> dict[str, Any]:
+        """Return the rules, and what the files and functions that they name hold, as JSON."""
+        described: dict[str, Any] = {"rules": self.file.model_dump(mode="json", by_alias=True)}
+        contents = {
+            name: rule.content
+            for name, rule in zip(self.file.names, self.file.rules, strict=True)
+            if isinstance(rule, JsonSchema | Call) and rule.content is not None
+        }
+        if contents:
+            described["contents"] = contents
+        return described
 
     async def __call__(self, case: Case, /) -> PlainEvaluation:
         """Judge each candidate of a case by the rules.

@@ -101,6 +101,9 @@ class Asks:
         agents: The stored agents in the study's own debate, whose versions are recorded as well.
         chains: The chains that are called instead of a model. The driver opens them; their content
             is part of the run's identity.
+        metrics: The metrics that score, by their names. What they hold is part of the run's
+            identity, as is that of `code`.
+        code: The user's functions and objects that are called otherwise, such as a generator.
     """
 
     judges: tuple[Judge, ...] = ()
@@ -110,6 +113,8 @@ class Asks:
     collections: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     chains: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,10 @@ def ask(spec: CalibrateSpec) -> Asks:
     judges = tuple(filter(None, [judge_of(spec), second_judge_of(spec)]))
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
-    return Asks(judges, models, True, prompt_versions("loops"), chains=programs)
+    metrics = () if spec.metric is None else (spec.metric,)
+    return Asks(
+        judges, models, True, prompt_versions("loops"), chains=programs, metrics=metrics
+    )
 
 
 def _find_program(

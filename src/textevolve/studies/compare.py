@@ -495,7 +495,9 @@ def ask(spec: CompareSpec) -> Asks:
     played = spec.user_model is not None
     prompts = prompt_versions("agents", "simulated_user") if played else {}
     models += (spec.user_model,) if spec.user_model is not None else ()
-    return Asks(judges, models, writes=writes, prompts=prompts, chains=chains)
+    return Asks(
+        judges, models, writes=writes, prompts=prompts, chains=chains, metrics=spec.metric
+    )
 
 
 def plan_rows(
