@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeVar
 
-from textevolve.contents import digest_file, digest_module
+from textevolve.contents import digest, digest_file, digest_module
 from textevolve.errors import AnswerError, InputError, describe_error
 from textevolve.evaluation import mend_text
 from textevolve.reach import allowed_path, check_code
@@ -34,7 +34,7 @@ def load_file(path: Path) -> object:
     # The source is compiled anew: what Python has cached is stale if a file was edited to the same
     # length within a second.
     code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    exec(code, vars(module))  # noqa: S102  that is what the user asks for
+    exec(code, vars(module))
 
     return module
 
@@ -67,11 +67,11 @@ def digest_code(name: str, folder: Path = Path()) -> str:
         InputError: it may not be loaded here.
     """
     check_code(name)
-    module = name.rpartition(":")[0]
+    module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):
-        return digest_file(Path(allowed_path(folder / module)))
+        return digest([attribute, digest_file(Path(allowed_path(folder / module)))])
 
-    return digest_module(module)
+    return digest([attribute, digest_module(module)])
 
 
 def load_function(name: str, folder: Path) -> Callable[..., object]:

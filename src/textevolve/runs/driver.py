@@ -306,7 +306,7 @@ class RunPlan:
         """
         stored = self.stored
         spec = read_spec(self.study, stored)
-        fingerprint = Fingerprint(identify_run(stored, spec))
+        fingerprint = Fingerprint(identify_run(stored, spec), self.study.reads(spec))
         cases = self.cases
         if cases is None:
             cases = read_cases(self.study, self.spec, self.settings)
@@ -369,14 +369,13 @@ async def plan_run(
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
     """Update a stored run whose files were renamed, or whose prices come from another source."""
     stored_sources = run.spec.get("prices", [])
-    changed = {
-        "spec": stored.model_dump(mode="json")["spec"],
-        "prices": [
-            *stored_sources,
-            *(source for source in stored.prices if source not in stored_sources),
-        ],
-    }
-    same = all(run.spec.get(name, []) == value for name, value in changed.items())
+    # Their contents are equal, since the fingerprints are, but names of files may be others.
+    changed = stored.model_dump(mode="json", include={"spec", "judges", "described", "code"})
+    changed["prices"] = [
+        *stored_sources,
+        *(source for source in stored.prices if source not in stored_sources),
+    ]
+    same = all(run.spec.get(name, type(value)()) == value for name, value in changed.items())
 
     return run if same else store.respecify(run.id, changed)
 
@@ -384,8 +383,8 @@ def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
 def require_unchanged(
     run: StudyRun, objects: Mapping[str, object], action: str = "resumed"
 ) -> None:
-    """Check that prompts, chains, judges' files and the user's code are the same as when the run was
-    started.
+    """Check that prompts, chains, judges' files and the user's code are the same as when the run
+    was started.
 
     Raises:
         MismatchError: some of them have changed; names the differences, and says by `action` what

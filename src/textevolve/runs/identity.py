@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from textevolve.contents import digest_object
-from textevolve.debate.profile import Profile
+from textevolve.contents import digest, digest_object
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, refer_to_images
-from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
 from textevolve.metrics.label_metrics import describe_metric
 from textevolve.spec import identity_of
-from textevolve.user_code import OWN, digest_code, load_user_object
+from textevolve.user_code import ENDINGS, OWN, digest_code, load_user_object
 
 if TYPE_CHECKING:
-    from textevolve.runs.stored import StoredSpec, StudyRun
+    from textevolve.runs.stored import StoredSpec
     from textevolve.runs.study import Asks, StudySpec
 
 
@@ -73,17 +71,48 @@ def identify_run(stored: StoredSpec, spec: StudySpec) -> dict[str, Any]:
         if value:
             parts[name] = value
 
-    return {**parts, "spec": identity_of(spec)}
+    return _by_content({**parts, "spec": identity_of(spec)}, _contents_of(stored))
+
+
+def _contents_of(stored: StoredSpec) -> dict[str, str]:
+    """Return the content of the files of code and of chains by the names that a run has for
+    them."""
+    contents = {name: content for name, content in stored.code.items() if ".py:" in name}
+    chains: Mapping[str, Any] = stored.described.get("chains", {})
+    for name, chain in chains.items():
+        if name.lower().endswith(ENDINGS) or ".py:" in name:
+            contents[name] = digest({**chain, "version": ""})
+
+    return contents
+
+
+def _by_content(value: Any, contents: Mapping[str, str]) -> Any:
+    """Return the parts of an identity with contents in the place of names of files, and with the
+    ends of lines that all systems share. A list keeps its names: they name variants or metrics in
+    the results."""
+    if isinstance(value, str):
+        return contents.get(value, value).replace("\r\n", "\n")
+    if isinstance(value, Mapping):
+        parts = cast("Mapping[str, Any]", value)
+        return {
+            contents.get(name, name): _by_content(part, contents) for name, part in parts.items()
+        }
+    if isinstance(value, list | tuple):
+        members = cast("Sequence[Any]", value)
+        return [_by_content(member, {}) for member in members]
+    return value
 
 
 class Fingerprint:
-    """A hash of all that determines a run's results. `text` is the fingerprint so far."""
+    """A hash of all that determines a run's results. `reads`: keeps the part of a case that the run
+    reads. `text` is the fingerprint so far."""
 
-    def __init__(self, identity: Mapping[str, Any]) -> None:
+    def __init__(self, identity: Mapping[str, Any], reads: Callable[[Case], Case]) -> None:
         self._hash = hashlib.sha256(_canonical(identity))
+        self._reads = reads
 
     def add(self, case: Case) -> None:
-        self._hash.update(b"\n" + _canonical(identify_case(case)))
+        self._hash.update(b"\n" + _canonical(identify_case(self._reads(case))))
 
     @property
     def text(self) -> str:

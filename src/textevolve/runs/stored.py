@@ -142,9 +142,10 @@ class StoredSpec(BaseModel):
 
     @property
     def world(self) -> dict[str, Any]:
-        """The description of the run. It always has `collections`, so that a resumed run reads the
-        recorded versions of its collections of memories; empty if none are recorded."""
-        return {"collections": {}, **self.described}
+        """The description of the run, with the content of its code. It always has `collections`, so
+        that a resumed run reads the recorded versions of its collections of memories; empty if none
+        are recorded."""
+        return {"collections": {}, "code": dict(self.code), **self.described}
 
 
 def read_stored(run: RunRecord) -> StoredSpec:

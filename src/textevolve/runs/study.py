@@ -227,6 +227,11 @@ def row_status(ending: str) -> RecordStatus:
     return _ENDINGS.get(ending, "scored")
 
 
+def read_whole(_spec: object) -> Callable[[Case], Case]:
+    """Return a function that keeps the whole of a case."""
+    return lambda case: case
+
+
 class DescribeWorld(Protocol[S_contra]):
     """The type of a study's `describe` function. It returns a description, as JSON, of what the run
     depends on outside the specification, such as the configuration of a measured system; the
@@ -296,6 +301,8 @@ class Study(Generic[S, R, T]):
             the program's objects by name.
         rows: Converts records to rows of a matrix with these variants; records of the same case
             share a row.
+        reads: Returns a function that keeps the part of a case that results depend on. The rest,
+            such as a column that nothing reads, identifies no run.
     """
 
     spec: type[S]
@@ -322,6 +329,7 @@ class Study(Generic[S, R, T]):
     independent: bool = False
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
+    reads: Callable[[S], Callable[[Case], Case]] = read_whole
 
     @property
     def kind(self) -> str:

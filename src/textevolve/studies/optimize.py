@@ -140,9 +140,7 @@ def ask(spec: OptimizeSpec) -> Asks:
     )
     prompts = prompt_versions("loops")
     code = () if spec.generator is None else (spec.generator,)
-    return Asks(
-        (*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains, code=code
-    )
+    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains, code=code)
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:

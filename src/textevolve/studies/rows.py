@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
-from textevolve.json_texts import write_text
+from textevolve.json_texts import as_object, write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
@@ -63,6 +63,14 @@ def name_row(row: Mapping[str, Any], number: int, counts: Counter[str]) -> str:
     id = str(row.get("id", number))
     counts[id] += 1
     return id if counts[id] == 1 else f"{id} ({counts[id]})"
+
+
+def keep_columns(case: Case, names: Collection[str] | None) -> Case:
+    """Return a case, whose input is a row as JSON, with these columns of it alone (None: with all),
+    in the order of their names."""
+    row = as_object(json.loads(case.input))
+    columns = {name: row[name] for name in sorted(row) if names is None or name in names}
+    return replace(case, input=json.dumps(columns))
 
 
 # Targets (the user's applications, which are tested by calls) in studies: their requests are
