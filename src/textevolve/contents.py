@@ -60,11 +60,11 @@ def digest_file(path: Path) -> str:
     return digest(sources)
 
 
-def digest_module(name: str) -> str:
+def digest_module(name: str, folder: Path | None = None) -> str:
     """Return the digest of a module and of the user's own modules that it imports; that of its name
-    if it is not the user's."""
+    if it is not the user's. `folder`: where it is looked for if Python does not find it."""
     sources: dict[str, str] = {}
-    _add_module(name, sources, None)
+    _add_module(name, sources, folder)
     return digest(sources or name)
 
 

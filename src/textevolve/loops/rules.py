@@ -316,18 +316,6 @@ class Rules:
 
     file: RulesFile
 
-    def describe(self) -> dict[str, Any]:
-        """Return the rules, and what the files and functions that they name hold, as JSON."""
-        described: dict[str, Any] = {"rules": self.file.model_dump(mode="json", by_alias=True)}
-        contents = {
-            name: rule.content
-            for name, rule in zip(self.file.names, self.file.rules, strict=True)
-            if isinstance(rule, JsonSchema | Call) and rule.content is not None
-        }
-        if contents:
-            described["contents"] = contents
-        return described
-
     async def __call__(self, case: Case, /) -> PlainEvaluation:
         """Judge each candidate of a case by the rules.
 
@@ -452,6 +440,22 @@ def load_rules(path: str | Path) -> Rules:
         InputError: the file cannot be used; names file, line and reason.
     """
     return parse_rules(read_text(str(path)), str(path), Path(path).parent)
+
+
+def describe_rules(path: str | Path) -> dict[str, Any]:
+    """Return the rules of a file, and what the files and functions that they name hold, as JSON.
+
+    Raises:
+        InputError: the rules cannot be read or used.
+    """
+    file = load_rules(path).file
+    described: dict[str, Any] = {"rules": file.model_dump(mode="json", by_alias=True)}
+    contents: dict[str, object] = {}
+    for name, rule in zip(file.names, file.rules, strict=True):
+        if isinstance(rule, JsonSchema | Call) and rule.content is not None:
+            contents[name] = rule.content
+
+    return described | ({"contents": contents} if contents else {})
 
 
 def parse_rules(text: str, source: str = "rules", folder: Path | None = None) -> Rules:

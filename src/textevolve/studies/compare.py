@@ -484,9 +484,9 @@ show_as(Comparison, _draw)
 
 
 async def describe(
-    spec: CompareSpec, _settings: Settings, _objects: dict[str, object]
+    spec: CompareSpec, _settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    return describe_targets(spec.targets, spec.target_version)
+    return describe_targets(spec.targets, spec.target_version, objects)
 
 
 def ask(spec: CompareSpec) -> Asks:

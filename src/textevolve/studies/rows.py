@@ -19,6 +19,7 @@ from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.json_texts import as_object, write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
+from textevolve.llm.target_calls import identify_target
 from textevolve.llm.targets import EVENTS, Target, check_targets
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.mappings import drop_empty, first_of, map_values
@@ -103,15 +104,26 @@ class TargetAnswer:
         return join_passages(passages) or None
 
 
-def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
-    """Return a description of targets for the identity of a run; {} without targets.
+def describe_targets(
+    targets: Sequence[Target], version: str, objects: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return a description of targets for the identity of a run; {} without targets. `callees` has
+    the digest of what each of them holds, which its calls have in their names, too.
 
     Raises:
         InputError: a target is named in a request to a server, which calls none.
     """
     check_targets(targets)
     described = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
-    return {"targets": described, "target_version": version} if targets else {}
+    contents = {target.label: identify_target(target, objects) for target in targets}
+    callees = drop_empty(contents)
+    if not targets:
+        return {}
+    return {
+        "targets": described,
+        "target_version": version,
+        **({"callees": callees} if callees else {}),
+    }
 
 
 def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:
