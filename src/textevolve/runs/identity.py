@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from textevolve.contents import digest, digest_object
+from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, refer_to_images
+from textevolve.json_texts import as_object
+from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
+from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import describe_metric
+from textevolve.runs.stored import list_differences
 from textevolve.spec import identity_of
 from textevolve.user_code import ENDINGS, OWN, digest_code, load_user_object
 
 if TYPE_CHECKING:
-    from textevolve.runs.stored import StoredSpec
+    from textevolve.runs.stored import StoredSpec, StudyRun
     from textevolve.runs.study import Asks, StudySpec
+    from textevolve.store.repository import Store
 
 
 def describe_code(asks: Asks, objects: Mapping[str, object]) -> dict[str, str]:
@@ -142,3 +148,155 @@ def identify_case(case: Case) -> list[Any]:
 
 def _canonical(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
+
+
+# The ruler of a run: what decides on its scores. Figures of two rulers are never compared.
+
+RULER = ("threshold", "rubric", "latency", "tokens", "consistency", "instruction", "good")
+"""The fields of specifications that decide on scores or verdicts, besides judges and metrics."""
+ANSWERS = ("human", "reference", "label")
+"""The parameters of a case that hold its right answer."""
+SHOWN = 3
+"""The number of differences that an error names."""
+
+
+def describe_judges(run: StudyRun) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name of each judge of a run, with everything that its verdicts depend on."""
+    stored = run.stored
+    spec = run.spec
+    limits = {name: getattr(spec, name, None) for name in ("threshold", "rubric")}
+    profile = getattr(spec, "profile", None)
+    judges: list[tuple[str, dict[str, Any]]] = []
+    if isinstance(profile, Profile):
+        judges.append((f"debate:{profile.name}", _describe_profile(profile, stored.model)))
+
+    for judge in run.study.asks(spec).judges:
+        files = stored.judges.get(judge.text, {})
+        if isinstance(judge, DebateJudge):
+            threshold = limits["threshold"]
+            changed = {} if threshold is None else {"threshold": threshold}
+            own_profile = Profile.model_validate({**files["profile"], **changed})
+            about = _describe_profile(own_profile, judge.model or stored.model)
+        else:
+            about = {"judge": judge.with_model(stored.model).text, "files": files, **limits}
+        judges.append((judge.text, about))
+
+    return judges
+
+
+def _describe_profile(profile: Profile, model: str) -> dict[str, Any]:
+    return {"profile": profile.model_dump(mode="json"), "models": list(profile.models(model))}
+
+
+def describe_ruler(run: StudyRun) -> dict[str, Any]:
+    """Return what decides on the scores of a run: judges and metrics with what they hold, and the
+    limits from which something passes. In a measurement of judges they are what is measured, and
+    people's labels are the ruler."""
+    spec = run.spec
+    asks = run.study.asks(spec)
+    options = spec.model_dump(mode="json", include=set(RULER))
+    ruler: dict[str, Any] = {name: value for name, value in options.items() if value}
+    if spec.measures_judges:
+        return ruler
+
+    scorers: dict[str, Any] = {}
+    for name, about in describe_judges(run):
+        # Another seed is another draw of one ruler.
+        about.get("profile", {}).pop("seed", None)
+        scorers[name] = {"about": about, "code": run.stored.code.get(name, "")}
+    for metric in asks.metrics:
+        scorers[metric] = {"code": run.stored.code.get(metric, "")}
+    if asks.decides:
+        scorers = pick(scorers, [asks.decides])
+    names = [
+        scorer["about"].get("judge", name) if "about" in scorer else name
+        for name, scorer in scorers.items()
+    ]
+
+    return {"scored by": sorted(names), "with": scorers, **ruler}
+
+
+def require_same_ruler(run: StudyRun, other: StudyRun) -> None:
+    """Require that the scores of two runs can be compared, since one ruler gave them.
+
+    Raises:
+        InputError: the runs are of different kinds, or something that decides on scores differs;
+            names it.
+    """
+    if run.stored.kind != other.stored.kind:
+        raise InputError(
+            f"run {run.id} is of the kind {run.stored.kind}, and run {other.id} of the kind"
+            f" {other.stored.kind}, so their scores cannot be compared"
+        )
+
+    before = describe_ruler(run)
+    now = describe_ruler(other)
+    if before.get("scored by") != now.get("scored by"):
+        # What they hold differs then, too, and says no more.
+        before.pop("with")
+        now.pop("with")
+    differences = list(list_differences(before, now))
+    if differences:
+        text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
+        raise InputError(
+            f"the scores of the runs {run.id} and {other.id} cannot be compared, since they were"
+            f" not given in the same way: {text}; run both with the same judges, metrics and limits"
+        )
+
+
+def require_same_cases(store: Store, run: StudyRun, other: StudyRun) -> None:
+    """Require that cases of the same id in two runs have the same input and the same right answer,
+    as far as the runs read them.
+
+    Raises:
+        InputError: a case differs; names it, and the column.
+    """
+    known = {case.id: case for case in _read_cases(store, run)}
+    for case in _read_cases(store, other):
+        before = known.get(case.id)
+        difference = "" if before is None else _find_difference(before, case)
+        if difference:
+            raise InputError(
+                f"runs {run.id} and {other.id}: case '{case.id}' has another {difference} in the"
+                " second run, so their scores cannot be compared; give each case an id that stays"
+                " the same, and compare runs on the same data"
+            )
+
+
+def _read_cases(store: Store, run: StudyRun) -> Iterator[Case]:
+    """Yield the cases of a run with what is compared alone."""
+    asks = run.study.asks(run.spec)
+    reads = run.study.reads(run.spec)
+    by_reference = bool(asks.metrics) or any(judge.reads_reference for judge in asks.judges)
+    for case in store.iterate_cases(run.id):
+        read = reads(case)
+        answers = pick(read.parameters, ANSWERS)
+        if by_reference:
+            tools = read.trajectory.expected_tools if read.trajectory else None
+            answers = {"reference": read.reference, "expected tools": tools, **answers}
+        # The texts of a labelled item are the question; elsewhere they are what is tested.
+        candidates = read.candidates if "human" in answers else ()
+        yield Case(read.input, candidates, read.id, answers)
+
+
+def _find_difference(before: Case, now: Case) -> str:
+    """Return the part in which two cases differ; empty if they are the same."""
+    if before.input != now.input:
+        columns = [_read_columns(case.input) for case in (before, now)]
+        if not all(columns):
+            return "input"
+        # A column that one of the runs does not read is the business of its prompts.
+        differing = [n for n in columns[0] if columns[0][n] != columns[1].get(n, columns[0][n])]
+        if differing or not columns[0].keys() & columns[1].keys():
+            return f"value in the column '{differing[0]}'" if differing else "input"
+    if before.candidates != now.candidates:
+        return "text"
+    return "right answer" if before.parameters != now.parameters else ""
+
+
+def _read_columns(text: str) -> dict[str, Any]:
+    """Return the columns of a row that is stored as JSON; empty for any other text."""
+    try:
+        return as_object(json.loads(text))
+    except ValueError:
+        return {}

@@ -63,6 +63,8 @@ class StudySpec(Frozen):
     indivisible: ClassVar[bool] = False
     """True if the study works on all cases together, so that the cost of a few cases does not
     predict the cost of all."""
+    measures_judges: ClassVar[bool] = False
+    """True if judges are what the study measures, so that another judge is no other ruler."""
     of_spans: ClassVar[bool] = False
     """True if records may come from spans of a trace, to which their scores can be sent."""
 
@@ -101,6 +103,7 @@ class Asks:
         agents: The stored agents in the study's own debate, whose versions are recorded as well.
         chains: The chains that are called instead of a model. The driver opens them; their content
             is part of the run's identity.
+        decides: The text of the judge, or the metric, whose score counts; empty: all of them.
         metrics: The metrics that score, by their names. What they hold is part of the run's
             identity, as is that of `code`.
         code: The user's functions and objects that are called otherwise, such as a generator.
@@ -113,6 +116,7 @@ class Asks:
     collections: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     chains: tuple[str, ...] = ()
+    decides: str = ""
     metrics: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
 

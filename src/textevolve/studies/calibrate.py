@@ -318,7 +318,15 @@ def ask(spec: CalibrateSpec) -> Asks:
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
     metrics = () if spec.metric is None else (spec.metric,)
-    return Asks(judges, models, True, prompt_versions("loops"), chains=programs, metrics=metrics)
+    return Asks(
+        judges,
+        models,
+        True,
+        prompt_versions("loops"),
+        chains=programs,
+        decides=spec.metric or judges[0].text,
+        metrics=metrics,
+    )
 
 
 def _find_program(

@@ -490,14 +490,23 @@ async def describe(
 
 
 def ask(spec: CompareSpec) -> Asks:
-    judges = tuple(with_models(spec).values())
+    named_judges = with_models(spec)
     chains = chains_among(*spec.models)
     models = tuple(model for model in spec.models if model not in chains)
     writes = bool(spec.prompts) and not models
     played = spec.user_model is not None
     prompts = prompt_versions("agents", "simulated_user") if played else {}
     models += (spec.user_model,) if spec.user_model is not None else ()
-    return Asks(judges, models, writes=writes, prompts=prompts, chains=chains, metrics=spec.metric)
+    decisive = named_judges.get(decides(spec))
+    return Asks(
+        tuple(named_judges.values()),
+        models,
+        writes=writes,
+        prompts=prompts,
+        chains=chains,
+        decides=decisive.text if decisive else decides(spec),
+        metrics=spec.metric,
+    )
 
 
 def reads(spec: CompareSpec) -> Callable[[Case], Case]:

@@ -140,7 +140,14 @@ def ask(spec: OptimizeSpec) -> Asks:
     )
     prompts = prompt_versions("loops")
     code = () if spec.generator is None else (spec.generator,)
-    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains, code=code)
+    return Asks(
+        (*text_judges, *of_steps),
+        writes=writes,
+        prompts=prompts,
+        chains=chains,
+        decides=text_judges[0].text,
+        code=code,
+    )
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
