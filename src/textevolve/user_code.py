@@ -13,10 +13,12 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeVar
 
+from textevolve.contents import digest, digest_file, digest_module
 from textevolve.errors import AnswerError, InputError, describe_error
 from textevolve.evaluation import mend_text
 from textevolve.reach import check_code
 from textevolve.wrapping import kind_of
+from textevolve.reach import allowed_path, check_code
 
 T = TypeVar("T")
 
@@ -28,10 +30,13 @@ def load_file(path: Path) -> object:
         InputError: there is no such file.
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if spec is None or not path.is_file():
         raise InputError(f"{path}: there is no such file")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # The source is compiled anew: what Python has cached is stale if a file was edited to the same
+    # length within a second.
+    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    exec(code, vars(module))
 
     return module
 
@@ -54,6 +59,21 @@ def load_object(name: str, folder: Path) -> object:
     except Exception as error:  # noqa: BLE001  the user's code runs here, and may raise anything
         reason = " ".join(describe_error(error).split())
         raise InputError(f"{name}: cannot be loaded ({reason})") from None
+
+
+def digest_code(name: str, folder: Path = Path()) -> str:
+    """Return the digest of the code that `MODULE:NAME` or `FILE.py:NAME` names, the file relative
+    to `folder`, and of all modules of the user's own that it imports.
+
+    Raises:
+        InputError: it may not be loaded here.
+    """
+    check_code(name)
+    module, _, attribute = name.rpartition(":")
+    if module.endswith(".py"):
+        return digest([attribute, digest_file(Path(allowed_path(folder / module)))])
+
+    return digest([attribute, digest_module(module)])
 
 
 def load_function(name: str, folder: Path) -> Callable[..., object]:

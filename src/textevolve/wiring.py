@@ -303,13 +303,17 @@ async def open_workbench(
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
         targets = dict[str, Model]()
+        callees: Mapping[str, str] = setting.described.get("callees", {})
 
         def target_of(target: Target) -> Model:
+            content = callees.get(target.label, "")
             if models is not None:
-                return models(target.journal_name)
+                return models(target.journal_name + content)
             key = target.model_dump_json()
             if key not in targets:
-                limited = open_target_model(target, setting.objects, settings, listener, stack)
+                limited = open_target_model(
+                    target, setting.objects, settings, listener, stack, content
+                )
                 model: Model = Retrying(
                     limited, settings.retries, settings.timeouts.deadline, listener
                 )

@@ -71,7 +71,7 @@ def test_half_a_surrogate_pair_is_replaced_and_the_user_kept(read, half):
     said = half.replace("\\\\", "\\")
     said = "\ufffd" + said[6:]
     assert user.sessions[0].dialogue[0].content == f"I \U0001f600 {said} moved."
-    assert user.sha256 == hash_line(given.encode())
+    assert user.sha256 == hash_line(user_to_line(user).encode())
     escaped = json.dumps(line(sessions=[session(memory_points=[point(memory_content="\\ud800")])]))
     (user,) = read(escaped)  # an escaped backslash: a text that only speaks of one
     assert user.sessions[0].points[0].content == "\\ud800"

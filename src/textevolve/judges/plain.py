@@ -18,7 +18,7 @@ from textevolve.judges.context import PlainJudge
 from textevolve.judges.judge import CombinedJudge, Judge, judge, judge_argument, parse_judge
 from textevolve.llm.decisions import probability
 from textevolve.loops.attempt import as_evaluator
-from textevolve.loops.rules import Hybrid, load_rules
+from textevolve.loops.rules import Hybrid, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
     grade_output,
@@ -123,7 +123,7 @@ class RulesJudge(Judge):
     usage: ClassVar[str] = "rules:FILE.yaml"
 
     def describe(self) -> Mapping[str, Any]:
-        return {"rules": load_rules(self.file).file.model_dump(mode="json", by_alias=True)}
+        return describe_rules(self.file)
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
         return load_rules(self.file)

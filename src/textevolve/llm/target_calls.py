@@ -8,6 +8,7 @@ for each call. Retries, budget and journal wrap these models like any other.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shlex
@@ -23,6 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from pydantic_core import to_json
 
+from textevolve.contents import digest, digest_file, digest_module
 from textevolve.errors import (
     AccessError,
     AnswerError,
@@ -39,7 +41,7 @@ from textevolve.llm.chains.steps import Callee, take_callee
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
-from textevolve.llm.providers import find_headers, find_key, is_loopback
+from textevolve.llm.providers import Key, find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
 from textevolve.mappings import map_values, pick
@@ -60,8 +62,10 @@ def open_target_model(
     settings: Settings,
     listener: Listener,
     stack: AsyncExitStack,
+    content: str = "",
 ) -> Limited:
-    """Open a target within its limits; nothing is sent yet.
+    """Open a target within its limits; nothing is sent yet. `content`: the result of
+    `identify_target`, by which the journal tells its calls from those of others of its name.
 
     Raises:
         InputError: there is no such function, or a client of a server names a target.
@@ -78,13 +82,56 @@ def open_target_model(
         call = _call_service(target, seconds, settings, stack)
 
     return Limited(
-        TargetModel(target, call, seconds),
+        TargetModel(target, call, seconds, content),
         target.concurrency or settings.concurrency or IN_FLIGHT,
         buckets=make_buckets(target.requests_per_minute, None),
         whose=target.label,
         listener=listener,
         patience=settings.timeouts.deadline,
     )
+
+
+def identify_target(target: Target, objects: Mapping[str, object]) -> str:
+    """Return the digest of what an application answers with beyond the fields of its target: the
+    code of a function, the values of headers and the key for a service, the folder and the files of
+    a program. Empty if there is nothing.
+
+    Raises:
+        SettingsError: a variable of its headers is missing.
+    """
+    if target.target.startswith(COMMAND):
+        words = shlex.split(target.target.removeprefix(COMMAND))
+        files = {word: _digest_named(Path(word)) for word in words if Path(word).is_file()}
+        return digest([os.getcwd(), files])
+
+    if target.target.startswith(OWN):
+        if target.target in objects:
+            return digest(take_callee(objects[target.target]).describe())
+        path = target.target.removeprefix(OWN)
+        module, _, attribute = path.rpartition(":" if ":" in path else ".")
+        return digest([attribute, digest_module(module, Path.cwd())])
+
+    headers = find_headers(map_values(SecretStr, target.headers))
+    key = _find_key(target)
+    if key is None and not headers:
+        return ""
+    values = {name: header.secret.get_secret_value() for name, header in headers.items()}
+
+    return digest([values, key and key.secret.get_secret_value()])
+
+
+def _digest_named(file: Path) -> str:
+    """Return the digest of a file that a program's command names."""
+    if file.suffix == ".py":
+        return digest_file(file)
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _find_key(target: Target) -> Key | None:
+    parts = urlsplit(target.target)
+    is_remote = not is_loopback(f"{parts.scheme}://{parts.netloc}")
+    return find_key(parts.netloc, target.key_env, ask_keyring=is_remote)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +141,17 @@ class TargetModel:
     Attributes:
         call: Sends the body of a request to the target and returns its answer.
         seconds: The most seconds of one call.
+        content: The digest of what it answers with; empty if its fields say all.
     """
 
     target: Target
     call: TargetCall
     seconds: float
+    content: str = ""
 
     @property
     def name(self) -> str:
-        return self.target.journal_name
+        return self.target.journal_name + self.content
 
     async def __call__(self, request: Request, /) -> Response:
         began = perf_counter()
@@ -123,7 +172,7 @@ def _call_service(
     parts = urlsplit(target.target)
     base = f"{parts.scheme}://{parts.netloc}"
     path = target.target[len(base) :]
-    key = find_key(parts.netloc, target.key_env, ask_keyring=not is_loopback(base))
+    key = _find_key(target)
     if key is None and target.key_env != KEY:
         raise SettingsError(f"target {target.label}: set {target.key_env} in the environment")
     service = JsonService(

@@ -37,7 +37,7 @@ from textevolve.texts.patterns import compile_pattern, is_found, search_apart
 from textevolve.texts.prose import CASE_FOLDS, compose, has_phrase, split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
-from textevolve.user_code import count_required, load_function
+from textevolve.user_code import count_required, digest_code, load_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,11 @@ class JsonSchema(_Rule):
     file: str | None = None
     _read: dict[str, Any] | bool = PrivateAttr(default=True)
 
+    @property
+    def content(self) -> object:
+        """The schema of its file; None without a file."""
+        return None if self.file is None else self._read
+
     def load(self, folder: Path) -> None:
         """Read the schema's file, and check the schema.
 
@@ -224,6 +229,12 @@ class Call(_Rule):
     kind: Literal["call"]
     function: Annotated[str, Field(min_length=1)]
     _found: Callable[..., object] | None = PrivateAttr(default=None)
+    _content: str = PrivateAttr(default="")
+
+    @property
+    def content(self) -> object:
+        """The digest of the function's code."""
+        return self._content
 
     def load(self, folder: Path) -> None:
         """Load the function.
@@ -231,6 +242,7 @@ class Call(_Rule):
         Raises:
             InputError: there is none.
         """
+        self._content = digest_code(self.function, folder)
         self._found = load_function(self.function, folder)
 
     def check(self, text: str, input: str) -> RuleFinding:
@@ -426,6 +438,22 @@ def load_rules(path: str | Path) -> Rules:
         InputError: the file cannot be used; names file, line and reason.
     """
     return parse_rules(read_text(str(path)), str(path), Path(path).parent)
+
+
+def describe_rules(path: str | Path) -> dict[str, Any]:
+    """Return the rules of a file, and what the files and functions that they name hold, as JSON.
+
+    Raises:
+        InputError: the rules cannot be read or used.
+    """
+    file = load_rules(path).file
+    described: dict[str, Any] = {"rules": file.model_dump(mode="json", by_alias=True)}
+    contents: dict[str, object] = {}
+    for name, rule in zip(file.names, file.rules, strict=True):
+        if isinstance(rule, JsonSchema | Call) and rule.content is not None:
+            contents[name] = rule.content
+
+    return described | ({"contents": contents} if contents else {})
 
 
 def parse_rules(text: str, source: str = "rules", folder: Path | None = None) -> Rules:

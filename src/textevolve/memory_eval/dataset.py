@@ -198,8 +198,8 @@ def _read_sessions(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user: one line of a data set. `line`: its number, from 1; `sha256`: the hash of its
-    text."""
+    """A user: one line of a data set. `line`: its number, from 1; `sha256`: the hash of what the
+    line holds."""
 
     __pydantic_config__: ClassVar = _SHAPE
     id: Annotated[_Text, _named("uuid")]
@@ -263,7 +263,8 @@ def _read_line(line: bytes, number: int) -> User | Malformed:
     text = mend_halves(line.decode("latin-1"))  # so that no byte is rejected or changed
     try:
         user = _USER.validate_json(text.encode("latin-1"))
-        return replace(user, line=number, sha256=hash_line(line))
+        # Of what is read, so that an order or a field that nothing reads changes nothing.
+        return replace(user, line=number, sha256=hash_line(user_to_line(user).encode()))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in wrong["loc"])

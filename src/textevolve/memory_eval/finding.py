@@ -26,6 +26,12 @@ SHIPPED = ("none", "context", "http", "textevolve", "mem0", "recorded")
 """The names with which the specs of shipped systems begin."""
 
 
+def names_code(spec: str) -> bool:
+    """Tell whether a spec names a memory system of the user: a module, a file, or an object."""
+    name, colon, _ = spec.strip().partition(":")
+    return bool(colon) and name.lower() not in (*SHIPPED, "https")
+
+
 def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
     """Open the memory system that a spec names, without sending requests. `settings`: the current
     ones by default.

@@ -48,7 +48,7 @@ from textevolve.spec import suggest
 from textevolve.texts.patterns import search_apart
 from textevolve.texts.schema_check import find_data_faults
 from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
-from textevolve.user_code import load_function
+from textevolve.user_code import digest_code, load_function
 
 # Metrics of an agent's trajectory (its steps): which tools it called, in which order, with which
 # arguments.
@@ -329,8 +329,8 @@ def reads_trajectory(metric: str) -> bool:
 
 
 def describe_metric(metric: str) -> str:
-    """Return the text of the file that a metric names, as a part of the metric's identity: a metric
-    with a changed file is another metric. Empty if the metric names no file.
+    """Return what the file or function that a metric names holds, as a part of the metric's
+    identity: the text of a schema, the digest of code. Empty if the metric names neither.
 
     Raises:
         InputError: the file cannot be read.
@@ -340,9 +340,8 @@ def describe_metric(metric: str) -> str:
         return read_text(argument)
     if name == "tool-args" and (match := ARGUMENTS.fullmatch(argument)) and match[2] == ":":
         return read_text(match[3])
-    file = metric.rpartition(":")[0]
 
-    return read_text(file) if name not in SHIPPED and file.endswith(".py") else ""
+    return "" if name in SHIPPED else digest_code(metric)
 
 
 async def grade_output(

@@ -10,8 +10,6 @@ study.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import secrets
 import threading
@@ -34,7 +32,7 @@ from textevolve.agents.resources import split_name
 from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import BusyError, InputError, MismatchError
-from textevolve.evaluation import Case, Usage, empty_default, refer_to_images
+from textevolve.evaluation import Case, Usage, empty_default
 from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judges.plain import OwnJudge
 from textevolve.labelling.tasks import item_rows
@@ -42,7 +40,7 @@ from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.wrappers import Salted, replay_models
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, pick
 from textevolve.memory_snapshots import pin_agents, pin_collections
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.report.data import write_rows
@@ -54,6 +52,7 @@ from textevolve.runs.chains import (
     reject_chain,
 )
 from textevolve.runs.cluster import check_spread, is_spread, spread_cases, spread_run
+from textevolve.runs.identity import Fingerprint, describe_code, identify_run
 from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
@@ -183,7 +182,7 @@ async def specify(
         why=reason,
         today=today(),
         described=described,
-        **_read_asked(asks, described),
+        **_read_asked(asks, described, objects),
     )
     models = models_asked(asks, stored)
     for missing in () if asks_models else filter(None, map(find_missing_package, models)):
@@ -207,13 +206,19 @@ def _collections(asks: Asks) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*asks.collections, *of_judges]))
 
 
-def _read_asked(asks: Asks, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two fields of `StoredSpec`: `judges`, the content of the judges' files, and `prompts`,
-    the versions of all prompts that the run may use."""
+def _read_asked(
+    asks: Asks, described: Mapping[str, Any], objects: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return three fields of `StoredSpec`: `judges`, the content of the judges' files, `prompts`,
+    the versions of all prompts that the run may use, and `code`, the content of the user's."""
     of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
     recalling = memory_prompts() if of_agents or _collections(asks) else {}
     judges = {judge.text: file for judge in asks.judges if (file := judge.describe())}
-    return {"judges": judges, "prompts": {**asks.prompts, **recalling}}
+    return {
+        "judges": judges,
+        "prompts": {**asks.prompts, **recalling},
+        "code": describe_code(asks, objects),
+    }
 
 
 def read_cases(study: Study[S, R, Any], spec: S, settings: Settings) -> Iterable[Case]:
@@ -301,14 +306,14 @@ class RunPlan:
         """
         stored = self.stored
         spec = read_spec(self.study, stored)
-        digest = hashlib.sha256(_canonical(stored.identity(spec)))
+        fingerprint = Fingerprint(identify_run(stored, spec), self.study.reads(spec))
         cases = self.cases
         if cases is None:
             cases = read_cases(self.study, self.spec, self.settings)
 
         def noted() -> Iterator[Case]:
             for case in cases:
-                digest.update(b"\n" + _canonical(_identify(case)))
+                fingerprint.add(case)
                 yield case
 
         draft = store.create_run(
@@ -320,7 +325,7 @@ class RunPlan:
 
         try:
             store.add_cases(draft.id, noted())
-            record = store.settle_run(draft.id, digest.hexdigest())
+            record = store.settle_run(draft.id, fingerprint.text)
             run = StudyRun(_bring_up(store, record, stored))
         except BaseException:
             store.delete_run(draft.id)
@@ -328,27 +333,6 @@ class RunPlan:
 
         run.spec = spec
         return run
-
-
-def _identify(case: Case) -> list[Any]:
-    """Return the parts of a case that identify its run."""
-    row: list[Any] = [
-        case.id,
-        case.input,
-        case.candidates,
-        dict(case.parameters),
-        case.reference,
-    ]
-    if case.context is not None:
-        row.append(case.context)
-    if case.trajectory is not None:
-        row.append(case.trajectory.as_row())
-    if case.images or case.candidate_images:
-        referring_case = refer_to_images(case)
-        images = referring_case.images
-        row.append({"images": images, "of_candidates": referring_case.candidate_images})
-
-    return row
 
 
 async def plan_run(
@@ -385,26 +369,22 @@ async def plan_run(
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
     """Update a stored run whose files were renamed, or whose prices come from another source."""
     stored_sources = run.spec.get("prices", [])
-    changed = {
-        "spec": stored.model_dump(mode="json")["spec"],
-        "prices": [
-            *stored_sources,
-            *(source for source in stored.prices if source not in stored_sources),
-        ],
-    }
-    same = all(run.spec.get(name, []) == value for name, value in changed.items())
+    # Their contents are equal, since the fingerprints are, but names of files may be others.
+    changed = stored.model_dump(mode="json", include={"spec", "judges", "described", "code"})
+    changed["prices"] = [
+        *stored_sources,
+        *(source for source in stored.prices if source not in stored_sources),
+    ]
+    same = all(run.spec.get(name, type(value)()) == value for name, value in changed.items())
 
     return run if same else store.respecify(run.id, changed)
-
-
-def _canonical(data: Any) -> bytes:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
 def require_unchanged(
     run: StudyRun, objects: Mapping[str, object], action: str = "resumed"
 ) -> None:
-    """Check that prompts, chains and judges' files are the same as when the run was started.
+    """Check that prompts, chains, judges' files and the user's code are the same as when the run
+    was started.
 
     Raises:
         MismatchError: some of them have changed; names the differences, and says by `action` what
@@ -413,7 +393,11 @@ def require_unchanged(
     stored = run.stored
     asks = run.study.asks(run.spec)
     before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
-    now = _read_asked(asks, stored.described)
+    now = _read_asked(asks, stored.described, objects)
+    # An object of a Python program cannot be compared where it was not passed.
+    shared = now["code"].keys() & stored.code.keys()
+    before["code"] = pick(stored.code, shared)
+    now["code"] = pick(now["code"], shared)
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)

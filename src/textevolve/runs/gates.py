@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import model_validator
 
-from textevolve.debate.profile import Profile
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
-from textevolve.judges.debates import DebateJudge
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
 from textevolve.runs import driver
 from textevolve.runs.aggregates import Aggregates, aggregate, estimate
+from textevolve.runs.identity import describe_judges, require_same_cases, require_same_ruler
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import AnyStudy, Row
 from textevolve.settings import Settings
@@ -435,7 +434,8 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
             f"--no-worse-than: run {baseline.id} is of the kind {baseline.stored.kind}, not {kind}"
         )
 
-    require_same_cases(store, baseline.id, run.id)
+    require_same_ruler(baseline, run)
+    require_same_cases(store, baseline, run)
     sync.run(driver.restore_records(store, baseline, settings))
 
     return baseline
@@ -464,13 +464,18 @@ def check_judges(store: Store, run: StudyRun, gates: Gates) -> list[GateOutcome]
         measured = StudyRun(max(measurements, key=lambda listed_run: listed_run.updated))
         records = read_records(store, measured)()
         summary = measured.study.summarise(measured.spec, records).summary
-        for judge, about in _identify_judges(measured):
+        for judge, about in measured_judges(measured):
             figures[about] = estimate(summary.judge(judge).accuracy)
         blind = max(summary.blind_answers, key=lambda answer: answer[1])
 
-    judges = _identify_judges(run) or [("no judge", "")]
+    judges = measured_judges(run) or [("no judge", "")]
 
     return [check_agreement(judge, figures.get(about), blind, gates) for judge, about in judges]
+
+
+def measured_judges(run: StudyRun) -> list[tuple[str, str]]:
+    """Return the name of each judge of a run, with all that its verdicts depend on as JSON."""
+    return [(name, json.dumps(about, sort_keys=True)) for name, about in describe_judges(run)]
 
 
 def _measures(run: RunRecord, name: str | None) -> bool:
@@ -478,46 +483,6 @@ def _measures(run: RunRecord, name: str | None) -> bool:
     the labels in a file of this name."""
     finished = run.spec.get("kind") == MEASURES and run.status == "finished"
     return finished and name in (run.id, run.name, *run.spec["spec"].get("items", ()))
-
-
-def _identify_judges(run: StudyRun) -> list[tuple[str, str]]:
-    """Return the name of each judge of a run, with everything that its verdicts depend on as
-    JSON."""
-    stored = run.stored
-    spec = run.spec
-    threshold = getattr(spec, "threshold", None)
-    rubric = getattr(spec, "rubric", None)
-    profile = getattr(spec, "profile", None)
-    judges = list[tuple[str, object]]()
-    if isinstance(profile, Profile):
-        judges.append((f"debate:{profile.name}", _describe(profile, stored.model)))
-    for judge in run.study.asks(spec).judges:
-        files = stored.judges.get(judge.text, {})
-        about: object = [judge.with_model(stored.model).text, files, threshold, rubric]
-        if isinstance(judge, DebateJudge):
-            changed = {} if threshold is None else {"threshold": threshold}
-            judge_profile = Profile.model_validate({**files["profile"], **changed})
-            about = _describe(judge_profile, judge.model or stored.model)
-
-        judges.append((judge.text, about))
-
-    return [(judge, json.dumps(about, sort_keys=True)) for judge, about in judges]
-
-
-def _describe(profile: Profile, model: str) -> object:
-    return [profile.model_dump(mode="json"), profile.models(model)]
-
-
-def require_same_cases(store: Store, run_id: str, other_id: str) -> None:
-    """Raise InputError if the two runs have cases with the same id but different inputs."""
-    inputs = {case.id: case.input for case in store.iterate_cases(run_id)}
-    for case in store.iterate_cases(other_id):
-        if inputs.get(case.id, case.input) != case.input:
-            raise InputError(
-                f"runs {run_id} and {other_id}: case '{case.id}' has another input in the second"
-                " run, so their scores cannot be compared; give each case an id that stays the"
-                " same"
-            )
 
 
 class GateWatch:

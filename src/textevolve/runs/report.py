@@ -45,7 +45,8 @@ from textevolve.runs.aggregates import (
     draw_aggregates,
 )
 from textevolve.runs.driver import models_asked
-from textevolve.runs.gates import UNGATED, Gated, draw_gates, require_same_cases
+from textevolve.runs.gates import UNGATED, Gated, draw_gates
+from textevolve.runs.identity import require_same_cases, require_same_ruler
 from textevolve.runs.stored import (
     Records,
     StudyRun,
@@ -675,9 +676,13 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComp
     """Compare two stored runs.
 
     Raises:
-        InputError: a case has different inputs in the two runs, or they share no case with a score.
+        InputError: the runs were scored in different ways, a case has different inputs in them, or
+            they share no case with a score.
     """
-    require_same_cases(store, run.id, other.id)
+    first = StudyRun(run)
+    second = StudyRun(other)
+    require_same_ruler(first, second)
+    require_same_cases(store, first, second)
     comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
     names = run.name or run.id, other.name or other.id
 

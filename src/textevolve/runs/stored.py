@@ -27,7 +27,6 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.study import AnyStudy, Row, Study, StudySpec, find_study
 from textevolve.settings import Settings
-from textevolve.spec import identity_of
 from textevolve.store.records import StoredRecord
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 
@@ -117,6 +116,7 @@ class StoredSpec(BaseModel):
         today: The date that prompts state.
         judges: The content of the judges' files.
         prompts: The versions of the prompts by their names.
+        code: The content of the user's metrics and functions by their names, as digests.
         described: The result of `Study.describe`.
         prices: The sources of the models' prices.
         answers: Facts about the run's answers under the names of `Usage` (`estimated`, `models`).
@@ -134,6 +134,7 @@ class StoredSpec(BaseModel):
     today: str = ""
     judges: Mapping[str, Any] = {}
     prompts: Mapping[str, str] = {}
+    code: Mapping[str, str] = {}
     described: Mapping[str, Any] = {}
     prices: tuple[str, ...] = ()
     answers: Mapping[str, Any] = {}
@@ -141,18 +142,10 @@ class StoredSpec(BaseModel):
 
     @property
     def world(self) -> dict[str, Any]:
-        """The description of the run. It always has `collections`, so that a resumed run reads the
-        recorded versions of its collections of memories; empty if none are recorded."""
-        return {"collections": {}, **self.described}
-
-    def identity(self, spec: StudySpec) -> dict[str, Any]:
-        """Return the inputs that identify the run. The date in its prompts is not one of them: the
-        same command on another day resumes the same run. `spec`: the specification as its study
-        reads it."""
-        parts = self.model_dump(mode="json", include={"kind", "model", "judges", "prompts"})
-        parts |= {"described": dict(self.described)} if self.described else {}
-        parts |= {"fresh": self.fresh} if self.fresh else {}
-        return {**parts, "spec": identity_of(spec)}
+        """The description of the run, with the content of its code. It always has `collections`, so
+        that a resumed run reads the recorded versions of its collections of memories; empty if none
+        are recorded."""
+        return {"collections": {}, "code": dict(self.code), **self.described}
 
 
 def read_stored(run: RunRecord) -> StoredSpec:

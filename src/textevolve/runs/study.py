@@ -63,6 +63,8 @@ class StudySpec(Frozen):
     indivisible: ClassVar[bool] = False
     """True if the study works on all cases together, so that the cost of a few cases does not
     predict the cost of all."""
+    measures_judges: ClassVar[bool] = False
+    """True if judges are what the study measures, so that another judge is no other ruler."""
     of_spans: ClassVar[bool] = False
     """True if records may come from spans of a trace, to which their scores can be sent."""
 
@@ -101,6 +103,10 @@ class Asks:
         agents: The stored agents in the study's own debate, whose versions are recorded as well.
         chains: The chains that are called instead of a model. The driver opens them; their content
             is part of the run's identity.
+        decides: The text of the judge, or the metric, whose score counts; empty: all of them.
+        metrics: The metrics that score, by their names. What they hold is part of the run's
+            identity, as is that of `code`.
+        code: The user's functions and objects that are called otherwise, such as a generator.
     """
 
     judges: tuple[Judge, ...] = ()
@@ -110,6 +116,9 @@ class Asks:
     collections: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     chains: tuple[str, ...] = ()
+    decides: str = ""
+    metrics: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +231,11 @@ def row_status(ending: str) -> RecordStatus:
     return _ENDINGS.get(ending, "scored")
 
 
+def read_whole(_spec: object) -> Callable[[Case], Case]:
+    """Return a function that keeps the whole of a case."""
+    return lambda case: case
+
+
 class DescribeWorld(Protocol[S_contra]):
     """The type of a study's `describe` function. It returns a description, as JSON, of what the run
     depends on outside the specification, such as the configuration of a measured system; the
@@ -291,6 +305,8 @@ class Study(Generic[S, R, T]):
             the program's objects by name.
         rows: Converts records to rows of a matrix with these variants; records of the same case
             share a row.
+        reads: Returns a function that keeps the part of a case that results depend on. The rest,
+            such as a column that nothing reads, identifies no run.
     """
 
     spec: type[S]
@@ -317,6 +333,7 @@ class Study(Generic[S, R, T]):
     independent: bool = False
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
+    reads: Callable[[S], Callable[[Case], Case]] = read_whole
 
     @property
     def kind(self) -> str:

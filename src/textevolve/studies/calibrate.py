@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, cast
 
 from pydantic import field_validator, model_validator
@@ -317,7 +317,16 @@ def ask(spec: CalibrateSpec) -> Asks:
     judges = tuple(filter(None, [judge_of(spec), second_judge_of(spec)]))
     models = () if spec.editor is None else (spec.editor,)
     programs = tuple(filter(None, [program_of(spec)]))
-    return Asks(judges, models, True, prompt_versions("loops"), chains=programs)
+    metrics = () if spec.metric is None else (spec.metric,)
+    return Asks(
+        judges,
+        models,
+        True,
+        prompt_versions("loops"),
+        chains=programs,
+        decides=spec.metric or judges[0].text,
+        metrics=metrics,
+    )
 
 
 def _find_program(
@@ -376,6 +385,17 @@ def take(spec: CalibrateSpec, rows: Any, objects: Mapping[str, object]) -> Itera
     if spec.data:
         return read_cases(spec, objects)
     return cases_of(spec, place_rows(rows), objects)
+
+
+def reads(_spec: CalibrateSpec) -> Callable[[Case], Case]:
+    """Return a function that keeps the values of a row and its label, without the names of columns
+    that the template does not show."""
+
+    def keep(case: Case) -> Case:
+        parameters = {name: value for name, value in case.parameters.items() if name != "columns"}
+        return replace(case, parameters=parameters)
+
+    return keep
 
 
 def material_of(
@@ -501,6 +521,7 @@ STUDY = Study(
     data=data,
     flat=flatten,
     note=note,
+    reads=reads,
     texts={
         ".txt": lambda _spec, result: result.template.rstrip("\n") + "\n",
         **dict.fromkeys((".yaml", ".yml"), lambda _spec, result: write_prompts(result.templates)),

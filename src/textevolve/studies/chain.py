@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic_core import to_jsonable_python
@@ -27,7 +28,8 @@ from textevolve.runs.chains import ask_chain, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_reason, row_of
 from textevolve.spans import span
 from textevolve.spec import option
-from textevolve.studies.rows import MappedSpec, name_row
+from textevolve.studies.rows import MappedSpec, keep_columns, name_row
+from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
 
@@ -154,6 +156,15 @@ def take(spec: ChainSpec, rows: Any, objects: Mapping[str, object]) -> Iterator[
     return chain_cases(spec, place_rows(rows), objects)
 
 
+def reads(spec: ChainSpec) -> Callable[[Case], Case]:
+    """Return a function that keeps the columns of a row that are inputs of the chain. A chain of
+    the caller's program may read more, and keeps them all."""
+    names = None
+    if not spec.chain.startswith(OWN):
+        names = tuple(open_chain_named(spec.chain, {}).inputs)
+    return partial(keep_columns, names=names)
+
+
 def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[ChainRun]:
     """Run the chain on each row, and yield the result of each."""
     chain = open_chain_named(spec.chain, bench.objects)
@@ -259,4 +270,5 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    reads=reads,
 )

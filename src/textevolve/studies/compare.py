@@ -12,7 +12,7 @@ import itertools
 import json
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -28,8 +28,10 @@ from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
+from textevolve.loops.placeholders import find_placeholders
 from textevolve.mappings import drop_empty, map_values, read_fields
 from textevolve.metrics.plain import has_no_number
+from textevolve.metrics.label_metrics import SHIPPED
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -73,9 +75,9 @@ from textevolve.studies.compare_spec import (
     variants_of,
     with_models,
 )
-from textevolve.studies.conversations import user_of
+from textevolve.studies.conversations import OF_USER, user_of
 from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
-from textevolve.studies.rows import column_text, describe_targets
+from textevolve.studies.rows import column_text, describe_targets, keep_columns
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 
@@ -500,20 +502,49 @@ show_as(Comparison, _draw)
 
 
 async def describe(
-    spec: CompareSpec, _settings: Settings, _objects: dict[str, object]
+    spec: CompareSpec, _settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    return describe_targets(spec.targets, spec.target_version)
+    return describe_targets(spec.targets, spec.target_version, objects)
 
 
 def ask(spec: CompareSpec) -> Asks:
-    judges = tuple(with_models(spec).values())
+    named_judges = with_models(spec)
     chains = chains_among(*spec.models)
     models = tuple(model for model in spec.models if model not in chains)
     writes = bool(spec.prompts) and not models
     played = spec.user_model is not None
     prompts = prompt_versions("agents", "simulated_user") if played else {}
     models += (spec.user_model,) if spec.user_model is not None else ()
-    return Asks(judges, models, writes=writes, prompts=prompts, chains=chains)
+    decisive = named_judges.get(decides(spec))
+    return Asks(
+        tuple(named_judges.values()),
+        models,
+        writes=writes,
+        prompts=prompts,
+        chains=chains,
+        decides=decisive.text if decisive else decides(spec),
+        metrics=spec.metric,
+    )
+
+
+def reads(spec: CompareSpec) -> Callable[[Case], Case]:
+    """Return a function that keeps the columns of a row that outputs or scores depend on. The label
+    and existing outputs are no columns of the input."""
+    takes_rows = any(target.body is None for target in spec.targets)
+    takes_rows |= any(metric.partition(":")[0] not in SHIPPED for metric in spec.metric)
+    if takes_rows or chains_among(*spec.models):
+        return partial(keep_columns, names=None)
+
+    bodies = [json.dumps(target.body, ensure_ascii=False) for target in spec.targets]
+    templates = [text for prompt in spec.prompts for _, text in prompt.templates]
+    shown = "\n".join([*bodies, *templates, spec.system])
+
+    def keep(case: Case) -> Case:
+        columns = row_values(case)
+        read = {*find_placeholders(shown, columns), *RECORDED, *OF_USER}
+        return keep_columns(case, {*read, input_column(spec, columns)})
+
+    return keep
 
 
 def plan_rows(
@@ -708,4 +739,5 @@ STUDY = Study(
     independent=True,
     variants=lambda spec, _model: [variant.name for variant in variants_of(spec)],
     rows=matrix_rows,
+    reads=reads,
 )

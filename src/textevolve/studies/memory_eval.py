@@ -40,7 +40,7 @@ from textevolve.memory_eval.evaluation import (
     score_of,
     to_row,
 )
-from textevolve.memory_eval.finding import open_system
+from textevolve.memory_eval.finding import names_code, open_system
 from textevolve.memory_eval.judging import (
     MemoryJudgement,
     Subject,
@@ -321,7 +321,8 @@ class MemoryEvaluationSpec(StudySpec):
 def ask(spec: MemoryEvaluationSpec) -> Asks:
     judges = () if spec.judge is None else (spec.judge,)
     models = () if spec.answer_model is None else (spec.answer_model,)
-    return Asks(judges, models, writes=True, prompts=evaluation_prompts())
+    code = (spec.system,) if names_code(spec.system) else ()
+    return Asks(judges, models, writes=True, prompts=evaluation_prompts(), code=code)
 
 
 async def describe(
@@ -423,7 +424,8 @@ async def run(
         stages = Stages(
             bench=bench,
             survey=survey,
-            name=spec.system_name,
+            # Another content of its code is another system, whose operations are done anew.
+            name=spec.system_name + bench.described.get("code", {}).get(spec.system, ""),
             can=can,
             system=system,
             judge=judge or None,

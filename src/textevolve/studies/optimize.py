@@ -139,7 +139,15 @@ def ask(spec: OptimizeSpec) -> Asks:
         judge for judge in step_judges(spec).values() if judge not in text_judges
     )
     prompts = prompt_versions("loops")
-    return Asks((*text_judges, *of_steps), writes=writes, prompts=prompts, chains=chains)
+    code = () if spec.generator is None else (spec.generator,)
+    return Asks(
+        (*text_judges, *of_steps),
+        writes=writes,
+        prompts=prompts,
+        chains=chains,
+        decides=text_judges[0].text,
+        code=code,
+    )
 
 
 def read_cases(spec: OptimizeSpec) -> Iterator[Case]:

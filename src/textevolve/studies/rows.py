@@ -15,9 +15,10 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
-from textevolve.json_texts import write_text
+from textevolve.json_texts import as_object, write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
+from textevolve.llm.target_calls import identify_target
 from textevolve.llm.targets import EVENTS, Target, check_targets
 from textevolve.loops.placeholders import (
     check_spelling,
@@ -69,6 +70,14 @@ def name_row(row: Mapping[str, Any], number: int, counts: Counter[str]) -> str:
     return id if counts[id] == 1 else f"{id} ({counts[id]})"
 
 
+def keep_columns(case: Case, names: Collection[str] | None) -> Case:
+    """Return a case, whose input is a row as JSON, with these columns of it alone (None: with all),
+    in the order of their names."""
+    row = as_object(json.loads(case.input))
+    columns = {name: row[name] for name in sorted(row) if names is None or name in names}
+    return replace(case, input=json.dumps(columns))
+
+
 # Targets (the user's applications, which are tested by calls) in studies: their requests are
 # written from rows, and fields are read from their responses.
 #
@@ -98,15 +107,26 @@ class TargetAnswer:
         return join_passages(passages) or None
 
 
-def describe_targets(targets: Sequence[Target], version: str) -> dict[str, Any]:
-    """Return a description of targets for the identity of a run; {} without targets.
+def describe_targets(
+    targets: Sequence[Target], version: str, objects: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return a description of targets for the identity of a run; {} without targets. `callees` has
+    the digest of what each of them holds, which its calls have in their names, too.
 
     Raises:
         InputError: a target is named in a request to a server, which calls none.
     """
     check_targets(targets)
     described = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
-    return {"targets": described, "target_version": version} if targets else {}
+    contents = {target.label: identify_target(target, objects) for target in targets}
+    callees = drop_empty(contents)
+    if not targets:
+        return {}
+    return {
+        "targets": described,
+        "target_version": version,
+        **({"callees": callees} if callees else {}),
+    }
 
 
 def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from textevolve.errors import AnswerError, BudgetError, InputError
@@ -242,5 +242,6 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    reads=lambda _spec: lambda case: replace(case, id=""),  # the name of its file
     texts={".txt": lambda _spec, summary: f"{summary.text}\n" if summary.compressed else ""},
 )

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
 
 from pydantic import BaseModel
 
+from textevolve.contents import digest_object
 from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvolveError
 from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
@@ -93,7 +94,7 @@ def take_callee(target: Any) -> Callee:
         "code",
         name,
         call,
-        lambda: f"{name} {hash_source(function)}",
+        lambda: f"{name} {digest_object(function)}",
         takes,
         may_take,
         gives=return_type(
@@ -143,7 +144,7 @@ def _take_module(module: Any) -> Callee:
 
     def describe() -> str:
         state = json.dumps(module.dump_state(), sort_keys=True, default=str)
-        return f"{name} {hash_source(type(module))} {_hash(_without_addresses(state))}"
+        return f"{name} {digest_object(type(module))} {_hash(_without_addresses(state))}"
 
     async def call(arguments: Any) -> Any:
         is_async = inspect.iscoroutinefunction(getattr(module, "aforward", None))
@@ -181,19 +182,6 @@ def _module_inputs(module: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]
                 return takes, may_take
 
     return None, ()
-
-
-def hash_source(value: Any) -> str:
-    """Return a hash of a function's or class's source; without source, of its bytecode or its
-    name."""
-    try:
-        return _hash(inspect.getsource(inspect.unwrap(getattr(value, "func", value))))
-    except (OSError, TypeError):
-        code = getattr(value, "__code__", None)
-        identity = (
-            (code.co_code.hex(), repr(code.co_names)) if code is not None else callable_name(value)
-        )
-        return _hash(_without_addresses(repr(identity)))
 
 
 def _hash(text: str) -> str:
@@ -286,7 +274,7 @@ class ModelStep:
         if self._form is not None:
             parse = describe_type(self._form)
         elif self.parse is not None:
-            parse = f"{callable_name(self.parse)} {hash_source(self.parse)}"
+            parse = f"{callable_name(self.parse)} {digest_object(self.parse)}"
 
         return {
             **{name: getattr(self, name) for name in ("into", "name", "model")},

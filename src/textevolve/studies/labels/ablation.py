@@ -71,6 +71,7 @@ class AblationSpec(OneProfileSpec, RepeatsSpec):
     """
 
     kind: ClassVar[str] = "ablation"
+    measures_judges: ClassVar[bool] = True
 
     minimum_effect: float = option(
         MINIMUM_EFFECT,

@@ -352,6 +352,7 @@ class AgreementSpec(RepeatsSpec):
     """
 
     kind: ClassVar[str] = "agreement"
+    measures_judges: ClassVar[bool] = True
 
     judge: SeveralJudges = option(
         description="A judge to measure, such as debate:general, jury or pairwise+rules."

@@ -129,6 +129,7 @@ class FitSpec(OrdersSpec):
     """
 
     kind: ClassVar[str] = "fit"
+    measures_judges: ClassVar[bool] = True
 
     signals: str = option(
         "",
