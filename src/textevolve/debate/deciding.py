@@ -47,7 +47,7 @@ from textevolve.llm.decisions import (
     read_log_odds,
     score,
 )
-from textevolve.llm.model import Message, Request, Response, TokenLogprobs
+from textevolve.llm.model import Message, Request, Response, TokenLogprobs, draw
 from textevolve.llm.prompts import image_rules, images_of, user_message
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import find_object
@@ -299,16 +299,14 @@ async def _ask_all(
 
     async def ask(candidate: int, component: Component) -> float:
         nonlocal done
-        response = await speech.model(
-            Request(
-                messages=messages(candidate, component),
-                temperature=0.0,
-                max_tokens=1,
-                seed=context.profile.seed,
-                sample=sample,
-                top_logprobs=TOP_LOGPROBS,
-            )
+        request = Request(
+            messages=messages(candidate, component),
+            temperature=0.0,
+            max_tokens=1,
+            seed=context.profile.seed,
+            top_logprobs=TOP_LOGPROBS,
         )
+        response = await speech.model(draw(request, sample))
         done += 1
         details = {
             "round": turn.round,

@@ -17,7 +17,7 @@ from typing import Any
 
 from textevolve.errors import AnswerError, CapabilityError, InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs
+from textevolve.llm.model import Message, Model, Request, Response, TokenLogprobs, draw
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.llm.structured import describe_missing_text
 from textevolve.protocol.contents import SUM_TOLERANCE
@@ -189,13 +189,14 @@ def decision_request(
 
     parts = (state,) if isinstance(state, str) else state
 
-    return Request(
+    request = Request(
         messages=(Message("user", parts, images),),
         questions=dump_questions(questions),
         max_tokens=1,
         seed=seed,
-        sample=sample,
     )
+
+    return draw(request, sample)
 
 
 def dump_questions(questions: Sequence[Question]) -> str:

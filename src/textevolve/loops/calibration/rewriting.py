@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from textevolve.errors import AnswerError
-from textevolve.llm.model import Message, Model, Request, Response, text_request
+from textevolve.llm.model import Message, Model, Request, Response, draw, text_request
 from textevolve.llm.prompts import (
     EXAMPLE_NONCE,
     Template,
@@ -401,9 +401,9 @@ async def _ask_rewrite(
         temperature=SAMPLING,
         max_tokens=rules.max_tokens + (0 if instructions else INSTRUCTIONS_TOKENS),
         schema=answer_schema(answer_type),
-        seed=editor.seed + sample,
-        sample=sample,
+        seed=editor.seed,
     )
+    request = draw(request, sample)
 
     def read(response: Response) -> Rewritten:
         try:
