@@ -35,7 +35,7 @@ from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Message, Request, UsageMeter
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
-from textevolve.loops.placeholders import check_spelling
+from textevolve.texts.placeholders import check_spelling
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric

@@ -18,7 +18,7 @@ from textevolve.errors import InputError
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
 from textevolve.llm.model import Message
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target
-from textevolve.loops.placeholders import fill, find_placeholders
+from textevolve.texts.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text

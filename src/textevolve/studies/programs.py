@@ -46,7 +46,7 @@ from textevolve.loops.calibration.trial_runner import (
     ProgramOutput,
     Templates,
 )
-from textevolve.loops.placeholders import placeholders_of
+from textevolve.texts.placeholders import placeholders_of
 from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import takes_row

@@ -20,7 +20,7 @@ from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
-from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
+from textevolve.texts.placeholders import check_spelling, fill, require_placeholders
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording

@@ -44,7 +44,7 @@ from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
 from textevolve.llm.structured import describe_missing_text
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
-from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
+from textevolve.texts.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
 from textevolve.spans import step_span
