@@ -81,11 +81,11 @@ SEEDS = 2**31
 def draw(request: Request, sample: int) -> Request:
     """Return the request for another sample of its answer, by the number of the sample from 0. Each
     has its own seed, since a server that honours seeds gives the same answer to the same prompt and
-    seed."""
+    seed. At temperature 0 a seed decides nothing, so answers that are stored stay valid."""
     if not sample:
         return request
     seed = request.seed
-    if seed is not None:
+    if seed is not None and request.temperature != 0:
         seed = (seed + sample) % SEEDS
 
     return replace(request, sample=sample, seed=seed)

@@ -46,11 +46,11 @@ from textevolve.loops.calibration.trial_runner import (
     ProgramOutput,
     Templates,
 )
-from textevolve.texts.placeholders import placeholders_of
 from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import open_metric
 from textevolve.metrics.plain import takes_row
 from textevolve.runs.chains import chain_response
+from textevolve.texts.placeholders import placeholders_of
 from textevolve.user_code import (
     OWN,
     call_function,

@@ -16,11 +16,9 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
-from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.targets import EVENTS, Target, check_targets
-from textevolve.texts.placeholders import check_spelling, fill, require_placeholders
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
@@ -29,6 +27,8 @@ from textevolve.rows.cases import RowReading
 from textevolve.rows.columns import join_passages
 from textevolve.runs.study import StudySpec
 from textevolve.spec import option
+from textevolve.studies.row_values import column_text
+from textevolve.texts.placeholders import Hidden, check_spelling, fill, require_placeholders
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
 
 _ABOUT = ("name", "description")
@@ -134,21 +134,16 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
     return row[placeholder[1]] if placeholder and placeholder[1] in row else fill(template, texts)
 
 
-def column_text(value: object) -> str:
-    """Return the value of a column as a text: None becomes an empty text, and other values than
-    texts are written as JSON."""
-    return "" if value is None else write_text(value)
-
-
-def check_body(target: Target, columns: Collection[str]) -> None:
-    """Check the placeholders in the body of a target's request.
+def check_body(target: Target, columns: Collection[str], hidden: Mapping[str, Hidden] = {}) -> None:
+    """Check the placeholders in the body of a target's request. `hidden`: columns that it does not
+    get.
 
     Raises:
-        InputError: the body has no placeholder of a column, or a misspelt one.
+        InputError: the body has no placeholder of a column, a misspelt one, or one that is hidden.
     """
     if target.body is not None:
         text = json.dumps(target.body, ensure_ascii=False)
-        check_spelling(text, columns, f"target {target.label}")
+        check_spelling(text, columns, f"target {target.label}", hidden)
         require_placeholders(text, columns)
 
 

@@ -68,6 +68,14 @@ def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(forms[match[1] or match[2]] for match in matches))
 
 
+def whole_placeholder(text: str, columns: Collection[str]) -> str | None:
+    """Return the column of which a template consists, such as `input` of `{input}`; None if there
+    is anything else in it."""
+    forms = _forms(tuple(columns))
+    match = _pattern(tuple(forms)).fullmatch(_compose(text.strip(), forms)) if columns else None
+    return forms.get(match[1] or match[2] or "") if match else None
+
+
 def require_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
     """Return the placeholders that `find_placeholders` finds, and require at least one.
 
