@@ -18,18 +18,21 @@ from textevolve.evaluation import Case
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
-from textevolve.rows.columns import IMAGES, join_passages
+from textevolve.rows.columns import (
+    IMAGES,
+    check_prompt_value,
+    column_text,
+    join_passages,
+    prompt_text,
+)
 from textevolve.rows.images import folder_of, read_images
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import TURN_COLUMNS, USER_COLUMNS, check_conversations
 from textevolve.studies.row_values import (
     Draws,
-    check_prompt_value,
-    column_text,
     is_random,
     keep_values,
-    prompt_text,
     read_sent_chat,
     wants_row,
 )

@@ -25,11 +25,12 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
 from textevolve.llm.model import Message
 from textevolve.mappings import map_values
-from textevolve.messages import RawMessage, list_entries, list_messages, read_message, result_text
+from textevolve.messages import RawMessage, list_messages, read_message, result_text
 from textevolve.metrics.label_metrics import is_shipped, open_metric
 from textevolve.metrics.plain import takes_row
 from textevolve.protocol.contents import ToolCall
 from textevolve.rows.chats import ASSISTANT, Chat, read_chat, speaker_of, write_chat
+from textevolve.rows.columns import prompt_text
 from textevolve.user_code import OWN
 
 ROW = "row"
@@ -98,38 +99,6 @@ def wants_row(metrics: Iterable[str], objects: Mapping[str, object]) -> bool:
             return True
 
     return False
-
-
-def column_text(value: object) -> str:
-    """Return the value of a column as a text: None becomes an empty text, and other values than
-    texts are written as JSON."""
-    return "" if value is None else write_text(value)
-
-
-def prompt_text(value: object) -> str:
-    """Return the value of a column as the text that a prompt and its judges see, in which a chat is
-    written turn by turn."""
-    text = column_text(value)
-    if not text.lstrip().startswith("["):
-        return text
-    chat = read_chat(value)
-    return text if chat is None else write_chat(chat)
-
-
-def check_prompt_value(where: str, name: str, value: Any) -> None:
-    """Check that the value of a column is something that a prompt can show.
-
-    Raises:
-        InputError: it is an object, or a list of objects that is no chat.
-    """
-    if isinstance(value, str):
-        return
-    has_objects = any(isinstance(item, Mapping) for item in (value, *list_entries(value)))
-    if has_objects and list_messages(value) is None:
-        raise InputError(
-            f"{where}: '{name}' must be text for a prompt, not {type(value).__name__}; give the"
-            " field that the prompt needs a column of its own"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,9 @@ from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
 from textevolve.rows.cases import RowReading
-from textevolve.rows.columns import join_passages
+from textevolve.rows.columns import column_text, join_passages
 from textevolve.runs.study import StudySpec
 from textevolve.spec import option
-from textevolve.studies.row_values import column_text
 from textevolve.texts.placeholders import Hidden, check_spelling, fill, require_placeholders
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
 
