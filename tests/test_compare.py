@@ -13,7 +13,8 @@ from textevolve.evaluation import Case, EvaluationResult
 from textevolve.llm.testing import Answer
 from textevolve.report.blocks import Matrix
 from textevolve.studies.compare import report, summarise
-from textevolve.studies.compare_cells import Output, take_rows
+from textevolve.studies.compare_cells import Output
+from textevolve.studies.compare_rows import take_rows
 from textevolve.studies.compare_spec import CompareSpec
 
 CAREFUL = "exactly"

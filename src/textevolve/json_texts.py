@@ -1,10 +1,15 @@
-"""Values that may be JSON in a text, as in files, traces and applications: parse and write them."""
+"""Values that may be JSON in a text, as in files, traces and applications: parse and write them;
+and Python's values as JSON, from which they come back as they were.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, cast
 
 CONTAINERS = ("[", "{")
@@ -21,8 +26,13 @@ def parse_text(value: Any, marks: Collection[str] = (*CONTAINERS, '"')) -> Any:
 
 
 def write_text(value: object) -> str:
-    """Return a text unchanged, and any other value as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    """Return a text unchanged, and any other value as JSON. A single value that JSON does not know,
+    such as a date, is written as Python prints it."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool | int | float | dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
 
 
 def as_object(value: object) -> dict[str, Any]:
@@ -33,3 +43,80 @@ def as_object(value: object) -> dict[str, Any]:
 def as_array(value: object) -> list[Any]:
     """Return an array of JSON as it is, and [] for any other value."""
     return cast(list[Any], value) if isinstance(value, list) else []
+
+
+TYPE = "$type"
+"""The key that marks an object of JSON as a value of Python that JSON does not know."""
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "decimal": Decimal,
+    "float": float,
+    "bytes": bytes.fromhex,
+    "tuple": lambda items: tuple(map(unpack, items)),
+    "set": lambda items: set(map(unpack, items)),
+    "frozenset": lambda items: frozenset(map(unpack, items)),
+    "mapping": lambda pairs: {unpack(key): unpack(value) for key, value in pairs},
+}
+
+
+def pack(value: object) -> Any:
+    """Return a value as JSON data from which `unpack` restores it. Dates, decimals, tuples, sets
+    and bytes keep their types; arrays become lists, and values of other types texts."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        # JSON has no infinity, and NaN marks a missing value in tables.
+        if math.isnan(value):
+            return None
+        return float(value) if math.isfinite(value) else _mark("float", str(float(value)))
+    if isinstance(value, list):
+        return list(map(pack, cast("list[object]", value)))
+    if isinstance(value, Mapping):
+        return _pack_mapping(cast("Mapping[object, object]", value))
+    if isinstance(value, tuple | set | frozenset):
+        items = list(map(pack, cast("Collection[object]", value)))
+        # The order of a set depends on the process, and equal rows must be equal.
+        kind = _kind_of(value, (tuple, frozenset, set))
+        return _mark(kind, items if kind == "tuple" else sorted(items, key=str))
+
+    as_list = getattr(value, "tolist", None)  # of numbers and arrays of numpy
+    if callable(as_list):
+        return pack(as_list())
+    if value != value:  # the missing date of a data frame
+        return None
+    if isinstance(value, date | time):
+        return _mark(_kind_of(value, (datetime, date, time)), value.isoformat())
+    if isinstance(value, Decimal):
+        return _mark("decimal", str(value))
+    if isinstance(value, bytes):
+        return _mark("bytes", value.hex())
+
+    return str(value)
+
+
+def _kind_of(value: Any, kinds: tuple[type, ...]) -> str:
+    return next(kind.__name__ for kind in kinds if isinstance(value, kind))
+
+
+def _pack_mapping(value: Mapping[object, object]) -> dict[str, Any]:
+    if TYPE not in value and all(isinstance(key, str) for key in value):
+        return {str(key): pack(item) for key, item in value.items()}
+    return _mark("mapping", [[pack(key), pack(item)] for key, item in value.items()])
+
+
+def _mark(kind: str, content: Any) -> dict[str, Any]:
+    return {TYPE: kind, "value": content}
+
+
+def unpack(data: Any) -> Any:
+    """Return the value that `pack` wrote as JSON data."""
+    if isinstance(data, list):
+        return list(map(unpack, cast("list[Any]", data)))
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Any]", data)
+    if TYPE in fields:
+        return _READERS[fields[TYPE]](fields["value"])
+    return {name: unpack(value) for name, value in fields.items()}

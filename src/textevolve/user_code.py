@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 from textevolve.contents import digest, digest_file, digest_module
 from textevolve.errors import AnswerError, InputError, describe_error
 from textevolve.evaluation import mend_text
-from textevolve.reach import check_code
-from textevolve.wrapping import kind_of
 from textevolve.reach import allowed_path, check_code
+from textevolve.wrapping import kind_of
 
 T = TypeVar("T")
 

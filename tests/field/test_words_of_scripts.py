@@ -12,7 +12,7 @@ from sacrebleu import sentence_bleu
 
 from textevolve import InputError
 from textevolve.loops.attempt import text_similarity
-from textevolve.loops.placeholders import check_spelling, fill
+from textevolve.texts.placeholders import check_spelling, fill
 from textevolve.metrics.label_metrics import grade, open_metric
 from textevolve.node_eval.evaluators import similarity
 from textevolve.store.memory_search_sqlite import query_words, words_to_find

@@ -133,10 +133,9 @@ async def _debate(context: DebateContext) -> DebateResult:
     certainty: float | None = None
 
     if profile.protocol == "independent":
-        # Each round is another sample of the same blind turns.
         places = [(r, i) for r in range(profile.rounds) for i in table.agents]
         table.turns = await gather_bounded(
-            [partial(take_turn, context, r, i, (), sample=r) for r, i in places],
+            [partial(take_turn, context, r, i, ()) for r, i in places],
             context.concurrency,
         )
         cvs = [table.disagreement(r) for r in range(profile.rounds)]

@@ -24,6 +24,7 @@ from textevolve.debate.deciding import (
     read_weighted,
 )
 from textevolve.debate.modes import place_candidates
+from textevolve.debate.profile import Profile
 from textevolve.debate.result import ScoreMatrix, Turn
 from textevolve.errors import (
     AnswerError,
@@ -36,7 +37,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
-from textevolve.llm.model import Message, Request, UsageMeter
+from textevolve.llm.model import Message, Request, UsageMeter, draw
 from textevolve.llm.prompts import fence, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured, describe_fault
 from textevolve.llm.verdicts import TOP_LOGPROBS
@@ -142,7 +143,7 @@ def _ending(
 
 
 async def take_turn(
-    context: DebateContext, round: int, agent: int, history: Sequence[str], *, sample: int = 0
+    context: DebateContext, round: int, agent: int, history: Sequence[str]
 ) -> Turn:
     """Let one agent speak, and return its turn. A failed turn has a `failure` and no scores.
 
@@ -162,6 +163,7 @@ async def take_turn(
         deciding = speaker.model_copy(update={"model": decider})
         meters.append(UsageMeter(context.model_of(deciding)))
 
+    sample = _number_sample(context.profile, round, agent)
     speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample)
 
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
@@ -176,6 +178,22 @@ async def take_turn(
         context.listener(StepFinished(context.case.id, "turn", turn))
 
     return turn
+
+
+def _number_sample(profile: Profile, round: int, agent: int) -> int:
+    """Return the number of a turn among those that ask the same question, so that each is a draw of
+    its own: those of all rounds if no agent sees another's turn, and those of agents that differ
+    only in their names."""
+    asked = profile.agents[agent]
+    equals = [
+        place
+        for place, other in enumerate(profile.agents)
+        if other.model_copy(update={"name": asked.name}) == asked
+    ]
+    if profile.protocol != "independent" and len(equals) == 1:
+        return 0
+
+    return round * len(equals) + equals.index(agent)
 
 
 async def _speak(speech: Speech, turn: Turn) -> Turn:
@@ -233,9 +251,9 @@ async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn
         temperature=profile.sampling_temperature,
         max_tokens=profile.max_answer_tokens,
         seed=profile.seed,
-        sample=speech.sample,
         top_logprobs=TOP_LOGPROBS if profile.readout == "logprob-weighted" else 0,
     )
+    request = draw(request, speech.sample)
     answer = await ask_structured(speech.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, sanitized = sanitize(keep_words(argument, words), context.nonce)

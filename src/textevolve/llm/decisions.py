@@ -17,7 +17,7 @@ from typing import Any
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.llm.model import Message, Model, Request, Response
+from textevolve.llm.model import Message, Model, Request, Response, draw
 from textevolve.protocol.contents import SUM_TOLERANCE
 from textevolve.protocol.contents import UNSURE as UNSURE
 from textevolve.protocol.contents import Answer as Answer
@@ -118,13 +118,14 @@ def decision_request(
 
     parts = (state,) if isinstance(state, str) else state
 
-    return Request(
+    request = Request(
         messages=(Message("user", parts, images),),
         questions=dump_questions(questions),
         max_tokens=1,
         seed=seed,
-        sample=sample,
     )
+
+    return draw(request, sample)
 
 
 def dump_questions(questions: Sequence[Question]) -> str:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class Request:
         schema: The JSON schema, as text, that the answer must follow; not sent to an endpoint that
             refuses it.
         max_tokens: The most tokens of the answer.
-        sample: A number that distinguishes calls that are otherwise equal.
+        sample: A number that distinguishes calls that are otherwise equal; `draw` sets it.
         top_logprobs: The number of alternatives to return for each token; 0: no log-probabilities.
         embeds: Request the embedding of the last message; the response's text is then a JSON object
             with the vector, `{"embedding": [...]}`.
@@ -72,6 +72,23 @@ def text_request(
         max_tokens=max_tokens,
         seed=seed,
     )
+
+
+SEEDS = 2**31
+"""The number of seeds that every server accepts; some read a seed as an integer of 32 bits."""
+
+
+def draw(request: Request, sample: int) -> Request:
+    """Return the request for another sample of its answer, by the number of the sample from 0. Each
+    has its own seed, since a server that honours seeds gives the same answer to the same prompt and
+    seed. At temperature 0 a seed decides nothing, so answers that are stored stay valid."""
+    if not sample:
+        return request
+    seed = request.seed
+    if seed is not None and request.temperature != 0:
+        seed = (seed + sample) % SEEDS
+
+    return replace(request, sample=sample, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)

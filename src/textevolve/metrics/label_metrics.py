@@ -312,6 +312,12 @@ def open_metric(text: str) -> LabelMetric:
     raise InputError(f"no metric '{text}'{near} Write {FORMS}")
 
 
+def is_shipped(metric: str) -> bool:
+    """Return whether a metric is built in, and no function of the user. `metric` is its name with
+    options."""
+    return metric.partition(":")[0] in SHIPPED
+
+
 def needs_label(metric: str) -> bool:
     """Return whether a built-in metric needs a label; always False for a user's function. `metric`
     is its name with options."""

@@ -15,7 +15,9 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPAN_IDS, empty_default
-from textevolve.json_texts import parse_text
+from textevolve.json_texts import parse_text, write_text
+from textevolve.messages import list_entries, list_messages
+from textevolve.rows.chats import read_chat, write_chat
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")
@@ -173,6 +175,38 @@ def join_passages(value: object) -> str:
     texts = [_BLANK.sub("\n", passage.strip()) for passage in listed if isinstance(passage, str)]
 
     return "\n\n".join(filter(None, texts)) if len(texts) == len(listed) else ""
+
+
+def column_text(value: object) -> str:
+    """Return the value of a column as a text: None becomes an empty text, and other values than
+    texts are written as JSON."""
+    return "" if value is None else write_text(value)
+
+
+def prompt_text(value: object) -> str:
+    """Return the value of a column as the text that a prompt and its judges see, in which a chat is
+    written turn by turn."""
+    text = column_text(value)
+    if not text.lstrip().startswith("["):
+        return text
+    chat = read_chat(value)
+    return text if chat is None else write_chat(chat)
+
+
+def check_prompt_value(where: str, name: str, value: Any) -> None:
+    """Check that the value of a column is something that a prompt can show.
+
+    Raises:
+        InputError: it is an object, or a list of objects that is no chat.
+    """
+    if isinstance(value, str):
+        return
+    has_objects = any(isinstance(item, Mapping) for item in (value, *list_entries(value)))
+    if has_objects and list_messages(value) is None:
+        raise InputError(
+            f"{where}: '{name}' must be text for a prompt, not {type(value).__name__}; give the"
+            " field that the prompt needs a column of its own"
+        )
 
 
 NAMED = 12

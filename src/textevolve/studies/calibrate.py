@@ -19,6 +19,7 @@ from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.events import Event, StepFinished
+from textevolve.json_texts import pack, unpack
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.prompts import prompt_versions
@@ -71,6 +72,7 @@ from textevolve.runs.study import (
 from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
+from textevolve.studies.row_values import LABEL, ROW
 from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -374,8 +376,8 @@ def cases_of(
 
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
-        parameters = {"label": example.label, "columns": list(columns)}
-        parameters |= {} if example.row is None else {"row": example.row}
+        parameters = {LABEL: pack(example.label), "columns": list(columns)}
+        parameters |= {} if example.row is None else {ROW: pack(example.row)}
         yield Case(values, (), example.id, parameters)
 
 
@@ -410,9 +412,9 @@ def material_of(
 
     for case in cases:
         parameters = case.parameters
-        examples.append(
-            Example(case.id, json.loads(case.input), parameters["label"], parameters.get("row"))
-        )
+        row = unpack(parameters.get(ROW))
+        label = unpack(parameters[LABEL])
+        examples.append(Example(case.id, json.loads(case.input), label, row))
         columns = tuple(parameters["columns"])
 
     template = program.templates.text if program else spec.template

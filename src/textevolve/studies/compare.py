@@ -28,10 +28,9 @@ from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
-from textevolve.loops.placeholders import find_placeholders
 from textevolve.mappings import drop_empty, map_values, read_fields
-from textevolve.metrics.plain import has_no_number
 from textevolve.metrics.label_metrics import SHIPPED
+from textevolve.metrics.plain import has_no_number
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -60,14 +59,12 @@ from textevolve.studies.compare_cells import (
     ask_steps,
     call_target,
     fill_cells,
-    input_column,
-    read_cases,
-    row_values,
     scorer_label,
-    take_rows,
 )
+from textevolve.studies.compare_rows import input_column, read_cases, row_columns, take_rows
 from textevolve.studies.compare_spec import (
     CompareSpec,
+    NamedPrompt,
     Variant,
     baseline_of,
     decides,
@@ -75,9 +72,11 @@ from textevolve.studies.compare_spec import (
     variants_of,
     with_models,
 )
-from textevolve.studies.conversations import OF_USER, user_of
+from textevolve.studies.conversations import USER_COLUMNS, user_of
 from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
-from textevolve.studies.rows import column_text, describe_targets, keep_columns
+from textevolve.studies.row_values import RowValues, SentChat, read_sent_chat, read_values
+from textevolve.studies.rows import describe_targets, keep_columns
+from textevolve.texts.placeholders import find_placeholders
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
 
@@ -540,8 +539,8 @@ def reads(spec: CompareSpec) -> Callable[[Case], Case]:
     shown = "\n".join([*bodies, *templates, spec.system])
 
     def keep(case: Case) -> Case:
-        columns = row_values(case)
-        read = {*find_placeholders(shown, columns), *RECORDED, *OF_USER}
+        columns = row_columns(case)
+        read = {*find_placeholders(shown, columns), *RECORDED, *USER_COLUMNS}
         return keep_columns(case, {*read, input_column(spec, columns)})
 
     return keep
@@ -566,94 +565,114 @@ def plan_rows(
     baseline = baseline_of(spec, variants)
 
     for case in cases:
-        values = map_values(column_text, row_values(case))
+        values = read_values(case, row_columns(case), spec.label)
+        user = user_of(spec, values.columns)
         blank = Output(
             0,
             case.id,
             "",
-            input=_show_input(spec, baseline, values),
+            input=_show_input(spec, baseline, values, user),
             reference=case.reference,
             context=case.context,
             images=case.images,
         )
-        if spec.label is not None:
-            values[spec.label] = case.reference or ""
-        yield [
-            _plan(
-                spec,
-                case,
-                values,
-                variant,
-                replace(blank, position=next(number), variant=variant.name, sample=sample),
-                chains,
-                default_model,
-            )
-            for sample in range(spec.samples)
-            for variant in variants
-            if sample == 0 or not variant.column
-        ]
+        cells: list[Planned] = []
+
+        for sample in range(spec.samples):
+            for variant in variants:
+                if sample and variant.column:
+                    continue
+                cell = replace(blank, position=next(number), variant=variant.name, sample=sample)
+                if variant.column:
+                    cells.append(_plan_column(spec, case, values, variant, cell))
+                elif variant.chain:
+                    answer = partial(ask_steps, chains[variant.chain])
+                    cells.append(Planned(cell, answer, values))
+                elif variant.target is not None:
+                    answer = partial(call_target, variant.target, spec.target_version)
+                    cells.append(Planned(cell, answer, values, user))
+                else:
+                    cell = replace(cell, model=variant.model or default_model)
+                    cells.append(_plan_prompt(spec, values, variant, cell, user))
+
+        yield cells
 
 
-def _plan(
+def _plan_column(
+    spec: CompareSpec, case: Case, values: RowValues, variant: Variant, cell: Output
+) -> Planned:
+    """Return the cell of a column of existing outputs."""
+    text = case.candidates[spec.outputs.index(variant.column)]
+    if not text.strip():
+        failure = Failure("failed", f"the column '{variant.column}' is empty in this row")
+        cell = replace(cell, failure=failure)
+    if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
+        row = {name: value for name, value in values.row.items() if name not in RECORDED}
+        values = replace(values, row=row)
+
+    return Planned(replace(cell, text=text), None, values)
+
+
+def _plan_prompt(
     spec: CompareSpec,
-    case: Case,
-    values: Mapping[str, str],
+    values: RowValues,
     variant: Variant,
     cell: Output,
-    chains: Mapping[str, Chain],
-    default_model: str,
+    user: SimulatedUser | tuple[str, ...],
 ) -> Planned:
-    if variant.chain:
-        return Planned(cell, partial(ask_steps, chains[variant.chain]), values)
-    if variant.column:
-        text = case.candidates[spec.outputs.index(variant.column)]
-        blank = Failure("failed", f"the column '{variant.column}' is empty in this row")
-        if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
-            values = {name: value for name, value in values.items() if name not in RECORDED}
-        return Planned(
-            replace(cell, text=text, failure=None if text.strip() else blank), None, values
-        )
-
-    user = user_of(spec, values)
+    """Return the cell of a prompt that a model answers. `user`: the user of a conversation, or
+    nothing."""
     prompt = variant.prompt
-    if variant.target is not None:
-        answer = partial(call_target, variant.target, row_values(case), spec.target_version)
-        return Planned(cell, answer, values, user)
     assert prompt is not None
-    messages = (
-        prompt.fill_opening(values, spec.system)
-        if user
-        else prompt.fill(values, spec.system, case.images)
-    )
-    cell = replace(cell, prompt=prompt.name, model=variant.model or default_model)
-    asks = (
-        user
-        or case.images
-        or any(message.text.strip() for message in messages if message.role == "user")
-    )
-    if not asks:
+    cell = replace(cell, prompt=prompt.name)
+    if user:
+        messages = prompt.fill_opening(values.variables, spec.system)
+    else:
+        chats = {name: chat.messages for name, chat in _sent_chats(prompt, values).items()}
+        messages = prompt.fill(values.variables, spec.system, cell.images, chats)
+
+    texts = (message.text for message in messages if message.role == "user")
+    if not (user or cell.images or any(map(str.strip, texts))):
         failure = Failure("failed", f"the prompt {prompt.name} is empty in this row")
         return Planned(replace(cell, failure=failure), None, values)
+
     request = Request(
         messages=messages,
         temperature=spec.temperature,
         max_tokens=spec.max_output_tokens,
         seed=spec.seed,
-        sample=cell.sample,
     )
 
     return Planned(cell, partial(ask_model, request), values, user)
 
 
-def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str, str]) -> str:
+def _sent_chats(prompt: NamedPrompt, values: RowValues) -> dict[str, SentChat]:
+    """Return the chats of a row that a prompt sends as messages, by column."""
+    chats: dict[str, SentChat] = {}
+    for name in prompt.chat_columns(values.columns):
+        if chat := read_sent_chat(values.columns[name], name):
+            chats[name] = chat
+
+    return chats
+
+
+def _show_input(
+    spec: CompareSpec,
+    baseline: Variant | None,
+    values: RowValues,
+    user: SimulatedUser | tuple[str, ...],
+) -> str:
     """Return the input of a row as the text that judges and readers see."""
-    column = input_column(spec, values)
+    column = input_column(spec, values.columns)
     if column:
-        return values[column]
-    prompts = (baseline.prompt if baseline else None, *spec.prompts)
-    texts = (prompt.show(values) for prompt in prompts if prompt and not prompt.is_blank)
-    parts = [*itertools.islice(texts, 1)]
-    user = user_of(spec, values)
+        return values.variables[column]
+
+    parts: list[str] = []
+    for prompt in (baseline.prompt if baseline else None, *spec.prompts):
+        if prompt is not None and not prompt.is_blank:
+            chats = {name: chat.text for name, chat in _sent_chats(prompt, values).items()}
+            parts.append(prompt.show({**values.variables, **chats}))
+            break
 
     if isinstance(user, SimulatedUser):
         if user.persona:
@@ -662,7 +681,7 @@ def _show_input(spec: CompareSpec, baseline: Variant | None, values: Mapping[str
     elif not parts:
         parts += user
 
-    return "\n\n".join(parts) or json.dumps(values, ensure_ascii=False)
+    return "\n\n".join(parts) or json.dumps(values.variables, ensure_ascii=False)
 
 
 def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
@@ -693,7 +712,7 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     for target in spec.targets:
         bench.target_of(target)  # errors of loading come before the first call
     for case, chain in itertools.product(case_list if chains else (), chains.values()):
-        chain.take_inputs(row_values(case), others=True)  # errors come before the first call
+        chain.take_inputs(row_columns(case), others=True)  # errors come before the first call
     bench.listener(RecordsExpected(_count_cells(spec, len(case_list))))
     concurrency = bench.concurrency
     if scorers.together:

@@ -1,15 +1,12 @@
 """One cell of a comparison: its output is generated or taken from the row, and graded by metrics
-and judges. The module also reads the rows of a comparison as cases.
+and judges.
 
-`compare` plans the cells and aggregates them.
+`compare` plans the cells and aggregates them; `compare_rows` reads the rows.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,16 +28,13 @@ from textevolve.evaluation import (
 )
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
-from textevolve.llm.model import Message, Request, UsageMeter
+from textevolve.llm.model import Message, Request, UsageMeter, draw
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
-from textevolve.loops.placeholders import check_spelling
-from textevolve.mappings import map_values
-from textevolve.metrics.label_metrics import grade_output
+from textevolve.metrics.label_metrics import grade_output, is_shipped
 from textevolve.metrics.plain import LabelMetric
 from textevolve.protocol.contents import LENGTH
-from textevolve.rows import Placed, Renaming, place_rows, read_rows
 from textevolve.rows.chats import (
     Chat,
     ChatTurn,
@@ -50,21 +44,19 @@ from textevolve.rows.chats import (
     speaker_of,
     write_chat,
 )
-from textevolve.rows.columns import IMAGES, join_passages
-from textevolve.rows.images import folder_of, read_images
-from textevolve.runs.chains import chain_response, chains_among, open_chain_named
+from textevolve.rows.columns import join_passages
+from textevolve.runs.chains import chain_response
 from textevolve.spans import current_span, span
-from textevolve.studies.compare_spec import CompareSpec, NamedPrompt, judges_of
+from textevolve.studies.compare_spec import MOST_SAMPLES
 from textevolve.studies.conversations import (
-    TURN_COLUMNS,
     ConversationTurn,
     Grade,
-    check_conversations,
     join_grades,
     join_trajectories,
     turn_row,
 )
-from textevolve.studies.rows import ask_target, check_body, column_text, name_row, write_request
+from textevolve.studies.row_values import RowValues
+from textevolve.studies.rows import ask_target, write_request
 from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -128,15 +120,20 @@ class Planned:
             existing outputs has set it already.
         answer: Gives the cell its output: `ask_model`, `call_target` or `ask_steps`. None if the
             output exists already.
-        values: The columns of its row.
+        values: The values of its row.
         user: The simulated user of a conversation, or the user's messages; empty if there is no
             conversation.
     """
 
     empty: Output
     answer: Answering | None
-    values: Mapping[str, str]
+    values: RowValues
     user: SimulatedUser | tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> int:
+        """The number of the sample among all that ask the same, also of other rows."""
+        return self.values.draw * MOST_SAMPLES + self.empty.sample
 
 
 Answering: TypeAlias = Callable[[Workbench, Planned, Sequence[Message]], Awaitable[Output]]
@@ -216,7 +213,8 @@ async def _grade_output(
 
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
-            graded = await grade_output(metric, output.text, output.reference, row=row)
+            label = output.reference if is_shipped(name) or each_turn else planned.values.label
+            graded = await grade_output(metric, output.text, label, row=row)
             current_span.get().judge(name, graded)
             grades[name] = _grade(graded)
 
@@ -232,9 +230,14 @@ async def _grade_output(
 def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
     """Return the row that metrics see. Tool calls recorded in the row are left out unless the
     output is the row's own."""
-    is_recorded = planned.answer is None
-    row = {name: v for name, v in planned.values.items() if is_recorded or name not in RECORDED}
-    return {**row, **(output.trajectory.as_row() if output.trajectory else {})}
+    row = dict(planned.values.row)
+    if planned.answer is not None:
+        for name in RECORDED:
+            row.pop(name, None)
+    if output.trajectory:
+        row |= output.trajectory.as_row()
+
+    return row
 
 
 async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, list[Output]]:
@@ -253,8 +256,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
             text = "".join(user[len(answers) : len(answers) + 1])
         else:
             player = UsageMeter(bench.model_of(user.model))
-            sample = planned.empty.sample
-            writing = write_message(user, player, chat, sample, persists=bench.is_rehearsal)
+            writing = write_message(user, player, chat, planned.sample, persists=bench.is_rehearsal)
             move = await attempt(writing)
             judging += player.usage
             if isinstance(move, Failure):
@@ -359,8 +361,10 @@ async def ask_model(
     cell = planned.empty
     model = UsageMeter(bench.model_of(planned.empty.model))
 
+    request = replace(request, messages=(*request.messages, *messages))
+
     async def ask() -> Output:
-        response = await model(replace(request, messages=(*request.messages, *messages)))
+        response = await model(draw(request, planned.sample))
         cut = response.finish_reason == LENGTH
         failure = None
         if fault := describe_fault(response, "the output"):
@@ -375,7 +379,6 @@ async def ask_model(
 
 async def call_target(
     target: Target,
-    row: Mapping[str, Any],
     version: str,
     bench: Workbench,
     planned: Planned,
@@ -385,9 +388,10 @@ async def call_target(
     `version`: the application's version, which its requests state."""
     cell = planned.empty
     model = UsageMeter(bench.target_of(target))
+    row = planned.values.columns
     if messages:
         row = turn_row(row, messages, all_columns=target.body is None)
-    request = write_request(target, row, version, cell.sample)
+    request = write_request(target, row, version, planned.sample)
 
     async def ask() -> Output:
         answer = await ask_target(model, target, request)
@@ -412,7 +416,7 @@ async def ask_steps(
 
     async def ask() -> Output:
         response = await chain_response(
-            bench, chain, planned.values, spent, cell.row, sample=cell.sample
+            bench, chain, planned.values.columns, spent, cell.row, sample=planned.sample
         )
         return replace(cell, text=response.text, seconds=response.seconds)
 
@@ -489,177 +493,3 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
 def scorer_label(scorer: str) -> str:
     """Return the display name of a metric or judge."""
     return scorer.removeprefix(OWN)
-
-
-INPUTS = ("input", "prompt", "question", "instruction")
-"""The columns that may hold the input if no prompt is compared; the first that exists is used."""
-
-
-def read_cases(spec: CompareSpec) -> Iterator[Case]:
-    if not spec.data:
-        raise InputError("--data is missing: rows with values for the placeholders")
-    folder = ""
-
-    def opened(file: str) -> None:
-        nonlocal folder
-        folder = folder_of(file)
-
-    rows = read_rows(spec.data, "row", lambda _: True, spec.map, opened=opened)
-    yield from row_cases(spec, (_with_images(*placed, folder) for placed in rows))
-
-
-def _with_images(where: str, row: Mapping[str, Any], folder: str = "") -> Placed:
-    """Return the row with the files or addresses in its column of images replaced by data URLs."""
-    if IMAGES not in row:
-        return where, row
-    return where, {**row, IMAGES: read_images(row[IMAGES], f"{where}: '{IMAGES}'", folder)}
-
-
-def take_rows(
-    spec: CompareSpec, rows: Iterable[Mapping[str, Any]], _objects: object
-) -> Iterator[Case]:
-    """Yield a case for each row from Python, with columns renamed as in files."""
-    renaming = Renaming(spec.map)
-    renamed = [_with_images(where, renaming(row)) for where, row in place_rows(rows)]
-    renaming.refuse_unused()
-    return row_cases(spec, renamed)
-
-
-def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
-    """Yield a case for each row: its columns as JSON, its existing outputs, and its label.
-
-    Raises:
-        InputError: the rows do not fit the specification; names the place and the columns.
-    """
-    placed = list(rows)
-    if not placed:
-        raise InputError(f"{spec.data or 'data'}: has no rows")
-    columns = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
-    _check_needs(spec, columns)
-    prompt_columns = _check_columns(spec, columns, talks=check_conversations(spec, placed))
-    for prompt in spec.prompts:
-        _warn_of_gaps(prompt, prompt_columns, placed)
-    if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
-        logging.getLogger("textevolve").warning(
-            "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
-        )
-
-    counts = Counter[str]()
-
-    for number, (where, row) in enumerate(placed, 1):
-        label = None if spec.label is None else row.get(spec.label)
-        if spec.label is not None and label is None:
-            raise InputError(f"{where}: the label column '{spec.label}' is missing or empty")
-        images: tuple[str, ...] = row.get(IMAGES, ())
-        image_names = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
-        visible_row: Mapping[str, Any] = {**row, IMAGES: image_names} if IMAGES in row else row
-        columns_shown = {name: visible_row.get(name) for name in prompt_columns}
-        if not spec.targets:  # which take values of JSON
-            columns_shown = map_values(column_text, columns_shown)
-        values = json.dumps(columns_shown, ensure_ascii=False, default=str)
-        outputs = tuple(column_text(row.get(column)) for column in spec.outputs)
-        id = name_row(row, number, counts)
-        reference = None if label is None else column_text(label)
-        context = None if spec.context is None else column_text(row.get(spec.context)) or None
-        yield Case(values, outputs, id, reference=reference, context=context, images=images)
-
-
-def _warn_of_gaps(prompt: NamedPrompt, columns: Collection[str], placed: Sequence[Placed]) -> None:
-    for name in prompt.placeholders(columns):
-        gaps = [where for where, row in placed if row.get(name) is None]
-        if gaps and name != IMAGES:
-            logging.getLogger("textevolve").warning(
-                "prompt %s: no value for {%s} in %d of %d rows, first in %s; there it is empty",
-                prompt.name,
-                name,
-                len(gaps),
-                len(placed),
-                gaps[0],
-            )
-
-
-def row_values(case: Case) -> dict[str, Any]:
-    """Return the columns of a row, by name, that prompts and applications may use."""
-    return json.loads(case.input)
-
-
-def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
-    """Return the column that is the input for judges; "" if the input is a filled prompt."""
-    if spec.input is not None or spec.prompts:
-        return spec.input or ""
-    return next((name for name in INPUTS if name in columns), "")
-
-
-def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
-    """Check that the options name all columns that the judges need.
-
-    Raises:
-        InputError: a judge needs a column that no option names, so it could score no output.
-    """
-    for judge in judges_of(spec):
-        needs = judge.needs
-        options = {
-            "context": ("--context", spec.context is not None or spec.targets),
-            "reference": ("--label", spec.label is not None),
-        }
-
-        for need, (flag, is_met) in options.items():
-            if need in needs and not is_met:
-                raise InputError(
-                    f"judge {judge} needs a {need}: name its column with {flag}; columns:"
-                    f" {', '.join(columns)}"
-                )
-
-
-def _check_columns(spec: CompareSpec, columns: Sequence[str], *, talks: bool) -> list[str]:
-    """Return the columns that prompts may use: all but the label and existing outputs. `talks`:
-    rows are conversations, whose prompts need no placeholder.
-
-    Raises:
-        InputError: a named column does not exist, or a prompt has no placeholder of a column.
-    """
-    options = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
-    options |= {"--outputs": spec.outputs}
-
-    for flag, option_columns in options.items():
-        for column in option_columns:
-            if column is not None and column not in columns:
-                raise InputError(
-                    f"{flag}: no row has a value in the column '{column}'; columns:"
-                    f" {', '.join(columns)}"
-                )
-
-    prompt_columns = [name for name in columns if name not in (spec.label, *spec.outputs)]
-    if spec.input is not None and spec.input not in prompt_columns:
-        raise InputError(
-            f"--input: the column '{spec.input}' is the label or an output, which is no input;"
-            f" columns: {', '.join(prompt_columns)}"
-        )
-
-    for name in chains_among(*spec.models):
-        if not name.startswith(OWN):
-            open_chain_named(name, {}).take_inputs(dict.fromkeys(prompt_columns, ""), others=True)
-    for target in spec.targets:
-        check_body(target, [*prompt_columns, *TURN_COLUMNS] if talks else prompt_columns)
-    for prompt in spec.prompts:
-        if prompt.is_blank:
-            continue
-        texts = [spec.system, *(text for _, text in prompt.templates)]
-        check_spelling("\n".join(texts), prompt_columns, f"prompt {prompt.name}")
-        if not (talks or prompt.placeholders(prompt_columns) or IMAGES in columns):
-            raise InputError(
-                f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
-                f" {', '.join(prompt_columns)}"
-            )
-
-    has_input = (
-        talks or spec.prompts or chains_among(*spec.models) or input_column(spec, prompt_columns)
-    )
-
-    if not has_input and judges_of(spec):
-        raise InputError(
-            "judges need an input to judge by: name its column with --input; columns:"
-            f" {', '.join(columns)}"
-        )
-
-    return prompt_columns

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from textevolve.errors import InputError
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
+from textevolve.llm.chains.chat_template import ChatRole
 from textevolve.llm.model import Message
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target
-from textevolve.loops.placeholders import fill, find_placeholders
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
 from textevolve.runs.chains import chains_among
 from textevolve.spec import Frozen, Several, explain, option
 from textevolve.studies.rows import MappedSpec
+from textevolve.texts.placeholders import fill, find_placeholders, whole_placeholder
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
 
@@ -36,7 +37,7 @@ template."""
 class ChatMessage(Frozen):
     """One message of a chat prompt. `content` may contain placeholders of columns."""
 
-    role: Literal["system", "user", "assistant"]
+    role: ChatRole
     content: str
 
 
@@ -79,7 +80,7 @@ class NamedPrompt(Frozen):
         return not any(text.strip() for _, text in self.templates)
 
     @property
-    def templates(self) -> tuple[tuple[str, str], ...]:
+    def templates(self) -> tuple[tuple[ChatRole, str], ...]:
         """The role and template of each message, in order."""
         if not self.messages:
             return (("user", self.text),)
@@ -88,20 +89,39 @@ class NamedPrompt(Frozen):
     def placeholders(self, columns: Collection[str]) -> tuple[str, ...]:
         return find_placeholders("\n".join(text for _, text in self.templates), columns)
 
-    def fill(
-        self, values: Mapping[str, str], system: str = "", images: tuple[str, ...] = ()
-    ) -> tuple[Message, ...]:
-        """Return the messages to send, with `system` first if the prompt has no system message.
-        `images` are attached to the last message of the user."""
-        templates = self.templates
-        if system and all(role != "system" for role, _ in templates):
-            templates = (("system", system), *templates)
-        last = max(n for n, (role, _) in enumerate(templates) if role == "user")
+    def chat_columns(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the columns of which a message of the user consists. A chat in one of them is sent
+        as messages."""
+        texts = (text for role, text in self.templates if role == "user")
+        names = (whole_placeholder(text, columns) for text in texts)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
-        return tuple(
-            Message(cast(Any, role), (fill(text, values),), images if n == last else ())
-            for n, (role, text) in enumerate(templates)
-        )
+    def fill(
+        self,
+        values: Mapping[str, str],
+        system: str = "",
+        images: tuple[str, ...] = (),
+        chats: Mapping[str, tuple[Message, ...]] = {},
+    ) -> tuple[Message, ...]:
+        """Return the messages to send, with `system` first if none has its role. `images` are
+        attached to the last message of the user. `chats`: the messages of columns that hold a
+        chat, for templates that consist of such a column."""
+        messages: list[Message] = []
+
+        for role, template in self.templates:
+            name = whole_placeholder(template, chats) if role == "user" else None
+            if name is None:
+                messages.append(Message(role, (fill(template, values),)))
+            else:
+                messages += chats[name]
+
+        if system and all(message.role != "system" for message in messages):
+            messages.insert(0, Message("system", (fill(system, values),)))
+        if images:
+            last = max(n for n, message in enumerate(messages) if message.role == "user")
+            messages[last] = replace(messages[last], images=images)
+
+        return tuple(messages)
 
     def fill_opening(self, values: Mapping[str, str], system: str) -> tuple[Message, ...]:
         """Return the messages that precede a conversation. A plain text becomes the system message,
@@ -185,6 +205,8 @@ def _take(prompt: Any, number: int) -> Any:
 
 
 DEFAULT_JUDGE = "single"
+MOST_SAMPLES = 100
+"""The most outputs of a variant for a row."""
 
 
 class CompareSpec(MappedSpec):
@@ -314,7 +336,11 @@ class CompareSpec(MappedSpec):
         identity=False,
     )
     samples: int = option(
-        1, "The number of outputs of each variant for each row.", group="Advanced", ge=1, le=100
+        1,
+        "The number of outputs of each variant for each row.",
+        group="Advanced",
+        ge=1,
+        le=MOST_SAMPLES,
     )
     temperature: float | None = option(
         0.0, "The temperature of the outputs.", group="Advanced", ge=0, le=2

@@ -27,7 +27,8 @@ TURNS = "turns"
 TURN_COLUMNS = ("messages", "message")
 """The columns that a called application receives at each turn: all messages so far, and the text of
 the last."""
-OF_USER = (TURNS, "goal", "persona", "stop")
+USER_COLUMNS = (TURNS, "goal", "persona", "stop")
+"""The columns that describe the user of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ def turn_row(
 ) -> dict[str, Any]:
     """Return the row that an application receives at a turn. `all_columns`: the application's
     request template selects no columns, so it receives all except the columns about the user."""
-    columns = {name: value for name, value in row.items() if not (all_columns and name in OF_USER)}
+    left_out = USER_COLUMNS if all_columns else ()
+    columns = {name: value for name, value in row.items() if name not in left_out}
     chat = [{"role": message.role, "content": message.text} for message in messages]
     return {**columns, **dict(zip(TURN_COLUMNS, (chat, messages[-1].text), strict=True))}
 

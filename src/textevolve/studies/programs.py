@@ -46,11 +46,11 @@ from textevolve.loops.calibration.trial_runner import (
     ProgramOutput,
     Templates,
 )
-from textevolve.loops.placeholders import placeholders_of
 from textevolve.mappings import pick
-from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.plain import takes_row
+from textevolve.metrics.label_metrics import reads_trajectory
 from textevolve.runs.chains import chain_response
+from textevolve.studies.row_values import wants_row
+from textevolve.texts.placeholders import placeholders_of
 from textevolve.user_code import (
     OWN,
     call_function,
@@ -289,11 +289,7 @@ def keeps_rows(
     """Tell whether the program or the metric receives complete rows."""
     if program is not None and program.names.inputs is None:
         return True
-    if metric is None:
-        return False
-    metric_object = objects.get(metric) if metric.startswith(OWN) else open_metric(metric)
-
-    return metric_object is not None and takes_row(metric_object)
+    return metric is not None and (reads_trajectory(metric) or wants_row([metric], objects))
 
 
 ProgramRun: TypeAlias = Callable[[Mapping[str, Any], PromptTrial], Awaitable[Any]]

@@ -15,25 +15,26 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
-from textevolve.json_texts import as_object, write_text
+from textevolve.json_texts import as_object
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.target_calls import identify_target
 from textevolve.llm.targets import EVENTS, Target, check_targets
-from textevolve.loops.placeholders import (
-    check_spelling,
-    fill,
-    find_placeholders,
-    require_placeholders,
-)
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
 from textevolve.rows.cases import RowReading
-from textevolve.rows.columns import join_passages
+from textevolve.rows.columns import column_text, join_passages
 from textevolve.runs.study import StudySpec
 from textevolve.spec import option
+from textevolve.texts.placeholders import (
+    Hidden,
+    check_spelling,
+    fill,
+    require_placeholders,
+    whole_placeholder,
+)
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
 
 _ABOUT = ("name", "description")
@@ -152,28 +153,23 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
         return [_fill_body(inner, row, texts) for inner in cast("list[Any]", template)]
     if not isinstance(template, str):
         return template
-    names = find_placeholders(template, tuple(row))
-    if names and not fill(template, {names[0]: ""}):
-        return row[names[0]]
+    whole = whole_placeholder(template, row)
+    if whole is not None:
+        return row[whole]
 
     return fill(template, texts)
 
 
-def column_text(value: object) -> str:
-    """Return the value of a column as a text: None becomes an empty text, and other values than
-    texts are written as JSON."""
-    return "" if value is None else write_text(value)
-
-
-def check_body(target: Target, columns: Collection[str]) -> None:
-    """Check the placeholders in the body of a target's request.
+def check_body(target: Target, columns: Collection[str], hidden: Mapping[str, Hidden] = {}) -> None:
+    """Check the placeholders in the body of a target's request. `hidden`: columns that it does not
+    get.
 
     Raises:
-        InputError: the body has no placeholder of a column, or a misspelt one.
+        InputError: the body has no placeholder of a column, a misspelt one, or one that is hidden.
     """
     if target.body is not None:
         text = json.dumps(target.body, ensure_ascii=False)
-        check_spelling(text, columns, f"target {target.label}")
+        check_spelling(text, columns, f"target {target.label}", hidden)
         require_placeholders(text, columns)
 
 

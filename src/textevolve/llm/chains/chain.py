@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +113,7 @@ class Chain:
             )
         except InputError as error:
             raise InputError(f"chain '{name}': {error}") from None
+        self.check_templates((*self.inputs, *produced))
 
     def __repr__(self) -> str:
         return f"Chain({self.name!r}: {', '.join(self.inputs)} -> {', '.join(self.outputs)})"
@@ -199,6 +200,17 @@ class Chain:
         """Return the templates of the chain's model steps by name, without those of inner
         chains."""
         return {step.name: step.template for step in _model_steps(self)}
+
+    def check_templates(self, names: Collection[str]) -> None:
+        """Check that no template has one of these names, such as a column of the rows, with more
+        than the name in its braces.
+
+        Raises:
+            InputError: one has a format or a filter, which would reach the model as it stands.
+        """
+        for step, template in self.templates.items():
+            if fault := template.find_fault(names):
+                raise InputError(f"chain '{self.name}': the template of the step '{step}': {fault}")
 
     def with_template(self, name: str, template: ChatTemplate) -> Chain:
         """Return a copy of the chain in which the step of this name has another template.

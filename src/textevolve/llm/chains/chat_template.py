@@ -7,7 +7,8 @@ code, and slots in a filled-in value are not filled.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -17,6 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from textevolve.errors import InputError
 from textevolve.llm.model import Message
+from textevolve.texts.placeholders import ARGUMENT, COMMAND, find_expression
 
 ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 ROLES: tuple[str, ...] = get_args(ChatRole)
@@ -24,7 +26,7 @@ ROLES: tuple[str, ...] = get_args(ChatRole)
 NAME = r"[^\W\d][\w\p{M}]*(?:\.[^\W\d][\w\p{M}]*)*"
 """The pattern of a slot's name; a dot selects a field or a key of the value before it."""
 
-_SLOT = regex.compile(rf"\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
+_SLOT = regex.compile(rf"{COMMAND}|\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,16 @@ class ChatTemplate:
         """Return the names of the template's slots, each once, in order of appearance."""
         parts = (part for message in self.messages for part in message.parts)
         return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, Slot)))
+
+    def find_fault(self, names: Collection[str]) -> str:
+        """Return the fault of a template in which one of the names has a format, a filter or
+        another expression in its braces, which no slot has; empty if none has."""
+        for message in self.messages:
+            text = "".join(part for part in message.parts if isinstance(part, str))
+            if fault := find_expression(text, names):
+                return fault
+
+        return ""
 
     def fill(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return the messages with each slot replaced by its value.
@@ -138,17 +150,29 @@ def merge(parts: Iterable[TemplatePart]) -> tuple[TemplatePart, ...]:
 def read_text_template(text: str, names: Collection[str] | None = None) -> tuple[TemplatePart, ...]:
     """Split a template into texts and slots; `{name}` and `{{ name }}` are slots. With `names`,
     only these names are slots and other braces are plain text; otherwise every name in braces is
-    one."""
+    one. In a LaTeX command single braces are text."""
     parts: list[TemplatePart] = []
     end = 0
 
-    for match in _SLOT.finditer(text):
-        name = match[1] or match[2]
+    for name, start, stop in _find_slots(text):
         if names is None or name in names:
-            parts += [text[end : match.start()], Slot(name)]
-            end = match.end()
+            parts += [text[end:start], Slot(name)]
+            end = stop
 
     return merge([*parts, text[end:]])
+
+
+def _find_slots(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the name of each slot, and where it starts and ends."""
+    for match in _SLOT.finditer(text):
+        name = match[1] or match[2]
+        if name is not None:
+            yield name, match.start(), match.end()
+            continue
+        for argument in ARGUMENT.finditer(text, match.start(), match.end()):
+            if re.fullmatch(NAME, argument[1]):
+                # The outer braces are those of the command.
+                yield argument[1], argument.start() + 1, argument.end() - 1
 
 
 def write_text_template(parts: Sequence[TemplatePart]) -> str:

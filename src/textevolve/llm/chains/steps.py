@@ -15,7 +15,7 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
 
 from pydantic import BaseModel
@@ -25,7 +25,7 @@ from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvol
 from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
 from textevolve.llm.chains.scope import StepScope, note_use
-from textevolve.llm.model import Model, Request, text_hash
+from textevolve.llm.model import Model, Request, draw, text_hash
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
@@ -144,7 +144,7 @@ def _take_module(module: Any) -> Callee:
 
     def describe() -> str:
         state = json.dumps(module.dump_state(), sort_keys=True, default=str)
-        return f"{name} {digest_object(type(module))} {_hash(_without_addresses(state))}"
+        return f"{name} {digest_object(cast("object", type(module)))} {_hash(_without_addresses(state))}"
 
     async def call(arguments: Any) -> Any:
         is_async = inspect.iscoroutinefunction(getattr(module, "aforward", None))
@@ -293,7 +293,7 @@ class ModelStep:
 
         for sample in range(first_sample, first_sample + self.attempts):
             try:
-                value = await self._ask(model, replace(request, sample=sample))
+                value = await self._ask(model, draw(request, sample))
             except AnswerError as error:
                 note_use(self.name, prompt, f"(nothing that can be used: {error})")
                 if sample == first_sample + self.attempts - 1:

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from textevolve.errors import AnswerError
-from textevolve.llm.model import Message, Model, Request, Response, text_request
+from textevolve.llm.model import Message, Model, Request, Response, draw, text_request
 from textevolve.llm.prompts import (
     EXAMPLE_NONCE,
     Template,
@@ -39,7 +39,12 @@ from textevolve.llm.prompts import (
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.loops.attempt import REASON_CHARACTERS
 from textevolve.loops.calibration.trial_runner import Example, Templates, TrialOutcome
-from textevolve.loops.placeholders import find_fault, find_placeholders
+from textevolve.texts.placeholders import (
+    find_fault,
+    find_placeholders,
+    find_spellings,
+    restore_spelling,
+)
 from textevolve.texts.prose import excerpt
 
 ANSWER_SHOWN = 1500
@@ -125,7 +130,9 @@ class RewritingRules:
 
     @property
     def placeholders(self) -> str:
-        return ", ".join(f"{{{name}}}" for name in self.names)
+        """Return the placeholders in the spelling of the original."""
+        spellings = find_spellings(self.seed_template, self.names)
+        return ", ".join(spellings[name][0] for name in self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,9 +408,9 @@ async def _ask_rewrite(
         temperature=SAMPLING,
         max_tokens=rules.max_tokens + (0 if instructions else INSTRUCTIONS_TOKENS),
         schema=answer_schema(answer_type),
-        seed=editor.seed + sample,
-        sample=sample,
+        seed=editor.seed,
     )
+    request = draw(request, sample)
 
     def read(response: Response) -> Rewritten:
         try:
@@ -416,6 +423,7 @@ async def _ask_rewrite(
             texts = [text for text in map(shorten_instruction, answer.changes) if text]
             changes = tuple(dict.fromkeys(texts[: editor.most]))
         text = read_template(answer.template, nonce, template)
+        text = restore_spelling(text, rules.seed_template, rules.names)
         fault = template_fault(text, template, rules)
 
         return Rewritten(None if fault else text, changes, fault)

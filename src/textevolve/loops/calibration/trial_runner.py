@@ -39,16 +39,22 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
-from textevolve.json_texts import write_text
+from textevolve.json_texts import pack
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
 from textevolve.llm.structured import describe_fault
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
-from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
+from textevolve.rows.columns import check_prompt_value, prompt_text
 from textevolve.spans import step_span
 from textevolve.statistics.comparisons import fewest_units
+from textevolve.texts.placeholders import (
+    Hidden,
+    check_spelling,
+    fill,
+    require_placeholders,
+)
 
 TRAINING_ROWS = 25
 """The number of training rows that is enough for a search, unless there are many more rows."""
@@ -131,19 +137,22 @@ def take_examples(
     if label is not None and label not in columns:
         raise InputError(f"no row has the label column '{label}'; columns: {', '.join(columns)}")
     if program is None:
-        check_spelling(template, columns, "the template")
+        hidden: dict[str, Hidden] = {} if label is None else {label: "label"}
+        shown = [name for name in columns if name != label]
+        check_spelling(template, shown, "the template", hidden)
     names = require_names(template, columns, program)
     inputs = names if program is None else program.inputs
-
     if inputs is not None and label in inputs:
         raise InputError(
-            f"the template shows the label {{{label}}} to the model, which gives the answer away;"
-            " remove it"
+            f"the program takes the label {{{label}}}, which gives the answer away; remove it"
         )
 
     examples = dict[str, Example]()
 
     for where, row in placed:
+        if program is None:
+            for name in names:
+                check_prompt_value(where, name, row.get(name))
         present = [n for n in columns if n != label and row.get(n) is not None]
         needed = present if inputs is None else inputs
         example = _example(row, where, needed, label, keep_rows)
@@ -196,15 +205,14 @@ def _example(
     for name in names:
         if row.get(name) is None:
             raise InputError(f"{where}: the column '{name}', which the template needs, is missing")
-    values = {name: write_text(row[name]) for name in names}
+    values = {name: prompt_text(row[name]) for name in names}
     if label is not None and row.get(label) is None:
         raise InputError(f"{where}: the label column '{label}' is missing or empty")
     answer = None if label is None else row[label]
-    stored_row = json.loads(json.dumps(dict(row), default=str)) if keep_row else None
-    counted = [values, str(answer)] if stored_row is None else [values, str(answer), stored_row]
+    counted = [values, str(answer), *([pack(row)] if keep_row else [])]
     key = text_hash(json.dumps(counted, sort_keys=True, ensure_ascii=False))
 
-    return Example(key[:12], values, answer, row=stored_row)
+    return Example(key[:12], values, answer, row=dict(row) if keep_row else None)
 
 
 def split_examples(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.loops.placeholders import (
+from textevolve.texts.placeholders import (
     check_spelling,
     fill,
     find_fault,

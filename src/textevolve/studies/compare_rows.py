@@ -1,0 +1,309 @@
+"""The rows of a comparison: which columns prompts, applications and judges may read, what is
+checked before a run, and the case that each row becomes.
+
+`row_values` makes the values of a case again when its cells are planned.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.mappings import map_values
+from textevolve.metrics.label_metrics import is_shipped
+from textevolve.rows import Placed, Renaming, place_rows, read_rows
+from textevolve.rows.columns import (
+    IMAGES,
+    check_prompt_value,
+    column_text,
+    join_passages,
+    prompt_text,
+)
+from textevolve.rows.images import folder_of, read_images
+from textevolve.runs.chains import chains_among, open_chain_named
+from textevolve.studies.compare_spec import CompareSpec, judges_of
+from textevolve.studies.conversations import TURN_COLUMNS, USER_COLUMNS, check_conversations
+from textevolve.studies.row_values import (
+    Draws,
+    is_random,
+    keep_values,
+    read_sent_chat,
+    wants_row,
+)
+from textevolve.studies.rows import check_body, name_row
+from textevolve.texts.placeholders import Hidden, check_spelling, find_placeholders
+from textevolve.user_code import OWN
+
+INPUTS = ("input", "prompt", "question", "instruction")
+"""The columns that may hold the input if no prompt is compared; the first that exists is used."""
+
+
+def read_cases(spec: CompareSpec) -> Iterator[Case]:
+    if not spec.data:
+        raise InputError("--data is missing: rows with values for the placeholders")
+    folder = ""
+
+    def opened(file: str) -> None:
+        nonlocal folder
+        folder = folder_of(file)
+
+    rows = read_rows(spec.data, "row", lambda _: True, spec.map, opened=opened)
+    yield from row_cases(spec, (_with_images(*placed, folder) for placed in rows))
+
+
+def _with_images(where: str, row: Mapping[str, Any], folder: str = "") -> Placed:
+    """Return the row with the files or addresses in its column of images replaced by data URLs."""
+    if IMAGES not in row:
+        return where, row
+    return where, {**row, IMAGES: read_images(row[IMAGES], f"{where}: '{IMAGES}'", folder)}
+
+
+def take_rows(
+    spec: CompareSpec, rows: Iterable[Mapping[str, Any]], objects: Mapping[str, object]
+) -> Iterator[Case]:
+    """Yield a case for each row from Python, with columns renamed as in files. `objects`: the
+    caller's Python objects by name."""
+    renaming = Renaming(spec.map)
+    renamed = [_with_images(where, renaming(row)) for where, row in place_rows(rows)]
+    renaming.refuse_unused()
+    return row_cases(spec, renamed, objects)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumns:
+    """The columns of a comparison by who may read them.
+
+    Attributes:
+        shown: Those that prompts, applications and chains may read: all but the hidden ones.
+        hidden: The label and the existing outputs, with the kind of each.
+        questions: For each variant that may answer the same question differently, by its name, the
+            columns that decide what it asks.
+    """
+
+    shown: Sequence[str]
+    hidden: Mapping[str, Hidden]
+    questions: Mapping[str, Collection[str]]
+
+
+def row_cases(
+    spec: CompareSpec, rows: Iterable[Placed], objects: Mapping[str, object] = {}
+) -> Iterator[Case]:
+    """Yield a case for each row: its columns as JSON, its existing outputs, and its label.
+    `objects`: the caller's Python objects by name.
+
+    Raises:
+        InputError: the rows do not fit the specification; names the place and the columns.
+    """
+    placed = list(rows)
+    if not placed:
+        raise InputError(f"{spec.data or 'data'}: has no rows")
+    names = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
+    _check_needs(spec, names)
+    talks = check_conversations(spec, placed)
+    columns = _check_columns(spec, names, objects, talks=talks)
+    _check_prompts(spec, columns.shown, placed)
+
+    if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
+        logging.getLogger("textevolve").warning(
+            "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
+        )
+
+    counts = Counter[str]()
+    draws = Draws()
+    has_functions = not all(map(is_shipped, spec.metric))
+    takes_whole = wants_row(spec.metric, objects)
+
+    for number, (where, row) in enumerate(placed, 1):
+        label = None if spec.label is None else row.get(spec.label)
+        if spec.label is not None and label is None:
+            raise InputError(f"{where}: the label column '{spec.label}' is missing or empty")
+        images: tuple[str, ...] = row.get(IMAGES, ())
+        if IMAGES in row:
+            names_of_images = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
+            row = {**row, IMAGES: names_of_images}
+        values = {name: row.get(name) for name in columns.shown}
+        if not spec.targets:  # which take values of JSON
+            values = map_values(column_text, values)
+        questions = [
+            (variant, images, *(column_text(values.get(name)) for name in names))
+            for variant, names in columns.questions.items()
+        ]
+
+        yield Case(
+            json.dumps(values, ensure_ascii=False, default=str),
+            tuple(_output_text(spec, row.get(column)) for column in spec.outputs),
+            name_row(row, number, counts),
+            keep_values(
+                row,
+                label if has_functions else None,
+                whole=takes_whole,
+                draw=draws.number(questions),
+            ),
+            reference=None if label is None else column_text(label),
+            context=None if spec.context is None else _context_text(row.get(spec.context)),
+            images=images,
+        )
+
+
+def row_columns(case: Case) -> dict[str, Any]:
+    """Return the columns of a row, by name, that prompts and applications may use."""
+    return json.loads(case.input)
+
+
+def _output_text(spec: CompareSpec, value: object) -> str:
+    """Return an existing output as text. With `each_turn` a chat stays JSON, from which its turns
+    are read."""
+    return column_text(value) if spec.each_turn else prompt_text(value)
+
+
+def _context_text(value: object) -> str | None:
+    """Return the passages of a row as judges read them, as `evaluate` does; None without any."""
+    return join_passages(value) or column_text(value) or None
+
+
+def input_column(spec: CompareSpec, columns: Collection[str]) -> str:
+    """Return the column that is the input for judges; "" if the input is a filled prompt."""
+    if spec.input is not None or spec.prompts:
+        return spec.input or ""
+    return next((name for name in INPUTS if name in columns), "")
+
+
+def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
+    """Check that the options name all columns that the judges need.
+
+    Raises:
+        InputError: a judge needs a column that no option names, so it could score no output.
+    """
+    options = {
+        "context": ("--context", spec.context is not None or spec.targets),
+        "reference": ("--label", spec.label is not None),
+    }
+
+    for judge in judges_of(spec):
+        for need, (flag, is_met) in options.items():
+            if need in judge.needs and not is_met:
+                raise InputError(
+                    f"judge {judge} needs a {need}: name its column with {flag}; columns:"
+                    f" {', '.join(columns)}"
+                )
+
+
+def _check_columns(
+    spec: CompareSpec, columns: Sequence[str], objects: Mapping[str, object], *, talks: bool
+) -> ComparedColumns:
+    """Return the columns by who may read them. `talks`: rows are conversations, whose prompts need
+    no placeholder.
+
+    Raises:
+        InputError: a named column does not exist, or a prompt has no placeholder of a column.
+    """
+    options = {"--label": (spec.label,), "--input": (spec.input,), "--context": (spec.context,)}
+    options |= {"--outputs": spec.outputs}
+
+    for flag, option_columns in options.items():
+        for column in option_columns:
+            if column is not None and column not in columns:
+                raise InputError(
+                    f"{flag}: no row has a value in the column '{column}'; columns:"
+                    f" {', '.join(columns)}"
+                )
+
+    hidden: dict[str, Hidden] = dict.fromkeys(spec.outputs, "outputs")
+    if spec.label is not None:
+        hidden[spec.label] = "label"
+    shown = [name for name in columns if name not in hidden]
+    if spec.input is not None and spec.input not in shown:
+        raise InputError(
+            f"--input: the column '{spec.input}' is the label or an output, which is no input;"
+            f" columns: {', '.join(shown)}"
+        )
+
+    questions: dict[str, Collection[str]] = {}
+    more = USER_COLUMNS if talks else ()
+
+    for name in chains_among(*spec.models):
+        if name.startswith(OWN) and name not in objects:
+            continue  # opened when the run starts
+        chain = open_chain_named(name, objects)
+        chain.take_inputs(dict.fromkeys(shown, ""), others=True)
+        chain.check_templates(columns)
+        if is_random(chain):
+            questions[f"chain {name}"] = tuple(chain.inputs)
+
+    for target in spec.targets:
+        check_body(target, [*shown, *TURN_COLUMNS] if talks else shown, hidden)
+        asked = shown
+        if target.body is not None:
+            asked = find_placeholders(json.dumps(target.body, ensure_ascii=False), shown)
+        questions[f"target {target.label}"] = (*asked, *more)
+
+    for prompt in spec.prompts:
+        if prompt.is_blank:
+            continue
+        text = "\n".join([spec.system, *(text for _, text in prompt.templates)])
+        check_spelling(text, shown, f"prompt {prompt.name}", hidden)
+        if not (talks or prompt.placeholders(shown) or IMAGES in columns):
+            raise InputError(
+                f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
+                f" {', '.join(shown)}"
+            )
+        if spec.temperature != 0:
+            questions[f"prompt {prompt.name}"] = (*find_placeholders(text, shown), *more)
+
+    has_input = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown)
+
+    if not has_input and judges_of(spec):
+        raise InputError(
+            "judges need an input to judge by: name its column with --input; columns:"
+            f" {', '.join(columns)}"
+        )
+
+    return ComparedColumns(shown, hidden, questions)
+
+
+def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[Placed]) -> None:
+    """Check the values that prompts show, and warn of gaps and of what is not sent.
+
+    Raises:
+        InputError: a value is an object, or a chat that cannot be sent.
+    """
+    log = logging.getLogger("textevolve")
+
+    for prompt in spec.prompts:
+        chats = prompt.chat_columns(shown)
+        gaps: dict[str, list[str]] = {}
+        cut: list[str] = []
+        for name in prompt.placeholders(shown):
+            for where, row in placed:
+                value = row.get(name)
+                if value is None:
+                    gaps.setdefault(name, []).append(where)
+                    continue
+                check_prompt_value(where, name, value)
+                if name in chats and (chat := read_sent_chat(value, where)) and chat.is_cut:
+                    cut.append(where)
+
+        for name, places in gaps.items():
+            if name != IMAGES:
+                log.warning(
+                    "prompt %s: no value for {%s} in %d of %d rows, first in %s; there it is empty",
+                    prompt.name,
+                    name,
+                    len(places),
+                    len(placed),
+                    places[0],
+                )
+        if cut:
+            log.warning(
+                "prompt %s: %d of %d chats end with an answer, which is not sent; first in %s",
+                prompt.name,
+                len(cut),
+                len(placed),
+                cut[0],
+            )

@@ -1,0 +1,193 @@
+"""The values of a row, made once, in kinds that never mix.
+
+| who asks | what it gets |
+|---|---|
+| a prompt, a system message, a chat file | `variables`: texts of the columns that it may show |
+| an application, a chain, a simulated user | `columns`: the same columns, as values of JSON |
+| a metric of the package | the label as text, and the columns |
+| a function of the user that is a metric | `label` and `row`: all values as they were in the row |
+
+The label and existing outputs are in no variable and no column, so no prompt can show them. A case
+stores the columns as JSON in its input, and what a user's function needs in its parameters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from textevolve.errors import InputError
+from textevolve.evaluation import Case
+from textevolve.json_texts import pack, unpack, write_text
+from textevolve.llm.chains.chain import Chain
+from textevolve.llm.chains.steps import ModelStep
+from textevolve.llm.model import Message
+from textevolve.mappings import map_values
+from textevolve.messages import RawMessage, list_messages, read_message, result_text
+from textevolve.metrics.label_metrics import is_shipped, open_metric
+from textevolve.metrics.plain import takes_row
+from textevolve.protocol.contents import ToolCall
+from textevolve.rows.chats import ASSISTANT, Chat, read_chat, speaker_of, write_chat
+from textevolve.rows.columns import prompt_text
+from textevolve.user_code import OWN
+
+ROW = "row"
+LABEL = "label"
+DRAW = "draw"
+"""The parameters of a case that hold the whole row and the label as they were, for functions of the
+user, and the number of the row among those that ask the same."""
+
+ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
+"""The role in which a turn is sent, by its speaker."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowValues:
+    """The values of a row, by who may get them; the module's docstring has the table. `draw`: the
+    number of the row among those that ask the same, from 0."""
+
+    variables: Mapping[str, str]
+    columns: Mapping[str, Any]
+    row: Mapping[str, Any]
+    label: Any = None
+    draw: int = 0
+
+
+def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None) -> RowValues:
+    """Return the values of a case. `columns`: those of its input, without the label. `label`: the
+    name of the label's column."""
+    known = {**columns, label: case.reference or ""} if label is not None else columns
+    parameters = case.parameters
+
+    return RowValues(
+        variables=map_values(prompt_text, columns),
+        columns=columns,
+        row=unpack(parameters[ROW]) if ROW in parameters else known,
+        label=unpack(parameters[LABEL]) if LABEL in parameters else case.reference,
+        draw=parameters.get(DRAW, 0),
+    )
+
+
+def keep_values(
+    row: Mapping[str, Any], label: Any, *, whole: bool, draw: int = 0
+) -> dict[str, Any]:
+    """Return the parameters of a case that hold what JSON would change. `whole`: the whole row is
+    kept, since a function of the user receives it. A label that is a text, and a row without an
+    equal before it, need no parameter, so that they leave stored runs as they are."""
+    kept: dict[str, Any] = {}
+    if whole:
+        kept[ROW] = pack(dict(row))
+    if label is not None and not isinstance(label, str):
+        kept[LABEL] = pack(label)
+    if draw:
+        kept[DRAW] = draw
+
+    return kept
+
+
+def wants_row(metrics: Iterable[str], objects: Mapping[str, object]) -> bool:
+    """Tell whether one of the metrics is a function of the user that receives the row. An object
+    that is not known yet may be one."""
+    for metric in metrics:
+        if is_shipped(metric):
+            continue
+        is_object = metric.startswith(OWN)
+        function = objects.get(metric) if is_object else open_metric(metric)
+        if function is None or takes_row(function):
+            return True
+
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class SentChat:
+    """A chat in a column, as a prompt sends it: the messages up to the last one that is not the
+    assistant's, and the same as text for judges. `is_cut`: the chat ended with an answer, which is
+    left out, since the model is to give its own."""
+
+    messages: tuple[Message, ...]
+    text: str
+    is_cut: bool
+
+
+def read_sent_chat(value: Any, where: str) -> SentChat | None:
+    """Return the chat in a column; None if it holds anything else.
+
+    Raises:
+        InputError: nobody has asked in the chat, or a message has a role that no model knows.
+    """
+    raw = list_messages(value)
+    if not raw:
+        return None
+    messages = _write_messages(raw, where)
+    length = len(messages)
+    while length and messages[length - 1].role == "assistant":
+        length -= 1
+    if not any(message.role == "user" for message in messages[:length]):
+        raise InputError(f"{where}: the chat has no message of the user to answer")
+
+    chat: Chat = read_chat(value) or ()
+    turns = len(chat)
+    while turns and chat[turns - 1].speaker == ASSISTANT and length < len(messages):
+        turns -= 1
+
+    return SentChat(tuple(messages[:length]), write_chat(chat[:turns]), length < len(messages))
+
+
+def _write_messages(raw: Iterable[RawMessage], where: str) -> list[Message]:
+    """Return recorded messages in the form in which models read them. Calls of tools without an id
+    are numbered, and a result without one belongs to the first open call."""
+    sent: list[Message] = []
+    open_ids: list[str] = []
+
+    for message in map(read_message, raw):
+        for result in message.results:
+            id = result.id or next(iter(open_ids), "call_0")
+            if id in open_ids:
+                open_ids.remove(id)
+            sent.append(Message("tool", (result_text(result),), tool_call_id=id))
+        if message.results and not (message.text or message.calls):
+            continue
+
+        role = ROLES.get(speaker_of(message.role))
+        if role is None:
+            raise InputError(f"{where}: a message has the role '{message.role}', which is unknown")
+        calls: list[ToolCall] = []
+        for call in message.calls:
+            id = call.id or f"call_{len(sent)}_{len(calls)}"
+            arguments = "{}" if call.arguments is None else write_text(call.arguments)
+            calls.append(ToolCall(id, call.name, arguments))
+            open_ids.append(id)
+        sent.append(Message(cast(Any, role), (message.text,), (), tuple(calls)))
+
+    return sent
+
+
+class Draws:
+    """The numbers of rows among those that ask the same. At a temperature each is a draw of its
+    own: thirty equal prompts are thirty samples of one answer, not one sample that counts thirty
+    times."""
+
+    def __init__(self) -> None:
+        self._next: Counter[tuple[object, ...]] = Counter()
+
+    def number(self, questions: Collection[tuple[object, ...]]) -> int:
+        """Return the number of a row. `questions`: what its variants ask, each as the name of the
+        variant and the values that it shows."""
+        number = max((self._next[question] for question in questions), default=0)
+        for question in questions:
+            self._next[question] = number + 1
+
+        return number
+
+
+def is_random(chain: Chain) -> bool:
+    """Tell whether a chain may answer the same values differently: it has a step at a temperature
+    other than 0, or one that calls a function."""
+    for step in chain.steps:
+        if not isinstance(step, ModelStep) or step.sampling.get("temperature") != 0:
+            return True
+
+    return False
