@@ -33,10 +33,11 @@ from textevolve.evaluation import ANSWERED_BY
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decisions import Wire, dump_answers, load_questions
 from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
+from textevolve.llm.meter import Attempt, note_failure
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price, usage_of
 from textevolve.llm.prompts import count_tokens, prompt_tokens
-from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
+from textevolve.llm.providers import Endpoint, Key, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
     SCHEMA_FIELD,
@@ -49,7 +50,7 @@ from textevolve.llm.refusals import (
     status_of,
     without_logprobs,
 )
-from textevolve.llm.wire import EventStream, as_response, as_vector, chat_body, telling
+from textevolve.llm.wire import EventStream, as_response, chat_body, dump_vector, telling
 from textevolve.llm.wrappers import ProgressWatch
 from textevolve.protocol.chat import (
     CHATS,
@@ -96,7 +97,8 @@ class OpenAIClient:
         prompt_cache: How shared beginnings of prompts are marked for the endpoint's cache.
         headers: Additional headers of each request; their values count as secrets, except short
             ones from the settings.
-        reports_cost: Whether to use the cost that LiteLLM's proxy reports for a call.
+        reports_cost: Whether the cost that the endpoint or LiteLLM's proxy reports for a call
+            counts before the price.
     """
 
     def __init__(
@@ -130,8 +132,6 @@ class OpenAIClient:
         self._watch: ProgressWatch | None = None
         if watched:
             self._watch = ProgressWatch(self.name, self._look, limits.read)
-        if price is None and key is None and is_loopback(self.base_url):
-            price = Price(input=0, output=0)
         self._price = price
         self._max_tokens_field = max_tokens_field
         self._extra = dict(extra or {})
@@ -184,9 +184,7 @@ class OpenAIClient:
             raise decides_only(self.name, "it answers typed questions alone")
         if request.forced and (forced := await self._force(request, request.forced)) is not None:
             return forced
-        completion, seconds = await self._chat(request)
-
-        return self._response(completion, request, seconds)
+        return (await self._chat(request))[0]
 
     async def _decide(self, request: Request) -> Response:
         """Send the typed questions of a request to the decision endpoint; return the response with
@@ -211,16 +209,29 @@ class OpenAIClient:
         questions = load_questions(request.questions or "[]")
         started = perf_counter()
         body = encode(write_questions(wire, self.model, state.text, questions))
-        status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
-        refusal = None
+        estimate = count_tokens(state.text), 0
         answer = None
 
-        if status != 200:
-            refusal = read_refusal(raw)
-        else:
-            with suppress(ValidationError):
-                answer = DecisionAnswer.model_validate_json(raw)
+        with Attempt(estimate[0], self._decision_price) as attempt:
+            status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
+            attempt.answered = True
+            if status == 200:
+                with suppress(ValidationError):
+                    answer = DecisionAnswer.model_validate_json(raw)
+            is_error = answer is not None and bool(answer.error)
+            reported = None if answer is None else answer.usage
+            if reported is not None and not is_error:
+                # Decisions write no text.
+                written = reported.completion_tokens or 0
+                reported = reported.model_copy(update={"completion_tokens": written})
+                attempt.usage = usage_of(reported, self._decision_price, estimate=estimate)
+            if status == 200 and not is_error and (answer is None or answer.answers is None):
+                raise UnavailableError(
+                    f"{self.name}: status 200, but the body has no decisions:"
+                    f" {self._http.describe_body(raw)}"
+                )
 
+        refusal = None if status == 200 else read_refusal(raw)
         if answer is not None and answer.error:
             refusal = error_object(answer.error)
             status = status_of(refusal, 502)
@@ -236,38 +247,33 @@ class OpenAIClient:
                 raise CapabilityError(f"{failed}: the endpoint does not support {WIRES[wire]}")
             raise failed
 
-        if answer is None or answer.answers is None:
-            raise UnavailableError(
-                f"{self.name}: status 200, but the body has no decisions:"
-                f" {self._http.describe_body(raw)}"
-            )
-
+        assert answer is not None  # else it is an error above
+        assert answer.answers is not None
+        used = attempt.usage or usage_of(None, self._decision_price, estimate=estimate)
         rows, failed = read_answers(answer.answers, questions)
         text = dump_answers(rows, failed)
         seconds = perf_counter() - started
-        usage = answer.usage
-        if usage is not None and usage.completion_tokens is None:  # decisions write no text
-            usage = usage.model_copy(update={"completion_tokens": 0})
-        estimate = count_tokens(state.text), 0
-        used = usage_of(usage, self._decision_price, estimate=estimate)
 
         return self._note_usage(Response(text, "stop", used, seconds=seconds))
 
     async def _chat(
         self, request: Request, more: dict[str, Any] | None = None
-    ) -> tuple[Completion, float]:
-        """Send a chat request; return the completion and its seconds. Fields that the endpoint
-        refuses are no longer sent from then on, except those in `more`."""
+    ) -> tuple[Response, Completion]:
+        """Send a chat request; return the response and the completion that it was read from. Fields
+        that the endpoint refuses are no longer sent from then on, except those in `more`."""
         while True:
             body = self.body(request) | (more or {})
             started = perf_counter()
             events = self._listen(body)
-            hears = events and events.feed
-            status, headers, raw = await self._post(self._text_url, encode(body), hears)
-            outcome = self._read_outcome(status, raw, events)
-            if isinstance(outcome, Completion):
-                self._read_gateway_headers(outcome, headers)
-                return outcome, perf_counter() - started
+            received = str if events is None else events.received
+            with Attempt(prompt_tokens(request), self._price, received) as attempt:
+                hears = events and events.feed
+                status, headers, raw = await self._post(self._text_url, encode(body), hears)
+                outcome = self._read_outcome(status, raw, attempt, events)
+                if isinstance(outcome, Completion):
+                    self._read_gateway_headers(outcome, headers)
+                    seconds = perf_counter() - started
+                    return self._response(outcome, request, seconds, attempt), outcome
             try:
                 self._leave_out(*outcome, body.keys(), request, headers)
             except AccessError as error:
@@ -335,9 +341,10 @@ class OpenAIClient:
         Raises:
             ModelError: the line holds an error, which is raised as for a single call.
         """
-        outcome = self._read_outcome(status, raw)
-        if isinstance(outcome, Completion):
-            return self._response(outcome, request, seconds)
+        with Attempt(prompt_tokens(request), self._price) as attempt:
+            outcome = self._read_outcome(status, raw, attempt)
+            if isinstance(outcome, Completion):
+                return self._response(outcome, request, seconds, attempt)
         self._leave_out(*outcome, self.body(request).keys() | self._refused, request)
 
         return None
@@ -352,16 +359,17 @@ class OpenAIClient:
         forced_request = replace(request, schema=None, max_tokens=most)
 
         try:
-            completion, seconds = await self._chat(forced_request, {"grammar": grammar})
+            response, completion = await self._chat(forced_request, {"grammar": grammar})
         except RejectedError as error:
             if self._forces or isinstance(error, TooLongError):
                 raise
             self._forces = False
             return None
 
-        response = self._response(completion, forced_request, seconds)
         forced = forced_response(response, completion, tokens, text)
         self._forces = self._forces or forced is not None
+        if forced is None:
+            note_failure(response.usage, "the answer is not the forced text")
 
         return forced
 
@@ -411,16 +419,22 @@ class OpenAIClient:
         texts = [request.messages[-1].text]
         started = perf_counter()
         body = encode({"model": self.model, "input": texts, "encoding_format": "float"})
-        answer = await self._ask("POST", "/embeddings", body, Embeddings)
-        if len(answer.data) != 1:
-            raise AnswerError(
-                f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
-            )
-
-        seconds = perf_counter() - started
         prompt = prompt_tokens(request)
 
-        return self._note_usage(as_vector(answer, seconds, self._price, prompt))
+        with Attempt(prompt, self._price) as attempt:
+            answer = await self._ask("POST", "/embeddings", body, Embeddings, attempt)
+            # An embedding has no tokens of an answer.
+            reported = (answer.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
+            used = usage_of(reported, self._price, None, (prompt, 0), self._reports_cost)
+            attempt.usage = used
+            if len(answer.data) != 1:
+                raise AnswerError(
+                    f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
+                )
+
+        text = dump_vector(answer.data[0].embedding)
+
+        return self._note_usage(Response(text, "stop", used, seconds=perf_counter() - started))
 
     async def _exchange_natively(
         self, path: str, body: Mapping[str, Any] | None = None
@@ -451,17 +465,22 @@ class OpenAIClient:
         return body
 
     def _read_outcome(
-        self, status: int, raw: bytes, events: EventStream | None = None
+        self, status: int, raw: bytes, attempt: Attempt, events: EventStream | None = None
     ) -> Completion | tuple[int, Refusal]:
         """Return the completion, or the endpoint's refusal with its status; some endpoints send a
         refusal with status 200."""
         if status != 200:
             return status, read_refusal(raw)
         completion = events and events.completion()
+        attempt.answered = True
         if completion is None:
             with suppress(ValueError, RecursionError):
                 completion = read_completion(raw)
         if completion is None or not (completion.error or completion.choices):
+            reported = completion and completion.usage
+            if completion is not None and reported is not None and reported.prompt_tokens:
+                # Even an answer without a choice is billed, once it names its tokens.
+                attempt.usage = usage_of(reported, self._price, completion.timings)
             raise UnavailableError(
                 f"{self.name}: status 200, but the body is not a chat completion:"
                 f" {self._http.describe_body(raw)}"
@@ -473,13 +492,16 @@ class OpenAIClient:
 
         return status_of(refusal, 502), refusal
 
-    def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
+    def _response(
+        self, completion: Completion, request: Request, seconds: float, attempt: Attempt
+    ) -> Response:
+        response = as_response(completion, seconds, self._price, attempt.prompt, self._reports_cost)
+        attempt.usage = response.usage
+
         if request.top_logprobs and completion.has_unreadable_logprobs:
             raise UnavailableError(
                 f"{self.name}: the log-probabilities in the answer cannot be read"
             )
-
-        response = as_response(completion, seconds, self._price, prompt_tokens(request))
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
@@ -496,9 +518,18 @@ class OpenAIClient:
             self._warn_once("usage", "reports no token counts; limits use estimates from the texts")
         return response
 
-    async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        shape: type[Shape],
+        attempt: Attempt | None = None,
+    ) -> Shape:
         url = URL(self.base_url + path)
         status, headers, raw = await self._http.exchange(method, url, body)
+        if attempt is not None:
+            attempt.answered = True
         if status != 200:
             raise self._http.failure(status, read_refusal(raw), headers)
         parsed = None
@@ -539,7 +570,7 @@ def connect(
         extra={"reasoning_effort": effort} if effort is not None else None,
         prompt_cache=endpoint.prompt_cache,
         headers=endpoint.headers,
-        reports_cost=endpoint.reports_cost,
+        reports_cost=endpoint.reports_cost and endpoint.price is None,
     )
 
 

@@ -104,6 +104,9 @@ class Response:
     member: str = ""
 
 
+NOTHING = Usage()
+
+
 class Model(Protocol):
     """A language model, as every part of the package calls it: an async callable from a request to
     a response."""
@@ -182,7 +185,8 @@ def request_key(model: str, request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A finished call. Exactly one of `response` and `error` is set.
+    """A finished call, or a paid attempt of one without an answer. Exactly one of `response` and
+    `error` is set.
 
     Attributes:
         key: The hash of the model's name and the whole request.
@@ -191,6 +195,7 @@ class JournalEntry:
         started: Unix time.
         seconds: The duration of the call.
         attempts: The number of attempts, including failed ones.
+        usage: What is charged for an error; that of an answer is in its response.
     """
 
     key: str
@@ -201,6 +206,7 @@ class JournalEntry:
     started: float
     seconds: float
     attempts: int
+    usage: Usage = NOTHING
 
 
 class Journal(Protocol):
@@ -223,8 +229,6 @@ class Journal(Protocol):
 # A `UsageMeter` sums up the usage of the calls through it. `note_calls` collects every answer
 # within a block with the key of its request, which distinguishes repeated requests from different
 # ones.
-
-NOTHING = Usage()
 
 
 class UsageMeter:

@@ -9,7 +9,14 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasChoices, AliasPath, BaseModel, Field, GetCoreSchemaHandler
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+)
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import with_default_schema
 
@@ -35,7 +42,13 @@ READABLE = _Readable()
 KnownText = Annotated[str | None, READABLE]
 
 
-KnownCount = Annotated[Annotated[int, Field(strict=True, ge=0, lt=2**53)] | None, READABLE]
+def _as_count(value: object) -> object:
+    """Return a whole number that is written as 16.0 as an integer, as some gateways write it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Count = Annotated[int, Field(strict=True, ge=0, lt=2**53), BeforeValidator(_as_count)]
+KnownCount = Annotated[_Count | None, READABLE]
 
 
 def read_loosely(parse: Callable[[bytes], Read], body: bytes) -> Read:
