@@ -300,3 +300,8 @@ class DistinctCalls:
                 seconds = seconds + call.seconds
 
         return usage, seconds
+
+
+def sum_calls(calls: Iterable[NotedCall]) -> Usage:
+    """Return the usage of the distinct requests among some calls, by whichever model."""
+    return DistinctCalls().count(calls)[0]
