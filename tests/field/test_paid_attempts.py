@@ -8,7 +8,7 @@ import pytest
 
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.meter import Attempt, open_tab
+from textevolve.llm.meter import SentCall, open_tab
 from textevolve.llm.model import text_request
 from textevolve.llm.testing import Answer
 from textevolve.settings import Price
@@ -115,7 +115,7 @@ PRICE = Price(input=1.0, output=2.0)
 
 async def test_cancelled_attempts_are_charged():
     async def wait():
-        with Attempt(1000, PRICE, received=lambda: "word " * 400):
+        with SentCall(1000, PRICE, received=lambda: "word " * 400):
             await asyncio.sleep(3600)
 
     with open_tab() as tab:
@@ -131,7 +131,7 @@ async def test_cancelled_attempts_are_charged():
 
 
 def fail_after_answer():
-    with Attempt(10, PRICE) as attempt:
+    with SentCall(10, PRICE) as attempt:
         attempt.answered = True
         attempt.usage = Usage(1, 7, 0, 0, 7e-6)
         raise ValueError("odd")

@@ -1,6 +1,6 @@
 """The meter of paid calls: what each request that is sent costs, however it ends.
 
-A client opens an `Attempt` around every request. An attempt with an answer is charged by the usage
+A client opens an `SentCall` around every request. An attempt with an answer is charged by the usage
 of its `Response`. One that was paid and gave no answer (the connection broke, the time ran out, the
 answer cannot be used) is added to the enclosing `Tab`, by the usage that the endpoint reported, or
 by an estimate from the texts. The wrapper that stores calls opens a tab for each of them, and so
@@ -85,7 +85,7 @@ def estimate_usage(prompt: int, completion: int, price: Price | None) -> Usage:
     return replace(usage_of(counted, price), estimated=1)
 
 
-class Attempt:
+class SentCall:
     """One request to an endpoint, in a `with` block that ends when its answer was read.
 
     A refusal is read without an error and costs nothing. If the block raises an error, the attempt
