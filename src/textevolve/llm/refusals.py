@@ -238,24 +238,18 @@ def error_object(error: Any, depth: int = NESTED) -> Refusal:
 def _find_inner(fields: Mapping[str, Any]) -> Any:
     """Return the provider's error within a gateway's; None if there is none."""
     raw = as_object(fields.get("metadata")).get("raw")
-    candidates: list[Any] = [raw, fields.get("error"), *as_array(fields.get("errors"))[:1]]
-    candidates.append(fields.get("message"))
+    places = (raw, fields.get("error"), *as_array(fields.get("errors"))[:1], fields.get("message"))
 
-    for candidate in candidates:
-        value = candidate
-        if isinstance(candidate, str):
-            parsed = _parse(candidate) if candidate.lstrip().startswith(("{", "[")) else None
-            # A text is the provider's own only where gateways put nothing else.
-            value = parsed if parsed or candidate is not raw else candidate
-        if isinstance(value, list) and value:
-            value = cast("list[Any]", value)[0]
-        if isinstance(value, dict):
-            found = cast("dict[str, Any]", value)
-            return found.get("error") or found.get("detail") or found
-        if value is not None and value is raw:
-            return value
+    for place in places:
+        value = _parse(place) if isinstance(place, str) else place
+        if isinstance(value, list):
+            value = next(iter(cast("list[Any]", value)), None)
+        inner = as_object(value)
+        if inner:
+            return inner.get("error") or inner.get("detail") or inner
 
-    return None
+    # A text counts where gateways put the provider's words and nothing else.
+    return raw if isinstance(raw, str) and raw.strip() else None
 
 
 def _read_details(details: Sequence[Any]) -> Refusal:
@@ -459,7 +453,9 @@ def failure(
     if status == 403 and (answered or _CONTENT.search(f"{refusal.code} {words}")):
         return RejectedError(f"{name}: the provider refuses this text ({status}): {message}")
     if status == 403:
-        return denied("no right to use this model", "check the account")
+        error = denied("no right to use this model", "check the account")
+        error.of_text = True
+        return error
     if status in (400, 404, 405, 501) and _NO_CHAT.search(words):
         return decides_only(name, message)
     if (status in (404, 405) and not answered) or 300 <= status < 400:

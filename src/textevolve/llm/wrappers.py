@@ -24,6 +24,7 @@ from textevolve.errors import (
     BudgetError,
     CallError,
     ModelError,
+    RejectedError,
     SettingsError,
     StoreError,
     UnavailableError,
@@ -157,6 +158,7 @@ class Journaled:
         self.journal = journal
         self.listener = listener
         self._asked: dict[str, asyncio.Future[Response | None]] = {}
+        self._answered = False
 
     async def __call__(self, request: Request, /) -> Response:
         if current_span.get() is NO_SPAN:
@@ -178,6 +180,7 @@ class Journaled:
         try:
             stored = await self.journal.find(key)
             response = self._replayed(stored) if stored else await self._ask(key, request)
+            self._answered = True
             outcome.set_result(response)
             return note_call(key, response)
         except Exception as error:
@@ -204,6 +207,10 @@ class Journaled:
                 outcome = await self.model(request)
             except ModelError as error:
                 outcome = error
+                if self._answered and isinstance(error, AccessError) and error.of_text:
+                    # A resumed run has answers of the model, which its new client does not know.
+                    outcome = RejectedError(f"{error}; the model answers other calls")
+                    outcome.attempts = error.attempts
             except asyncio.CancelledError:
                 # The endpoint works on what was sent, and bills it, although nobody waits.
                 if tab.failures:

@@ -26,7 +26,14 @@ from textevolve.llm.meter import UsageReader, hides_usage, is_unsent, leave_out_
 from textevolve.llm.model import JournalEntry, Message, Request
 from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
-from textevolve.llm.refusals import error_object, is_too_long, one_line, refused_field, status_of
+from textevolve.llm.refusals import (
+    RETRIED,
+    error_object,
+    is_too_long,
+    one_line,
+    refused_field,
+    status_of,
+)
 from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.protocol.chat import CHATS, JsonObject
 from textevolve.server.decisions.serving import Serving
@@ -164,7 +171,7 @@ def as_refusal(refused: Refused) -> ApiError:
         return ApiError(429, "rate_limit_exceeded", refusal.message, retry_after=wait)
     if status in PASSED_ON:
         return ApiError(status, INVALID, refusal.message, param=refusal.param or None)
-    if status in (408, 425) or status >= 500:
+    if status in RETRIED or status >= 500:
         return ApiError(503, "upstream_unavailable", refusal.message, retry_after=wait)
 
     return ApiError(502, "upstream_error", f"the model's endpoint refuses: {refusal.message}")
