@@ -95,7 +95,10 @@ class FatalModelError(ModelError):
 
 
 class AccessError(FatalModelError):
-    pass
+    """A refusal of the key, the address or the model. `of_text`: it may as well be about the text
+    of one call, which is so if the model answers others."""
+
+    of_text: bool = False
 
 
 class CapabilityError(FatalModelError):

@@ -87,11 +87,13 @@ async def test_a_stream_that_breaks_off_is_asked_again(server, fault) -> None:
     assert (response.text, heard.text, response.attempts) == (TEXT, TEXT, 2)
     told_before = fault not in (Fault.NOT_JSON, Fault.ERROR_IN_200)
     assert heard.wiped == told_before
-    (entry,) = journal.entries
+    *lost, entry = journal.entries
     assert entry.response == response
+    # A page or an error costs nothing; a stream that had begun is charged, as far as it came.
+    assert [attempt.usage.tokens > 0 for attempt in lost] == [True] * told_before
 
 
-async def test_a_reader_who_goes_leaves_nothing_behind(server, client) -> None:
+async def test_a_reader_who_goes_is_charged(server, client) -> None:
     server.script = lambda _body, _number: Answer(text=TEXT, transport="stall")
     heard, journal = Heard(), MemoryJournal()
     task = asyncio.create_task(ask_streaming(around(client, journal), ask(), heard))
@@ -100,9 +102,12 @@ async def test_a_reader_who_goes_leaves_nothing_behind(server, client) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert journal.entries == []
+    (lost,) = journal.entries
+    assert lost.response is None
+    assert lost.usage.completion_tokens > 0
     server.script = lambda _body, _number: TEXT
     assert (await ask_streaming(around(client, journal), ask(), heard)).text == TEXT
+    assert journal.entries[1].response
 
 
 @given(st.lists(st.integers(0, 600), max_size=12), st.sampled_from(["\n", "\r\n"]))

@@ -182,7 +182,9 @@ async def test_who_waits_asks_when_the_asker_is_cancelled(
     first.cancel()
     assert (await second).text
     assert first.cancelled()
-    assert (server.calls, len(journal.entries)) == (2, 1)
+    lost, entry = journal.entries
+    assert (server.calls, lost.response, lost.usage.estimated) == (2, None, 1)
+    assert entry.response
 
 
 # Calls that are noted

@@ -152,6 +152,16 @@ def test_killed_anywhere_and_begun_again_it_is_done_once(
         assert "finished" in one["runs"]
 
 
+def without_usage(value):
+    """Leave out usage: memories that are stored already are not embedded again, so that a record
+    which is made anew counts fewer calls."""
+    if isinstance(value, list):
+        return [without_usage(item) for item in value]
+    if isinstance(value, dict):
+        return {name: without_usage(part) for name, part in value.items() if name != "usage"}
+    return value
+
+
 def test_what_a_run_made_is_shown_again_without_asking(cli, server, model, store, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_STORE", str(store))
     from textevolve.store import open_store
@@ -168,6 +178,6 @@ def test_what_a_run_made_is_shown_again_without_asking(cli, server, model, store
         again, told = json.loads(shown.out), json.loads(first.out)
         for key in ("questions", "documents", "made", "batches", "gathered"):
             if key in told:
-                assert again[key] == told[key]
+                assert without_usage(again[key]) == without_usage(told[key])
         assert server.calls == calls
         assert read_world(store, "insights") == memories

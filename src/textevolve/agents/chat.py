@@ -184,10 +184,13 @@ class Learner:
             except TextEvolveError as error:
                 return Learned(turn, error=public_message(error))
 
-    async def aclose(self) -> None:
-        """Stop making memories; the store keeps queued turns as pending, so a later chat makes
-        memories from them."""
+    async def aclose(self, patience: float = 0.0) -> None:
+        """Stop making memories after at most `patience` seconds, in which calls that are paid
+        already may come to their end. The store keeps queued turns as pending, so a later chat
+        makes memories from them."""
         tasks = list(self._tasks)
+        if tasks and patience:
+            await asyncio.wait(tasks, timeout=patience)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,14 +17,17 @@ import typer
 import yaml
 
 from textevolve.engine import sync
-from textevolve.errors import TextEvolveError
+from textevolve.errors import StoreError, TextEvolveError
 from textevolve.llm.discovery import probe_endpoint
+from textevolve.llm.meter import Tab, open_tab
+from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import find_key, known_providers, resolve
 from textevolve.mappings import drop_empty
-from textevolve.settings import Settings, read_settings_sources
+from textevolve.runs.stored import open_standing_run
+from textevolve.settings import Settings, read_settings_sources, today
 from textevolve.store.repository import open_store
-from textevolve.wiring import choose_model
+from textevolve.wiring import Setting, choose_model
 
 
 def doctor(
@@ -34,7 +39,8 @@ def doctor(
 ) -> None:
     """Check settings, keys and store, and probe the features of endpoints.
 
-    Each endpoint gets at most ten short calls, which are not stored.
+    Each endpoint gets at most ten short calls. Their usage is stored as a run; later calls are not
+    answered from them.
     """
     settings, sources = read_settings_sources()
     report: dict[str, Any] = {
@@ -104,7 +110,9 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
 
             async with AsyncExitStack() as stack:
                 client, _, _ = await open_client(spec, settings, stack)
-                capabilities = await probe_endpoint(client)
+                with open_tab() as tab:
+                    capabilities = await probe_endpoint(client)
+                await _store_calls(spec, settings, tab)
             row |= {
                 "answers": capabilities.answers.value,
                 "note": capabilities.answers.note,
@@ -121,3 +129,25 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
         tried.append(row)
 
     return tried
+
+
+async def _store_calls(spec: str, settings: Settings, tab: Tab) -> None:
+    """Store what the probes of a model cost, under random keys, so that no call is ever answered
+    from them. A store that cannot be used is reported by its own check."""
+    paid = [(usage, "") for usage in tab.answers]
+    paid += [(failure.usage, failure.reason) for failure in tab.failures]
+    setting = Setting(spec, (spec,), today())
+    described = {"model": spec, "today": setting.today}
+    opened = open_standing_run("doctor", described, setting, settings, source="command line")
+    request = Request(messages=(Message("user", ("a probe of the endpoint",)),))
+
+    with suppress(StoreError):
+        async with opened as bench:
+            for usage, reason in paid:
+                response = None if reason else Response("", "probed", usage)
+                key = secrets.token_hex(32)
+                await bench.journal.append(
+                    JournalEntry(
+                        key, spec, request, response, reason or None, time.time(), 0.0, 1, usage
+                    )
+                )

@@ -370,8 +370,9 @@ class Chats:
 
         return () if created.applied is None or created.applied.repeated else created.applied.ids
 
-    async def aclose(self) -> None:
-        await asyncio.gather(*(learner.aclose() for learner in self._learners.values()))
+    async def aclose(self, patience: float = 0.0) -> None:
+        """Stop making memories, after at most `patience` seconds."""
+        await asyncio.gather(*(learner.aclose(patience) for learner in self._learners.values()))
 
 
 def _context_of(plan: ChatPlan, settings: Settings) -> int:

@@ -11,7 +11,7 @@ token by token, and read the likelihood of that text.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -33,16 +33,20 @@ from textevolve.evaluation import ANSWERED_BY
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decisions import Wire, dump_answers, load_questions
 from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
+from textevolve.llm.meter import SentCall, note_failure
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price, usage_of
 from textevolve.llm.prompts import count_tokens, prompt_tokens
-from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
+from textevolve.llm.providers import Endpoint, Key, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
     SCHEMA_FIELD,
     Refusal,
     decides_only,
     error_object,
+    is_failed_generation,
+    may_refuse_schema,
+    most_answer_tokens,
     no_images,
     read_refusal,
     refused_field,
@@ -50,7 +54,7 @@ from textevolve.llm.refusals import (
     without_logprobs,
 )
 from textevolve.llm.structured import is_lost
-from textevolve.llm.wire import EventStream, as_response, as_vector, chat_body, telling
+from textevolve.llm.wire import EventStream, as_response, chat_body, dump_vector, telling
 from textevolve.llm.wrappers import ProgressWatch
 from textevolve.protocol.chat import (
     CHATS,
@@ -98,7 +102,8 @@ class OpenAIClient:
         prompt_cache: How shared beginnings of prompts are marked for the endpoint's cache.
         headers: Additional headers of each request; their values count as secrets, except short
             ones from the settings.
-        reports_cost: Whether to use the cost that LiteLLM's proxy reports for a call.
+        reports_cost: Whether the cost that the endpoint or LiteLLM's proxy reports for a call
+            counts before the price.
     """
 
     def __init__(
@@ -132,8 +137,6 @@ class OpenAIClient:
         self._watch: ProgressWatch | None = None
         if watched:
             self._watch = ProgressWatch(self.name, self._look, limits.read)
-        if price is None and key is None and is_loopback(self.base_url):
-            price = Price(input=0, output=0)
         self._price = price
         self._max_tokens_field = max_tokens_field
         self._extra = dict(extra or {})
@@ -144,6 +147,9 @@ class OpenAIClient:
         self._prompt_cache: PromptCache = prompt_cache
         self._warned: set[str] = set()
         self._refused: set[str] = set()
+        self._refused_temperatures: set[float] = set()
+        self._most_tokens: int | None = None
+        self._answered = False
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
         self._forces: bool | None = None
@@ -156,8 +162,9 @@ class OpenAIClient:
     @property
     def refused(self) -> frozenset[str]:
         """Return the protocol fields that the endpoint has refused, which are no longer sent. Of
-        JSON schemas only the refused ones are left out."""
-        return frozenset(self._refused)
+        JSON schemas and temperatures only the refused ones are left out."""
+        more = {"temperature"} if self._refused_temperatures else set[str]()
+        return frozenset(self._refused | more)
 
     @property
     def schema(self) -> bool | None:
@@ -186,9 +193,7 @@ class OpenAIClient:
             raise decides_only(self.name, "it answers typed questions alone")
         if request.forced and (forced := await self._force(request, request.forced)) is not None:
             return forced
-        completion, seconds = await self._chat(request)
-
-        return self._response(completion, request, seconds)
+        return (await self._chat(request))[0]
 
     async def _decide(self, request: Request) -> Response:
         """Send the typed questions of a request to the decision endpoint; return the response with
@@ -213,21 +218,34 @@ class OpenAIClient:
         questions = load_questions(request.questions or "[]")
         started = perf_counter()
         body = encode(write_questions(wire, self.model, state.text, questions))
-        status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
-        refusal = None
+        estimate = count_tokens(state.text), 0
         answer = None
 
-        if status != 200:
-            refusal = read_refusal(raw)
-        else:
-            with suppress(ValidationError):
-                answer = DecisionAnswer.model_validate_json(raw)
+        with SentCall(estimate[0], self._decision_price) as sent:
+            status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
+            sent.answered = True
+            if status == 200:
+                with suppress(ValidationError):
+                    answer = DecisionAnswer.model_validate_json(raw)
+            is_error = answer is not None and bool(answer.error)
+            reported = None if answer is None else answer.usage
+            if reported is not None and not is_error:
+                # Decisions write no text.
+                written = reported.completion_tokens or 0
+                reported = reported.model_copy(update={"completion_tokens": written})
+                sent.usage = usage_of(reported, self._decision_price, estimate=estimate)
+            if status == 200 and not is_error and (answer is None or answer.answers is None):
+                raise UnavailableError(
+                    f"{self.name}: status 200, but the body has no decisions:"
+                    f" {self._http.describe_body(raw)}"
+                )
 
+        refusal = None if status == 200 else read_refusal(raw)
         if answer is not None and answer.error:
             refusal = error_object(answer.error)
             status = status_of(refusal, 502)
         if refusal is not None:
-            failed = self._http.failure(status, refusal, headers)
+            failed = self._http.failure(status, refusal, headers, answered=self._answered)
             if isinstance(failed, TooLongError):
                 raise TooLongError(
                     f"{failed}; set `context`, the most tokens that the model takes, in the"
@@ -238,42 +256,55 @@ class OpenAIClient:
                 raise CapabilityError(f"{failed}: the endpoint does not support {WIRES[wire]}")
             raise failed
 
-        if answer is None or answer.answers is None:
-            raise UnavailableError(
-                f"{self.name}: status 200, but the body has no decisions:"
-                f" {self._http.describe_body(raw)}"
-            )
-
+        assert answer is not None  # else it is an error above
+        assert answer.answers is not None
+        self._answered = True
+        used = sent.usage or usage_of(None, self._decision_price, estimate=estimate)
         rows, failed = read_answers(answer.answers, questions)
         text = dump_answers(rows, failed)
         seconds = perf_counter() - started
-        usage = answer.usage
-        if usage is not None and usage.completion_tokens is None:  # decisions write no text
-            usage = usage.model_copy(update={"completion_tokens": 0})
-        estimate = count_tokens(state.text), 0
-        used = usage_of(usage, self._decision_price, estimate=estimate)
 
         return self._note_usage(Response(text, "stop", used, seconds=seconds))
 
     async def _chat(
         self, request: Request, more: dict[str, Any] | None = None
-    ) -> tuple[Completion, float]:
-        """Send a chat request; return the completion and its seconds. Fields that the endpoint
-        refuses are no longer sent from then on, except those in `more`."""
+    ) -> tuple[Response, Completion]:
+        """Send a chat request; return the response and the completion that it was read from. Fields
+        that the endpoint refuses are no longer sent from then on, except those in `more`. A refusal
+        that may be about the schema is settled by one try without it."""
+        doubted: ModelError | None = None
+        reason = ""
         while True:
             body = self.body(request) | (more or {})
+            if doubted is not None:
+                body.pop(SCHEMA_FIELD, None)
             started = perf_counter()
             events = self._listen(body)
-            hears = events and events.feed
-            status, headers, raw = await self._post(self._text_url, encode(body), hears)
-            outcome = self._read_outcome(status, raw, events)
-            if isinstance(outcome, Completion):
-                self._read_gateway_headers(outcome, headers)
-                return outcome, perf_counter() - started
+            received = str if events is None else events.received
+            with SentCall(prompt_tokens(request), self._price, received) as sent:
+                hears = events and events.feed
+                status, headers, raw = await self._post(self._text_url, encode(body), hears)
+                outcome = self._read_outcome(status, raw, sent, events)
+                if isinstance(outcome, Completion):
+                    if doubted is not None:
+                        self._refuse_schema(request, reason)
+                    self._read_gateway_headers(outcome, headers)
+                    seconds = perf_counter() - started
+                    return self._response(outcome, request, seconds, sent), outcome
+
             try:
-                self._leave_out(*outcome, body.keys(), request, headers)
-            except AccessError as error:
-                raise await self._with_models(error) from None
+                self._leave_out(*outcome, body, request, headers)
+            except ModelError as error:
+                status, refusal = outcome
+                asks = SCHEMA_FIELD in body and not is_failed_generation(refusal)
+                if asks and may_refuse_schema(status, refusal):
+                    doubted = error
+                    reason = refusal.message
+                    continue
+                if isinstance(error, AccessError):
+                    raise await self._with_models(error) from None
+                # A limit says nothing about the schema; any other second refusal clears it.
+                raise error if isinstance(error, UnavailableError) else doubted or error from None
 
     async def _with_models(self, error: AccessError) -> AccessError:
         """Return the error; if the endpoint does not know the model, with the names of the models
@@ -303,25 +334,43 @@ class OpenAIClient:
         self,
         status: int,
         refusal: Refusal,
-        sent: Collection[str],
+        body: Mapping[str, Any],
         request: Request,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Stop sending the field that the endpoint refused, and warn once if that changes answers.
-        Raise the refusal if it names no field that can be left out; log-probabilities cannot."""
-        sent = {*sent, MARK_FIELD} if self._prompt_cache == "breakpoints" else sent
+        """Stop sending the field or the value that the endpoint refused, and warn once if that
+        changes answers. Raise the refusal if nothing in it can be left out: log-probabilities
+        cannot, and whether a schema is refused is settled by a try without it."""
+        sent = {*body, MARK_FIELD} if self._prompt_cache == "breakpoints" else body.keys()
         field = refused_field(status, refusal, sent)
-        if field is None:
+        words = self._http.scrub(refusal.message)
+        most = most_answer_tokens(status, refusal)
+        limit = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+
+        if most is not None and most < limit:
+            self._most_tokens = most
+            self._warn_once("limit", f"allows at most {most} tokens of an answer ({words})")
+        elif field == "logprobs":
+            raise without_logprobs(self.name, words)
+        elif field == "temperature":
+            # Another temperature may be accepted: some take the default alone, others a range.
+            self._refused_temperatures.add(body["temperature"])
+            self._warn_once(field, f"refuses {LEFT_OUT[field]} ({words})")
+        elif field is None or field == SCHEMA_FIELD:
             images = any(message.images for message in request.messages)
-            raise self._http.failure(status, refusal, headers, images=images)
-        if field == "logprobs":
-            raise without_logprobs(self.name, self._http.scrub(refusal.message))
-        self._refused.add(field)
-        kind = "schema" if field == SCHEMA_FIELD else field
-        if kind in LEFT_OUT:
-            self._warn_once(kind, f"refuses {LEFT_OUT[kind]} ({self._http.scrub(refusal.message)})")
-        if field == SCHEMA_FIELD and request.schema is not None:
+            more = {"images": images, "answered": self._answered}
+            raise self._http.failure(status, refusal, headers, **more)
+        else:
+            self._refused.add(field)
+            if field in LEFT_OUT:
+                self._warn_once(field, f"refuses {LEFT_OUT[field]} ({words})")
+
+    def _refuse_schema(self, request: Request, reason: str) -> None:
+        """Send this schema no more, after an answer to a request without it."""
+        self._refused.add(SCHEMA_FIELD)
+        if request.schema is not None:
             self._refused_schemas.add(request.schema)
+        self._warn_once("schema", f"refuses {LEFT_OUT['schema']} ({self._http.scrub(reason)})")
 
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:
@@ -337,10 +386,17 @@ class OpenAIClient:
         Raises:
             ModelError: the line holds an error, which is raised as for a single call.
         """
-        outcome = self._read_outcome(status, raw)
-        if isinstance(outcome, Completion):
-            return self._response(outcome, request, seconds)
-        self._leave_out(*outcome, self.body(request).keys() | self._refused, request)
+        with SentCall(prompt_tokens(request), self._price) as sent:
+            outcome = self._read_outcome(status, raw, sent)
+            if isinstance(outcome, Completion):
+                return self._response(outcome, request, seconds, sent)
+        refusal = outcome[1]
+        body = self.body(request) | dict.fromkeys(self._refused)
+        # The next job decides whether the schema is refused.
+        if SCHEMA_FIELD in body and refused_field(*outcome, body.keys()) == SCHEMA_FIELD:
+            self._refuse_schema(request, refusal.message)
+        else:
+            self._leave_out(*outcome, body, request)
 
         return None
 
@@ -354,16 +410,17 @@ class OpenAIClient:
         forced_request = replace(request, schema=None, max_tokens=most)
 
         try:
-            completion, seconds = await self._chat(forced_request, {"grammar": grammar})
+            response, completion = await self._chat(forced_request, {"grammar": grammar})
         except RejectedError as error:
             if self._forces or isinstance(error, TooLongError):
                 raise
             self._forces = False
             return None
 
-        response = self._response(completion, forced_request, seconds)
         forced = forced_response(response, completion, tokens, text)
         self._forces = self._forces or forced is not None
+        if forced is None:
+            note_failure(response.usage, "the answer is not the forced text")
 
         return forced
 
@@ -413,16 +470,23 @@ class OpenAIClient:
         texts = [request.messages[-1].text]
         started = perf_counter()
         body = encode({"model": self.model, "input": texts, "encoding_format": "float"})
-        answer = await self._ask("POST", "/embeddings", body, Embeddings)
-        if len(answer.data) != 1:
-            raise AnswerError(
-                f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
-            )
-
-        seconds = perf_counter() - started
         prompt = prompt_tokens(request)
 
-        response = self._note_usage(as_vector(answer, seconds, self._price, prompt))
+        with SentCall(prompt, self._price) as sent:
+            answer = await self._ask("POST", "/embeddings", body, Embeddings, sent)
+            # An embedding has no tokens of an answer.
+            reported = (answer.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
+            used = usage_of(reported, self._price, None, (prompt, 0), self._reports_cost)
+            sent.usage = used
+            if len(answer.data) != 1:
+                raise AnswerError(
+                    f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
+                )
+
+        self._answered = True
+        text = dump_vector(answer.data[0].embedding)
+        response = Response(text, "stop", used, seconds=perf_counter() - started)
+        response = self._note_usage(response)
         if is_lost(response):
             raise UnavailableError(
                 f"{self.name}: the embedding is empty, or has only zeros or no finite numbers"
@@ -444,9 +508,16 @@ class OpenAIClient:
 
     def body(self, request: Request) -> dict[str, Any]:
         """Return the body of a request, without the fields that the endpoint refused before."""
-        swap = self._max_tokens_field == "max_tokens" and "max_tokens" in self._refused
-        field = "max_completion_tokens" if swap else self._max_tokens_field
+        field = self._max_tokens_field
+        if field in self._refused:
+            # Servers know one of the two names: newer ones of OpenAI this, most others that.
+            other = "max_tokens" if field == "max_completion_tokens" else "max_completion_tokens"
+            field = field if other in self._refused else other
         body = chat_body(self.model, request, field) | self._extra
+        if self._most_tokens is not None and field in body:
+            body[field] = min(body[field], self._most_tokens)
+        if body.get("temperature") in self._refused_temperatures:
+            del body["temperature"]
         if telling() is not None and request.forced is None and "stream" not in self._refused:
             body |= STREAMED
         if self._prompt_cache != "none":
@@ -459,17 +530,22 @@ class OpenAIClient:
         return body
 
     def _read_outcome(
-        self, status: int, raw: bytes, events: EventStream | None = None
+        self, status: int, raw: bytes, sent: SentCall, events: EventStream | None = None
     ) -> Completion | tuple[int, Refusal]:
         """Return the completion, or the endpoint's refusal with its status; some endpoints send a
         refusal with status 200."""
         if status != 200:
             return status, read_refusal(raw)
         completion = events and events.completion()
+        sent.answered = True
         if completion is None:
             with suppress(ValueError, RecursionError):
                 completion = read_completion(raw)
         error = completion and completion.failure
+        reported = completion and completion.usage
+        if completion is not None and reported is not None and reported.prompt_tokens:
+            # Even half an answer, or one without a choice, is billed once it names its tokens.
+            sent.usage = usage_of(reported, self._price, completion.timings)
         if completion is None or not (error or completion.choices):
             raise UnavailableError(
                 f"{self.name}: status 200, but the body is not a chat completion:"
@@ -483,13 +559,17 @@ class OpenAIClient:
 
         return status_of(refusal, 502), refusal
 
-    def _response(self, completion: Completion, request: Request, seconds: float) -> Response:
+    def _response(
+        self, completion: Completion, request: Request, seconds: float, sent: SentCall
+    ) -> Response:
+        response = as_response(completion, seconds, self._price, sent.prompt, self._reports_cost)
+        sent.usage = response.usage
+        self._answered = True
+
         if request.top_logprobs and completion.has_unreadable_logprobs:
             raise UnavailableError(
                 f"{self.name}: the log-probabilities in the answer cannot be read"
             )
-
-        response = as_response(completion, seconds, self._price, prompt_tokens(request))
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
@@ -507,11 +587,20 @@ class OpenAIClient:
             self._warn_once("usage", "reports no token counts; limits use estimates from the texts")
         return response
 
-    async def _ask(self, method: str, path: str, body: bytes | None, shape: type[Shape]) -> Shape:
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        shape: type[Shape],
+        sent: SentCall | None = None,
+    ) -> Shape:
         url = URL(self.base_url + path)
         status, headers, raw = await self._http.exchange(method, url, body)
+        if sent is not None:
+            sent.answered = True
         if status != 200:
-            raise self._http.failure(status, read_refusal(raw), headers)
+            raise self._http.failure(status, read_refusal(raw), headers, answered=self._answered)
         parsed = None
         with suppress(ValidationError):
             parsed = shape.model_validate_json(raw)
@@ -550,7 +639,7 @@ def connect(
         extra={"reasoning_effort": effort} if effort is not None else None,
         prompt_cache=endpoint.prompt_cache,
         headers=endpoint.headers,
-        reports_cost=endpoint.reports_cost,
+        reports_cost=endpoint.reports_cost and endpoint.price is None,
     )
 
 

@@ -17,7 +17,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from pydantic import SecretStr
-from pydantic_core import from_json
 from yarl import URL
 
 from textevolve.errors import (
@@ -28,14 +27,13 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
-from textevolve.evaluation import Usage
-from textevolve.llm.prices import find_price, usage_of
-from textevolve.llm.prompts import count_tokens
+from textevolve.json_texts import as_object
+from textevolve.llm.meter import hides_usage
+from textevolve.llm.prices import find_price
 from textevolve.llm.providers import SETTINGS, Endpoint, Key, is_loopback
 from textevolve.llm.refusals import Refusal, failure, one_line, read_refusal, retry_after
 from textevolve.protocol.chat import encode
-from textevolve.protocol.reported import ReportedUsage
-from textevolve.settings import LARGEST_ANSWER, Price, Timeouts
+from textevolve.settings import LARGEST_ANSWER, Timeouts
 
 MIB = 2**20
 LARGE = MIB
@@ -456,16 +454,24 @@ class Relay(Http):
             endpoint.headers,
         )
         self.price = find_price(endpoint)
+        self.reports_cost = endpoint.reports_cost and endpoint.price is None
+        self.reports_streams = True
+        """Whether the endpoint takes the wish for the usage of a stream, as nearly all do."""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> BegunAnswer:
-        """Forward a request with the endpoint's own model name. The caller has to read the answer
-        to its end, or close it.
+        """Forward a request with the endpoint's own model name. The usage of a stream is requested
+        even if the client does not want it, since the client is charged by it. The caller has to
+        read the answer to its end, or close it.
 
         Raises:
             UnavailableError, AccessError: no answer began to arrive.
         """
-        sent = encode({**body, "model": self.model})
-        return await self.begin("POST", URL(self._base_url + path), sent, quiet=self._quiet)
+        sent = {**body, "model": self.model}
+        if self.reports_streams and hides_usage(body):
+            options = {**as_object(body.get("stream_options")), "include_usage": True}
+            sent["stream_options"] = options
+        url = URL(self._base_url + path)
+        return await self.begin("POST", url, encode(sent), quiet=self._quiet)
 
     async def refusal_of(self, answer: BegunAnswer) -> Refused:
         """Read the refusal in an answer whose status is not 200."""
@@ -474,41 +480,3 @@ class Relay(Http):
         return Refused(
             answer.status, replace(refusal, message=message), retry_after(answer.headers)
         )
-
-
-class UsageReader:
-    """A reader that finds a call's usage in the bytes of the answer while they are forwarded.
-    `body`: the request. `price`: for the cost, if the endpoint does not report it; None: the cost
-    is unknown then."""
-
-    def __init__(self, body: Mapping[str, Any], price: Price | None) -> None:
-        self._body = body
-        self._price = price
-        self._before = self._said = b""
-        self._events = 0
-
-    def read(self, part: bytes) -> None:
-        """Process the next part of a stream, or a whole answer."""
-        self._events += part.count(b"data:")
-        if b'"usage"' in part or b'"usage"' in self._before:
-            self._said = self._before + part
-        self._before = part
-
-    @property
-    def usage(self) -> Usage:
-        """Return the reported usage. Streams often report none: then each event counts as a token,
-        and the prompt is estimated by its length."""
-        for line in (self._said, *reversed(self._said.splitlines())) if self._said else ():
-            if (reported := _usage_in(line)) is not None:
-                return usage_of(reported, self._price)
-        prompt = count_tokens(json.dumps(self._body.get("messages") or self._body.get("input")))
-        counted = ReportedUsage(prompt_tokens=prompt, completion_tokens=self._events)
-        return usage_of(counted, self._price)
-
-
-def _usage_in(line: bytes) -> ReportedUsage | None:
-    try:
-        body: Any = from_json(line.removeprefix(b"data:"))
-        return ReportedUsage.model_validate(body["usage"])
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -121,6 +121,9 @@ class Response:
     member: str = ""
 
 
+NOTHING = Usage()
+
+
 class Model(Protocol):
     """A language model, as every part of the package calls it: an async callable from a request to
     a response."""
@@ -199,7 +202,8 @@ def request_key(model: str, request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A finished call. Exactly one of `response` and `error` is set.
+    """A finished call, or a paid attempt of one without an answer. Exactly one of `response` and
+    `error` is set.
 
     Attributes:
         key: The hash of the model's name and the whole request.
@@ -208,6 +212,7 @@ class JournalEntry:
         started: Unix time.
         seconds: The duration of the call.
         attempts: The number of attempts, including failed ones.
+        usage: What is charged for an error; that of an answer is in its response.
     """
 
     key: str
@@ -218,6 +223,7 @@ class JournalEntry:
     started: float
     seconds: float
     attempts: int
+    usage: Usage = NOTHING
 
 
 class Journal(Protocol):
@@ -240,8 +246,6 @@ class Journal(Protocol):
 # A `UsageMeter` sums up the usage of the calls through it. `note_calls` collects every answer
 # within a block with the key of its request, which distinguishes repeated requests from different
 # ones.
-
-NOTHING = Usage()
 
 
 class UsageMeter:
@@ -313,3 +317,8 @@ class DistinctCalls:
                 seconds = seconds + call.seconds
 
         return usage, seconds
+
+
+def sum_calls(calls: Iterable[NotedCall]) -> Usage:
+    """Return the usage of the distinct requests among some calls, by whichever model."""
+    return DistinctCalls().count(calls)[0]

@@ -148,11 +148,12 @@ def usage_of(
     price: Price | None,
     timings: ReportedTimings | None = None,
     estimate: tuple[int, int] = (0, 0),
+    reports_cost: bool = False,
 ) -> Usage:
-    """Convert reported usage. The cost is the one that the endpoint reports; otherwise it is
-    computed from `price` and the reported tokens; otherwise it is None. `estimate`: tokens of
-    prompt and answer by their texts, used if none are reported; their cost is None unless calls are
-    free."""
+    """Convert reported usage. The cost is computed from `price` and the reported tokens; the cost
+    that the endpoint reports counts without a price, or before it if the endpoint `reports_cost`;
+    otherwise it is None. `estimate`: tokens of prompt and answer by their texts, used if none are
+    reported; their cost is None unless calls are free."""
     counts = reported or ReportedUsage()
     cached = counts.cached_tokens
     if cached is None:
@@ -172,7 +173,8 @@ def usage_of(
     if cached + written > (prompt or 0):  # they are parts of the prompt
         cached = 0
         written = 0
-    cost = counts.cost
+    # The price that the user has set holds: a gateway says 0 for the key of a provider.
+    cost = counts.cost if reports_cost or price is None else None
     saved = 0.0 if not (cached or written) else None
 
     if price is not None:

@@ -391,6 +391,11 @@ def split_address(address: str) -> SplitResult | None:
 
 def _split(address: str) -> SplitResult:
     if (parts := split_address(address)) is None:
+        if "?" in address:
+            raise InputError(
+                "the endpoint's address has a part after ?, which is not sent with calls; leave it"
+                " out: Azure's is https://NAME.openai.azure.com/openai/v1, without api-version"
+            )
         raise InputError("the endpoint's address is not of the form http(s)://host[:port]/v1")
     return parts
 

@@ -22,7 +22,6 @@ from textevolve.protocol.chat import (
     DONE,
     Completion,
     CompletionChunk,
-    Embeddings,
     join_chunks,
     parse_cached,
     read_reply,
@@ -31,7 +30,7 @@ from textevolve.protocol.chat import (
     write_tool_choice,
 )
 from textevolve.protocol.contents import StreamedThoughts
-from textevolve.protocol.reported import ReportedUsage, read_loosely
+from textevolve.protocol.reported import read_loosely
 from textevolve.settings import Price
 
 
@@ -54,31 +53,26 @@ def chat_body(model: str, request: Request, max_tokens_field: str) -> dict[str, 
 
 
 def as_response(
-    completion: Completion, seconds: float, price: Price | None, prompt: int = 0
+    completion: Completion,
+    seconds: float,
+    price: Price | None,
+    prompt: int = 0,
+    reports_cost: bool = False,
 ) -> Response:
     """Return the response in a completion that has a choice. `prompt`: the estimated tokens of the
-    prompt, used if the endpoint reports none."""
+    prompt, used if the endpoint reports none. `reports_cost`: as in `usage_of`."""
     reply = read_reply(completion)
     estimate = prompt, count_tokens(reply.written)
 
     return Response(
         text=reply.text,
         finish_reason=reply.finish_reason,
-        usage=usage_of(completion.usage, price, completion.timings, estimate),
+        usage=usage_of(completion.usage, price, completion.timings, estimate, reports_cost),
         logprobs=reply.logprobs,
         seconds=seconds,
         reasoning=reply.reasoning,
         tool_calls=reply.tool_calls,
     )
-
-
-def as_vector(embeddings: Embeddings, seconds: float, price: Price | None, prompt: int) -> Response:
-    """Return the response with the embedding of one text. `prompt`: the estimated tokens of the
-    text, used if the endpoint reports none."""
-    (vector,) = embeddings.data
-    usage = (embeddings.usage or ReportedUsage()).model_copy(update={"completion_tokens": 0})
-    text = dump_vector(vector.embedding)
-    return Response(text, "stop", usage_of(usage, price, None, (prompt, 0)), seconds=seconds)
 
 
 EMBEDDING = '{"embedding"'
@@ -195,6 +189,10 @@ class EventStream:
         self._done = False
         self._thoughts = StreamedThoughts()
         progress.begin()
+
+    def received(self) -> str:
+        """Return the text and the thoughts that have come so far."""
+        return "".join(chunk.thoughts + chunk.text for chunk in self._chunks)
 
     def feed(self, part: bytes) -> None:
         """Parse the next bytes of the stream, and pass their text on.

@@ -11,8 +11,8 @@ import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -24,12 +24,16 @@ from textevolve.errors import (
     BudgetError,
     CallError,
     ModelError,
+    RejectedError,
     SettingsError,
+    StoreError,
     UnavailableError,
 )
 from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
+from textevolve.llm.meter import HUNG_UP, Tab, open_tab
 from textevolve.llm.model import (
+    NOTHING,
     Journal,
     JournalEntry,
     Model,
@@ -155,6 +159,7 @@ class Journaled:
         self.journal = journal
         self.listener = listener
         self._asked: dict[str, asyncio.Future[Response | None]] = {}
+        self._answered = False
 
     async def __call__(self, request: Request, /) -> Response:
         if current_span.get() is NO_SPAN:
@@ -180,6 +185,7 @@ class Journaled:
                 response = self._replayed(stored)
             else:
                 response = await self._ask(key, request)
+            self._answered = True
             outcome.set_result(response)
             return note_call(key, response)
         except Exception as error:
@@ -199,30 +205,81 @@ class Journaled:
     async def _ask(self, key: str, request: Request) -> Response:
         started = time()
         began = perf_counter()
-        try:
-            outcome: Response | ModelError = await self.model(request)
-        except ModelError as error:
-            outcome = error
+        outcome: Response | ModelError
 
-        seconds = perf_counter() - began
+        with open_tab() as tab:
+            try:
+                outcome = await self.model(request)
+            except ModelError as error:
+                outcome = error
+                if self._answered and isinstance(error, AccessError) and error.of_text:
+                    # A resumed run has answers of the model, which its new client does not know.
+                    outcome = RejectedError(f"{error}; the model answers other calls")
+                    outcome.attempts = error.attempts
+            except asyncio.CancelledError:
+                # The endpoint works on what was sent, and bills it, although nobody waits.
+                if tab.failures:
+                    last = UnavailableError(HUNG_UP)
+                    entries = self._list_entries(key, request, last, tab, started, began)
+                    self._announce(tab.usage, entries[-1].seconds, last)
+                    with suppress(StoreError):
+                        await asyncio.shield(self._append_all(entries))
+                raise
+
+        entries = self._list_entries(key, request, outcome, tab, started, began)
         failed = outcome if isinstance(outcome, ModelError) else None
-        response = None if isinstance(outcome, ModelError) else outcome
-        reason = str(failed) if failed else None
-        attempts = outcome.attempts
-        await self.journal.append(
-            JournalEntry(key, self.name, request, response, reason, started, seconds, attempts)
-        )
-
-        if self.listener is not silence:
-            usage = response.usage if response else Usage()
-            self.listener(
-                CallFinished(self.name, usage, seconds, replayed=False, error=reason, cause=failed)
-            )
+        answered = NOTHING if isinstance(outcome, ModelError) else outcome.usage
+        usage = answered + tab.usage if tab.failures else answered
+        try:
+            await self._append_all(entries)
+        finally:
+            # Whoever is charged is told even if the caller goes away meanwhile.
+            self._announce(usage, entries[-1].seconds, failed)
 
         if isinstance(outcome, ModelError):
             raise outcome
 
         return outcome
+
+    def _list_entries(
+        self,
+        key: str,
+        request: Request,
+        outcome: Response | ModelError,
+        tab: Tab,
+        started: float,
+        began: float,
+    ) -> list[JournalEntry]:
+        """Return the journal's entries of a call: one for each attempt that was paid and gave no
+        answer, then that of the outcome. The error of the last attempt is the outcome's."""
+        failed = isinstance(outcome, ModelError)
+        seconds = perf_counter() - began
+        lost = tab.failures[:-1] if failed else tab.failures
+        entry = JournalEntry(
+            key,
+            self.name,
+            request,
+            response=None if failed else outcome,
+            error=str(outcome) if failed else None,
+            started=started,
+            seconds=seconds,
+            attempts=max(1, outcome.attempts - len(lost)),
+            usage=tab.failures[-1].usage if failed and tab.failures else NOTHING,
+        )
+        before = replace(entry, response=None, attempts=1)
+        entries = [replace(before, error=part.reason, usage=part.usage) for part in lost]
+
+        return [*entries, entry]
+
+    async def _append_all(self, entries: Sequence[JournalEntry]) -> None:
+        for entry in entries:
+            await self.journal.append(entry)
+
+    def _announce(self, usage: Usage, seconds: float, failed: ModelError | None) -> None:
+        if self.listener is silence:
+            return
+        reason = None if failed is None else str(failed)
+        self.listener(CallFinished(self.name, usage, seconds, False, error=reason, cause=failed))
 
 
 UNSEEN_ANSWER = 4096
@@ -391,14 +448,17 @@ class Allowance:
         await self.budget.claim(claim)
         spent = ClaimedCall()
 
-        try:
-            yield spent
-            self._learn(spent.usage, characters)
-        except ModelError:
-            spent.usage = Usage(calls=1)
-            raise
-        finally:
-            self.budget.settle(claim, spent.usage, self.name)
+        with open_tab() as tab:
+            try:
+                yield spent
+                self._learn(spent.usage, characters)
+            except ModelError:
+                # A refused call costs nothing, but counts as a call.
+                if not (spent.usage.calls or tab.failures):
+                    spent.usage = Usage(calls=1)
+                raise
+            finally:
+                self.budget.settle(claim, spent.usage + tab.usage, self.name)
 
     def _estimate(self, characters: int, max_tokens: int | None) -> Claim:
         low, high = self._seen_per_character

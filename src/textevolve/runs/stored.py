@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
 
 
-StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains"]
+StandingKind: TypeAlias = Literal["metric", "server", "memory", "chat", "chains", "doctor"]
 """The caller: a judge in a Python program (`metric`), a server, work on memories, a chat, or chains
 in a Python program."""
 # All values of `StandingKind`.
-STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat", "chains")
+STANDING: tuple[str, ...] = ("metric", "server", "memory", "chat", "chains", "doctor")
 
 
 @asynccontextmanager

@@ -44,6 +44,8 @@ from textevolve.store.writer import TROUBLES
 
 GOODBYE = 5
 """The seconds that requests in progress have to finish after a signal."""
+LEARNING_SECONDS = 5.0
+"""The most seconds at the end of the server in which memories are made of the last chats."""
 LOOK_SECONDS = 0.1
 MOST_CONNECTIONS = 4096
 """The most connections at a time; the next one is answered with 503."""
@@ -211,7 +213,7 @@ async def open_state(
         relays = Relays(serving, stack)
         stack.push_async_callback(relays.aclose)
         chats = Chats(serving.bench)
-        stack.push_async_callback(chats.aclose)
+        stack.push_async_callback(chats.aclose, LEARNING_SECONDS)
         # Studies that name no model use the default model of the judges.
         study_settings = settings.model_copy(
             update={"model": serving.bench.default_model or settings.model}

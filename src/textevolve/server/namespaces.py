@@ -7,13 +7,15 @@ can do is in the package `api`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from textevolve.api.namespaces import AsyncNamespace
 from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import NotFoundError
+from textevolve.server.decisions.deciders import RequestSpending, spending
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import THIS_MACHINE, Caller, check_namespace
 from textevolve.server.state import ServerState
@@ -49,6 +51,21 @@ async def open_namespace_of(server: ServerState, caller: Caller, name: str) -> A
         raise ApiError(404, "not_found", f"no namespace '{name}'") from None
 
     return AsyncNamespace(desk_of(server, name))
+
+
+@asynccontextmanager
+async def charging(
+    server: ServerState, caller: Caller, namespace: str = ""
+) -> AsyncGenerator[RequestSpending]:
+    """Check the token limits of a caller, and charge the model calls within the block to its key
+    and to the namespace, as in `UsageLimits.check_tokens`.
+
+    Raises:
+        ApiError: 429, the tokens are used up.
+    """
+    await server.limits.check_tokens(caller, namespace)
+    with spending(partial(server.limits.note_tokens, caller, namespace=namespace)) as spent:
+        yield spent
 
 
 def check_models(server: ServerState, caller: Caller, names: Iterable[Any]) -> None:

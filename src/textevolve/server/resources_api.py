@@ -6,7 +6,8 @@ have paths of their own. The bodies of requests are the specifications of the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -22,7 +23,7 @@ from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
 from textevolve.server.errors import ApiError, example_body, respond
 from textevolve.server.identity import KeyScope, caller_of, needs
-from textevolve.server.namespaces import check_models, desk_of, open_namespace_of
+from textevolve.server.namespaces import charging, check_models, desk_of, open_namespace_of
 from textevolve.server.state import Server
 from textevolve.spec import Frozen, option
 from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
@@ -208,19 +209,22 @@ IMPORTED = {
 memories_router = APIRouter(prefix=WHERE, tags=["memories"])
 
 
-def _memories_for(scope: KeyScope) -> Any:
-    """Return the dependency that opens the collection of a path, for callers with the scope."""
+def _memories_for(scope: KeyScope, *, embeds: bool = False) -> Any:
+    """Return the dependency that opens the collection of a path, for callers with the scope.
+    `embeds`: the request embeds texts, which is charged to the caller and the namespace."""
 
     async def memories(
         request: Request,
         server: Server,
         namespace: Annotated[str, Path(description="The namespace.")],
         collection: Annotated[str, Path(description="The collection's name.")],
-    ) -> AsyncMemories:
-        space = await open_namespace_of(server, await needs(scope)(request), namespace)
+    ) -> AsyncGenerator[AsyncMemories]:
+        caller = await needs(scope)(request)
+        space = await open_namespace_of(server, caller, namespace)
         memories_view = space.memories(collection)
         await memories_view.collection()
-        return memories_view
+        async with charging(server, caller, namespace) if embeds else nullcontext():
+            yield memories_view
 
     return Depends(memories)
 
@@ -229,6 +233,8 @@ _Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
 _Write: TypeAlias = Annotated[AsyncMemories, _memories_for("run")]
 """The collection of a path, for callers who may run studies. They may also chat, and chats write
 memories."""
+_WriteTexts: TypeAlias = Annotated[AsyncMemories, _memories_for("run", embeds=True)]
+_ReadByTexts: TypeAlias = Annotated[AsyncMemories, _memories_for("read", embeds=True)]
 _NewMemory: TypeAlias = Annotated[MemorySpec, example_body(NEW_MEMORY)]
 _Search: TypeAlias = Annotated[MemorySearch, example_body(SEARCH)]
 _Closed: TypeAlias = Annotated[
@@ -266,14 +272,14 @@ async def list_memories(
 
 
 @memories_router.post("", status_code=201)
-async def add_memory(memories: _Write, spec: _NewMemory) -> Response:
+async def add_memory(memories: _WriteTexts, spec: _NewMemory) -> Response:
     """Store a memory."""
     return respond(memory_data(await memories.add(**spec.model_dump(exclude_unset=True))), 201)
 
 
 @memories_router.post("/search")
 async def search_memories(
-    memories: _Read,
+    memories: _ReadByTexts,
     search: _Search,
 ) -> Response:
     """Find memories that are relevant to a text, best first, with the parts of each score."""
@@ -283,7 +289,7 @@ async def search_memories(
 
 
 @memories_router.post("/import", openapi_extra=IMPORTED)
-async def import_memories(memories: _Write, request: Request) -> Response:
+async def import_memories(memories: _WriteTexts, request: Request) -> Response:
     """Import memories from JSON lines, skipping existing ones, so a repeated import adds
     nothing. If a line is invalid, nothing is stored."""
     text = (await request.body()).decode("utf-8", "surrogateescape")

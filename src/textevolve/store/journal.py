@@ -190,7 +190,7 @@ def _entry_to_row(run_id: str, entry: JournalEntry) -> tuple[tuple[Any, ...], tu
     error = entry.error
     if (response is None) == (error is None):
         raise StoreError("a call is kept with either a response or an error")
-    usage = Usage() if response is None else response.usage
+    usage = entry.usage if response is None else response.usage
     row = (
         run_id,
         entry.key,
@@ -272,10 +272,15 @@ def _row_to_call(row: Row[Any], run_id: str) -> StoredCall:
     require(row.attempts, int)
     used = (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.cost, row.saved)
     response = None if row.response is None else load_response(row.response, *used)
+    tokens = used[:3]
+    for number in tokens:
+        require(number, int)
+    # A failed call that was paid is one of those whose tokens were counted by its texts.
+    spent = Usage(int(any(tokens)), *tokens, row.cost, saved=row.saved)
     values = {
         "response": response,
         "error": None if row.error is None else bytes_to_text(row.error),
-        "usage": Usage() if response is None else response.usage,
+        "usage": spent if response is None else response.usage,
         "reused": row.run_id != run_id,
         "document": row.request,
     }

@@ -371,14 +371,17 @@ def find_image(connection: Connection, key: bytes) -> str | None:
 
 
 _SUMS = """
-SELECT count(*) - count(error), coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0),
+SELECT coalesce(sum(CASE WHEN error IS NULL AND
+        substr(model, 1, 7) NOT IN ('memory/', 'target:') THEN 1 ELSE 0 END), 0),
+    coalesce(sum(prompt_tokens), 0), coalesce(sum(cached_tokens), 0),
     coalesce(sum(completion_tokens), 0),
     CASE WHEN count(cost) = count(*) THEN coalesce(sum(cost), 0.0) END,
     sum(CASE WHEN saved IS NULL AND (cached_tokens > 0 OR cost IS NULL) THEN 1 ELSE 0 END),
     coalesce(sum(saved), 0.0), count(error)
 FROM calls WHERE
 """
-"""The query for a run's usage. A call of an early version has no savings; they count as 0 if none
+"""The query for a run's usage. What is tested, an application or a memory system, is no model, so
+that its calls are not counted. A call of an early version has no savings; they count as 0 if none
 of its tokens were cached."""
 
 

@@ -144,7 +144,8 @@ def _take_module(module: Any) -> Callee:
 
     def describe() -> str:
         state = json.dumps(module.dump_state(), sort_keys=True, default=str)
-        return f"{name} {digest_object(cast("object", type(module)))} {_hash(_without_addresses(state))}"
+        code = digest_object(cast("object", type(module)))
+        return f"{name} {code} {_hash(_without_addresses(state))}"
 
     async def call(arguments: Any) -> Any:
         is_async = inspect.iscoroutinefunction(getattr(module, "aforward", None))

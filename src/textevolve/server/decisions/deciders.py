@@ -132,26 +132,28 @@ class RequestSpending:
         usage: The tokens and cost of new model calls.
         replayed: The number of calls that the journal answered for free.
         causes: The errors that left questions unanswered.
+        note: Is called with the tokens of each call, also of those that end after the request, such
+            as what an agent learns from a chat.
     """
 
     usage: Usage = Usage()
     replayed: int = 0
     causes: list[Exception] = empty_default(list)
+    note: Callable[[int], None] = lambda _tokens: None
 
 
 _current: ContextVar[RequestSpending | None] = ContextVar("spending", default=None)
 
 
 @contextmanager
-def spending(note: Callable[[int], None] = lambda _tokens: None) -> Generator[RequestSpending]:
-    """Sum up the usage within the block; `note` is called with its tokens at the end."""
-    spent = RequestSpending()
+def spending(note: Callable[[int], None]) -> Generator[RequestSpending]:
+    """Sum up the usage within the block; `note` is called with the tokens of each call."""
+    spent = RequestSpending(note=note)
     before = _current.set(spent)
     try:
         yield spent
     finally:
         _current.reset(before)
-        note(spent.usage.tokens)
 
 
 def note_event(event: Event) -> None:
@@ -163,6 +165,7 @@ def note_event(event: Event) -> None:
         spent.replayed += 1
     else:
         spent.usage += event.usage
+        spent.note(event.usage.tokens)
 
     if event.cause is not None:
         spent.causes.append(event.cause)

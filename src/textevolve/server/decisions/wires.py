@@ -14,10 +14,11 @@ from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Decision
 from textevolve.mappings import drop_empty
 from textevolve.protocol.decisions import SystemOneRequest, write_decision, write_systemone_usage
-from textevolve.server.decisions.deciders import RequestSpending, spending
+from textevolve.server.decisions.deciders import RequestSpending
 from textevolve.server.decisions.serving import failure_error
 from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_model, respond
 from textevolve.server.identity import MayRun
+from textevolve.server.namespaces import charging
 from textevolve.server.state import Server
 
 
@@ -68,18 +69,17 @@ Body: TypeAlias = Annotated[SystemOneRequest, example_body(EXAMPLE)]
 async def answer_system_one(body: Body, server: Server, caller: MayRun) -> Response:
     """Answer typed questions about a state, as TypeSafe's System One does."""
     serving = server.serving
-    await server.limits.check_tokens(caller)
-    with serving.place(), spending() as spent:
+    async with charging(server, caller) as spent:
         try:
-            async with serving.in_time():
-                decider = serving.find(body.model)
-                if decider is None:
-                    raise no_model(body.model)
-                decision = await decider(body.state, body.read())
+            with serving.place():
+                async with serving.in_time():
+                    decider = serving.find(body.model)
+                    if decider is None:
+                        raise no_model(body.model)
+                    decision = await decider(body.state, body.read())
         except asyncio.CancelledError:
             raise ApiError(503, "server_unavailable", "the server is shutting down") from None
 
-    server.limits.note_tokens(caller, spent.usage.tokens)
     model = serving.aliases.get(body.model, body.model)
 
     return respond(write_answers(body, model, decision, spent))

@@ -11,8 +11,8 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import Response
@@ -20,11 +20,20 @@ from pydantic_core import from_json
 
 from textevolve.errors import ModelError, StoreError
 from textevolve.evaluation import Usage, empty_default
-from textevolve.llm.connections import BegunAnswer, Refused, Relay, UsageReader
+from textevolve.json_texts import as_object
+from textevolve.llm.connections import BegunAnswer, Refused, Relay
+from textevolve.llm.meter import UsageReader, hides_usage, is_unsent, leave_out_usage
 from textevolve.llm.model import JournalEntry, Message, Request
 from textevolve.llm.model import Response as ModelResponse
 from textevolve.llm.opening import open_relay
-from textevolve.llm.refusals import is_too_long
+from textevolve.llm.refusals import (
+    RETRIED,
+    error_object,
+    is_too_long,
+    one_line,
+    refused_field,
+    status_of,
+)
 from textevolve.llm.wrappers import Allowance, ClaimedCall
 from textevolve.protocol.chat import CHATS, JsonObject
 from textevolve.server.decisions.serving import Serving
@@ -85,7 +94,7 @@ class Relays:
         relay, allowance = await self.find(spec)
         started = time.time()
         began = time.perf_counter()
-        reader = UsageReader(body, relay.price)
+        reader = UsageReader(body, relay.price, relay.reports_cost)
         claim = nullcontext(ClaimedCall())
         if self.serving.bench.budget.limits:
             most: object = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -95,19 +104,19 @@ class Relays:
         async with claim as spent:
             answer = None
             failed = None
-            spent.usage = Usage(calls=1)
+            is_free = False
             try:
-                answer = await relay.post(CHATS, body)
-                if answer.status != 200:
-                    raise as_refusal(await relay.refusal_of(answer))
+                answer = await _post(relay, body)
                 yield answer, reader
             except (ModelError, ApiError) as error:
                 failed = str(error)
+                is_free = isinstance(error, ApiError) or is_unsent(error)
                 raise
             finally:
                 if answer is not None:
                     answer.close()
-                    spent.usage = reader.usage if failed is None else spent.usage
+                # A client that has gone is charged, too: the endpoint works on what was sent.
+                spent.usage = Usage(calls=1) if is_free else reader.usage
                 note(spent.usage.tokens)
                 seconds = time.perf_counter() - began
                 write = asyncio.create_task(
@@ -123,7 +132,7 @@ class Relays:
         response = None if failed else ModelResponse("", "passed on", usage, seconds=seconds)
         request = Request(messages=(Message("user", (f"passed on: {CHATS}",)),))
         key = secrets.token_hex(32)
-        entry = JournalEntry(key, spec, request, response, failed, started, seconds, 1)
+        entry = JournalEntry(key, spec, request, response, failed, started, seconds, 1, usage)
         try:
             await self.serving.bench.journal.append(entry)
         except StoreError as error:
@@ -131,6 +140,21 @@ class Relays:
 
     async def aclose(self) -> None:
         await asyncio.gather(*self._writes)
+
+
+async def _post(relay: Relay, body: Mapping[str, Any]) -> BegunAnswer:
+    """Forward a request; raise the endpoint's refusal as an `ApiError`."""
+    answer = await relay.post(CHATS, body)
+    if answer.status == 200:
+        return answer
+    refused = await relay.refusal_of(answer)
+    asked = relay.reports_streams and hides_usage(body)
+    if asked and refused_field(refused.status, refused.refusal, ["stream_options"]):
+        # Our own wish is refused, not the client's: it is left out from now on.
+        relay.reports_streams = False
+        return await _post(relay, body)
+
+    raise as_refusal(refused)
 
 
 def as_refusal(refused: Refused) -> ApiError:
@@ -147,7 +171,7 @@ def as_refusal(refused: Refused) -> ApiError:
         return ApiError(429, "rate_limit_exceeded", refusal.message, retry_after=wait)
     if status in PASSED_ON:
         return ApiError(status, INVALID, refusal.message, param=refusal.param or None)
-    if status in (408, 425) or status >= 500:
+    if status in RETRIED or status >= 500:
         return ApiError(503, "upstream_unavailable", refusal.message, retry_after=wait)
 
     return ApiError(502, "upstream_error", f"the model's endpoint refuses: {refusal.message}")
@@ -183,6 +207,7 @@ class RelayedAnswer:
             self.relays.begun(self.spec, self.body, self.note) as (answer, reader),
         ):
             raw = await answer.read_all()
+            check_is_answer(raw)
             reader.read(raw)
 
         return raw
@@ -190,10 +215,18 @@ class RelayedAnswer:
     async def _parts(self) -> AsyncGenerator[bytes]:
         """Yield the content type of the answer, then its bytes."""
         async with self.relays.begun(self.spec, self.body, self.note) as (answer, reader):
-            yield answer.headers.get("Content-Type", "").encode()
-            async with aclosing(answer.parts()) as parts:
-                async for part in parts:
-                    reader.read(part)
+            kind = answer.headers.get("Content-Type", "")
+            if "json" in kind:  # it does not stream
+                raw = await answer.read_all()
+                check_is_answer(raw)
+                reader.read(raw)
+                yield kind.encode()
+                yield raw
+                return
+            yield kind.encode()
+            async with aclosing(_read_parts(answer, reader)) as parts:
+                shown = leave_out_usage(parts) if hides_usage(self.body) else parts
+                async for part in shown:
                     yield part
 
     async def complete(self) -> JsonObject:
@@ -206,6 +239,27 @@ class RelayedAnswer:
                 return
             async for event in read_events(parts):
                 yield event
+
+
+async def _read_parts(answer: BegunAnswer, reader: UsageReader) -> AsyncGenerator[bytes]:
+    async with aclosing(answer.parts()) as parts:
+        async for part in parts:
+            reader.read(part)
+            yield part
+
+
+def check_is_answer(raw: bytes) -> None:
+    """Check that a body with status 200 is no error.
+
+    Raises:
+        ApiError: it is one, with the status that it names.
+    """
+    with suppress(ValueError):
+        body = as_object(from_json(raw))
+        if (error := body.get("error")) and not body.get("choices"):
+            read = error_object(error)
+            refusal = replace(read, message=one_line(read.message))
+            raise as_refusal(Refused(status_of(refusal, 502), refusal, None))
 
 
 async def read_events(parts: AsyncGenerator[bytes]) -> AsyncGenerator[JsonObject]:

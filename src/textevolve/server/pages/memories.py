@@ -16,10 +16,9 @@ from textevolve.errors import NotFoundError, TextEvolveError
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, MemoryQuery, memory_data
-from textevolve.server.decisions.deciders import spending
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller, MayRead, check_namespace
-from textevolve.server.namespaces import desk_of
+from textevolve.server.namespaces import charging, desk_of
 from textevolve.server.pages.drawing import draw
 from textevolve.server.state import Server, ServerState
 
@@ -104,10 +103,11 @@ async def _search(
 
     if caller.may("run"):
         try:
-            await server.limits.check_tokens(caller, store.namespace)
-            with spending(partial(server.limits.note_tokens, caller, namespace=store.namespace)):
-                async with asyncio.timeout(EMBED_SECONDS):
-                    return await recall(embed=server.serving.bench.embed), ""
+            async with (
+                charging(server, caller, store.namespace),
+                asyncio.timeout(EMBED_SECONDS),
+            ):
+                return await recall(embed=server.serving.bench.embed), ""
         except (ApiError, TextEvolveError, TimeoutError) as error:
             late = f"no answer within {EMBED_SECONDS:g} s"
             hindrance = f"{collection.embedder} could not be called: {str(error) or late}"

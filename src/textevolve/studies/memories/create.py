@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
-from textevolve.llm.model import UsageMeter
+from textevolve.llm.model import note_calls, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
     Action,
@@ -260,13 +260,14 @@ class _Work:
         if self.bench.seconds_left == 0:
             return replace(reading, points=Failure("skipped", "the time limit is reached"))
 
-        meter = UsageMeter(ground.model)
         at_once = self.bench.calls_per_case
-        points = await attempt(
-            extract_points(meter, dialogue.turns, ground.settings, start.done_turns, at_once)
-        )
+        turns = dialogue.turns
+        with note_calls() as calls:
+            points = await attempt(
+                extract_points(ground.model, turns, ground.settings, start.done_turns, at_once)
+            )
 
-        return replace(reading, points=points, usage=meter.usage)
+        return replace(reading, points=points, usage=sum_calls(calls))
 
     async def keep(self, reading: _Read) -> DialogueRecord:
         """Apply all changes of a dialogue in one transaction, or none, and return its record. A
@@ -274,10 +275,12 @@ class _Work:
         dialogue = reading.dialogue
         turns = len(reading.dialogue.turns)
         created: CreatedMemories | Failure = CreatedMemories(())
-        meter = UsageMeter(self.ground.model)
-        if turns:
-            keeping = self._keep(replace(self._about(dialogue), model=meter), reading)
-            created = await attempt(keeping, ConflictError, InputError)
+        # Keeping embeds texts by another model than that of the ground, so calls are counted by
+        # the block and not by the model.
+        with note_calls() as calls:
+            if turns:
+                keeping = self._keep(self._about(dialogue), reading)
+                created = await attempt(keeping, ConflictError, InputError)
         failed = isinstance(created, Failure)
 
         return DialogueRecord(
@@ -286,7 +289,7 @@ class _Work:
             turns,
             None if failed else created,
             created if failed else None,
-            reading.usage + meter.usage,
+            reading.usage + sum_calls(calls),
         )
 
     async def _keep(self, ground: Ground, reading: _Read) -> CreatedMemories | Failure:

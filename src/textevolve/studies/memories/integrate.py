@@ -28,7 +28,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
-from textevolve.llm.model import UsageMeter
+from textevolve.llm.model import NotedCall, note_calls, sum_calls
 from textevolve.memory.creation import find_start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
@@ -168,12 +168,13 @@ async def run(
         yield IntegrationRecord(gathered)
         return
     bench.listener(StepStarted("1", "questions", {"memories": new.number}))
-    meter = UsageMeter(bench.model)
-    questions = await attempt(find_questions(meter, new.memories, spec))
+    with note_calls() as calls:
+        questions = await attempt(find_questions(bench.model, new.memories, spec))
+    usage = sum_calls(calls)
     if isinstance(questions, Failure):
-        yield IntegrationRecord(replace(gathered, usage=meter.usage, failure=questions))
+        yield IntegrationRecord(replace(gathered, usage=usage, failure=questions))
         return
-    yield IntegrationRecord(replace(gathered, questions=questions, usage=meter.usage))
+    yield IntegrationRecord(replace(gathered, questions=questions, usage=usage))
     failures = list[Failure | None]()
 
     async with aclosing(stream(enumerate(questions, 1), work.draw, bench.concurrency)) as drawn:
@@ -189,12 +190,12 @@ async def run(
 @dataclass(frozen=True, slots=True)
 class _Drawn:
     """The insights that a model drew for one question, before they are stored. `memories`: the
-    memories that were recalled for it; `meter`: the usage so far."""
+    memories that were recalled for it; `calls`: the model calls so far."""
 
     number: int
     question: str
     memories: tuple[Memory, ...]
-    meter: UsageMeter
+    calls: Sequence[NotedCall]
     result: DrawnInsights | Failure
 
 
@@ -211,7 +212,6 @@ class _Integrating:
         """Recall memories for a question, and have the model draw insights from them."""
         number, question = numbered
         spec = self._spec
-        meter = UsageMeter(self._bench.model)
         self._bench.listener(StepStarted("1", "insights", {"question": question}))
         versions = dict(self._snapshot.sources)
         if self._snapshot.known:
@@ -223,26 +223,28 @@ class _Integrating:
             min_trust=spec.min_trust,
         )
         store = self._target.store
-        recalled = await attempt(
-            recall_memories(store, self._bench.embed, settings, question, versions=versions)
-        )
-        if isinstance(recalled, Failure):
-            return _Drawn(number, question, (), meter, recalled)
-        memories = recalled.memories
-        drawn = await attempt(draw_insights(meter, question, memories, spec))
+        with note_calls() as calls:
+            recalled = await attempt(
+                recall_memories(store, self._bench.embed, settings, question, versions=versions)
+            )
+            if isinstance(recalled, Failure):
+                return _Drawn(number, question, (), calls, recalled)
+            memories = recalled.memories
+            drawn = await attempt(draw_insights(self._bench.model, question, memories, spec))
 
-        return _Drawn(number, question, memories, meter, drawn)
+        return _Drawn(number, question, memories, calls, drawn)
 
     async def settle(self, drawn: _Drawn) -> QuestionInsights:
         """Store the insights of a question in one transaction, and return the result of the
         question. A resumed run stores them only once."""
         result = QuestionInsights(drawn.number, drawn.question, len(drawn.memories))
-        if isinstance(drawn.result, Failure):
-            result = replace(result, failure=drawn.result)
-        else:
-            result = await self._settle(result, drawn, drawn.result)
+        with note_calls() as calls:
+            if isinstance(drawn.result, Failure):
+                result = replace(result, failure=drawn.result)
+            else:
+                result = await self._settle(result, drawn, drawn.result)
 
-        return replace(result, usage=drawn.meter.usage)
+        return replace(result, usage=sum_calls([*drawn.calls, *calls]))
 
     async def _settle(
         self, result: QuestionInsights, drawn: _Drawn, insights: DrawnInsights
@@ -264,7 +266,7 @@ class _Integrating:
     ) -> tuple[DecidedInsight, ...]:
         """Store insights; if they were stored before, read them from their memories."""
         settings = CreationSettings(neighbours=1, floor=NEAR)
-        ground = await self._target.ground(drawn.meter, settings)
+        ground = await self._target.ground(self._bench.model, settings)
         key = change_key(self._bench, self._spec, drawn.number)
         source = ChangeSource(key, f"integration of {', '.join(self._snapshot.sources)}")
         start = await find_start(ground, (), source)

@@ -17,7 +17,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Results, Usage, attempt
 from textevolve.events import StepStarted
-from textevolve.llm.model import UsageMeter
+from textevolve.llm.model import note_calls, sum_calls
 from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.corpus import (
     BETWEEN,
@@ -184,22 +184,20 @@ class _Reading:
         self._known = chunks
 
     async def read(self, position: int, case: Case) -> DocumentReading:
-        meter = UsageMeter(self._bench.model) if self._role else None
         marked = case.id.lower().endswith(MARKDOWN)
         format = "markdown" if marked else "text"
         chunks = split_document(case.input, format, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
         unchanged = sum(step.action == "keep" for step in steps)
-        outcome = await attempt(self._change(steps, case.id, meter), ConflictError)
-        usage = meter.usage if meter else Usage()
+        with note_calls() as calls:
+            outcome = await attempt(self._change(steps, case.id), ConflictError)
+        usage = sum_calls(calls)
         if isinstance(outcome, Failure):
             return DocumentReading(case.id, position, unchanged, (), usage, outcome)
 
         return DocumentReading(case.id, position, unchanged, outcome, usage)
 
-    async def _change(
-        self, steps: Sequence[ChunkStep], document: str, meter: UsageMeter | None
-    ) -> tuple[ReadChunk, ...]:
+    async def _change(self, steps: Sequence[ChunkStep], document: str) -> tuple[ReadChunk, ...]:
         """Embed and store the changed chunks, after a model has retold them if the specification
         names a role."""
         bench = self._bench
@@ -207,9 +205,9 @@ class _Reading:
         seed = self._spec.seed
         retold_chunks = [RetoldChunk(chunk.text.strip()) for chunk in changed_chunks(steps)]
 
-        if meter is not None:
+        if role:
             voicing = [
-                lambda c=chunk, m=meter: voice_chunk(m, c, document, role, seed)
+                lambda c=chunk, m=bench.model: voice_chunk(m, c, document, role, seed)
                 for chunk in changed_chunks(steps)
             ]
             retold_chunks = await gather_bounded(voicing, bench.concurrency)

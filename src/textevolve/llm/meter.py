@@ -1,0 +1,211 @@
+"""The meter of paid calls: what each request that is sent costs, however it ends.
+
+A client opens an `SentCall` around every request. An attempt with an answer is charged by the usage
+of its `Response`. One that was paid and gave no answer (the connection broke, the time ran out, the
+answer cannot be used) is added to the enclosing `Tab`, by the usage that the endpoint reported, or
+by an estimate from the texts. The wrapper that stores calls opens a tab for each of them, and so
+does the one that keeps limits: what stands on it is stored, counted and limited like an answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic_core import from_json
+
+from textevolve.errors import FatalModelError, UnavailableError
+from textevolve.evaluation import Usage
+from textevolve.json_texts import as_object
+from textevolve.llm.prices import usage_of
+from textevolve.llm.prompts import count_tokens
+from textevolve.protocol.reported import ReportedUsage
+from textevolve.settings import Price
+
+HUNG_UP = "cancelled before the answer came"
+"""The reason of an attempt that ended because nobody waited for it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaidFailure:
+    """An attempt that was paid and gave no answer. `reason`: what became of it."""
+
+    usage: Usage
+    reason: str
+
+
+@dataclass(slots=True)
+class Tab:
+    """The paid attempts of some calls: `failures`, which gave no answer, oldest first, and the
+    usage of the `answers`."""
+
+    failures: list[PaidFailure] = field(default_factory=list[PaidFailure])
+    answers: list[Usage] = field(default_factory=list[Usage])
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of the failures."""
+        return sum((failure.usage for failure in self.failures), Usage())
+
+
+_tab: ContextVar[Tab | None] = ContextVar("tab", default=None)
+
+
+@contextmanager
+def open_tab() -> Generator[Tab]:
+    """Collect the paid attempts within the block. They also stand on the enclosing tab."""
+    tab = Tab()
+    outer = _tab.get()
+    token = _tab.set(tab)
+    try:
+        yield tab
+    finally:
+        _tab.reset(token)
+        if outer is not None:
+            outer.failures += tab.failures
+            outer.answers += tab.answers
+
+
+def note_failure(usage: Usage, reason: str) -> None:
+    """Put a paid attempt without a usable answer on the tab, if there is one."""
+    tab = _tab.get()
+    if tab is not None:
+        tab.failures.append(PaidFailure(usage, reason))
+
+
+def estimate_usage(prompt: int, completion: int, price: Price | None) -> Usage:
+    """Return the usage of an answer that broke off, by the tokens of its texts at the model's
+    price."""
+    counted = ReportedUsage(prompt_tokens=prompt, completion_tokens=completion)
+    return replace(usage_of(counted, price), estimated=1)
+
+
+class SentCall:
+    """One request to an endpoint, in a `with` block that ends when its answer was read.
+
+    A refusal is read without an error and costs nothing. If the block raises an error, the attempt
+    is put on the tab: until `answered` is set by an estimate from the texts, afterwards by `usage`.
+
+    Attributes:
+        prompt: The estimated tokens of the prompt.
+        received: Returns the text that has come so far, for answers that break off.
+        answered: Whether the whole answer of the endpoint has come.
+        usage: What the endpoint reported; None: nothing is charged, as for a page of a gateway.
+    """
+
+    __slots__ = ("answered", "price", "prompt", "received", "usage")
+
+    def __init__(self, prompt: int, price: Price | None, received: Callable[[], str] = str) -> None:
+        self.prompt = prompt
+        self.price = price
+        self.received = received
+        self.answered = False
+        self.usage: Usage | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        tab = _tab.get()
+        if error is None:
+            if tab is not None and self.usage is not None:
+                tab.answers.append(self.usage)
+            return
+        if not self.answered and not is_unsent(error):
+            self.usage = estimate_usage(self.prompt, count_tokens(self.received()), self.price)
+        self.charge(str(error) or HUNG_UP)
+
+    def charge(self, reason: str) -> None:
+        """Put the attempt on the tab, as one that gave no answer."""
+        if self.usage is not None:
+            note_failure(self.usage, reason)
+
+
+def is_unsent(error: BaseException) -> bool:
+    """Return whether no request was sent: there was no connection, or it was not trusted."""
+    if isinstance(error, UnavailableError):
+        return bool(error.address)
+    return isinstance(error, FatalModelError)
+
+
+# Answers that are passed on to a client
+
+
+def hides_usage(body: Mapping[str, Any]) -> bool:
+    """Return whether a client asks for a stream, and not for its usage."""
+    options = as_object(body.get("stream_options"))
+    return bool(body.get("stream")) and not options.get("include_usage")
+
+
+class UsageReader:
+    """A reader that finds a call's usage in the bytes of the answer while they are forwarded.
+    `body`: the request. `price`, `reports_cost`: as in `usage_of`."""
+
+    def __init__(
+        self, body: Mapping[str, Any], price: Price | None, reports_cost: bool = False
+    ) -> None:
+        self._body = body
+        self._price = price
+        self._reports_cost = reports_cost
+        self._before = self._said = b""
+        self._events = 0
+
+    def read(self, part: bytes) -> None:
+        """Process the next part of a stream, or a whole answer."""
+        self._events += part.count(b"data:")
+        if b'"usage"' in part or b'"usage"' in self._before:
+            self._said = self._before + part
+        self._before = part
+
+    @property
+    def usage(self) -> Usage:
+        """Return the reported usage. What is not reported is estimated: the prompt by its length,
+        the answer by the number of events, each of which has about a token."""
+        prompt = count_tokens(json.dumps(self._body.get("messages") or self._body.get("input")))
+        for line in (self._said, *reversed(self._said.splitlines())) if self._said else ():
+            reported = _read_usage(line)
+            if reported is not None and reported.prompt_tokens:
+                return usage_of(reported, self._price, reports_cost=self._reports_cost)
+
+        return estimate_usage(prompt, self._events, self._price)
+
+
+def _read_usage(line: bytes) -> ReportedUsage | None:
+    try:
+        body: Any = from_json(line.removeprefix(b"data:"))
+        return ReportedUsage.model_validate(body["usage"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def leave_out_usage(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield the lines of a stream without those that have the usage and no choice, for a client
+    that did not ask for them."""
+    rest = b""
+    async for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        kept = [line + b"\n" for line in lines if not _has_usage_alone(line)]
+        if kept:
+            yield b"".join(kept)
+    if rest:
+        yield rest
+
+
+def _has_usage_alone(line: bytes) -> bool:
+    if b'"usage"' not in line or not line.startswith(b"data:"):
+        return False
+    try:
+        body = as_object(from_json(line.removeprefix(b"data:")))
+    except ValueError:
+        return False
+    return bool(body.get("usage")) and body.get("choices") == []
