@@ -10,11 +10,13 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from importlib import import_module
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import textevolve
 from textevolve.cli import INTERRUPTED, say
@@ -189,12 +191,28 @@ class Command(TyperCommand):
             if name.startswith("--") and name not in options and (term := find_term(name, fields)):
                 ctx.fail(f"No such option: {name}. Did you mean {fields[term]}?")
 
-        parsed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        for param in self.params:
-            if param.param_type_name == "option" and _has_empty(parsed.get(param.name or "")):
-                raise InputError(f"{param.opts[0]}: is empty; give it a value or leave it out")
+        self._check_values(ctx, args)
 
         return super().parse_args(ctx, args)
+
+    def _check_values(self, ctx: Any, args: Sequence[str]) -> None:
+        """Check that no option is empty, and that one that takes a single value has no second."""
+        parser = self.make_parser(ctx)
+        options = [param for param in self.params if isinstance(param, TyperOption)]
+        for option in options:
+            # The parser keeps the last of several values. A copy that may be repeated takes the
+            # option's place in this parser, which is used for the check alone, and keeps all.
+            repeatable = copy(option)
+            repeatable.multiple = True
+            repeatable.add_to_parser(parser, ctx)
+
+        parsed, _, _ = parser.parse_args(args=list(args))
+        for option in options:
+            values: list[Any] = parsed.get(option.name or "") or []
+            if "" in values:
+                raise InputError(f"{option.opts[0]}: is empty; give it a value or leave it out")
+            if not option.multiple:
+                _check_single(option, values)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -226,5 +244,16 @@ def _rank(panel: tuple[str, object]) -> int:
     return LAST.index(heading) if heading in LAST else -1
 
 
-def _has_empty(value: object) -> bool:
-    return value == "" or (isinstance(value, list | tuple) and "" in value)
+def _check_single(option: TyperOption, values: Sequence[Any]) -> None:
+    """Check that an option that takes one value has no second one, which would replace the first.
+    The same switch twice does no harm; the switch and its opposite do."""
+    name = option.opts[0]
+    if option.is_flag:
+        if len(set(values)) > 1:
+            opposite = option.secondary_opts[0]
+            raise InputError(f"give only one of {name} and {opposite}")
+        return
+
+    if len(values) > 1:
+        texts = " and ".join(f"'{shorten(str(value), 60, placeholder='...')}'" for value in values)
+        raise InputError(f"{name} takes one value, but is given more than once: {texts}")
