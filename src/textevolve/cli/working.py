@@ -297,6 +297,7 @@ def execute(
             run.reload(store)
             sync.run(driver.restore_records(store, run, settings))
         _hand_over(store, run, run_options, UNGATED)
+        say("".join(f"\n{line}" for line in run.stored.left_out))
         say(f"\n{_describe_stop(store, run.record)}")
         return INTERRUPTED
     except (ClusterError, FatalModelError):
@@ -309,6 +310,8 @@ def execute(
     if run_options.annotate is not None:
         _annotate(store, run, run_options.annotate, settings)
     report_unscored(watch, run.record)
+    for line in run.stored.left_out:
+        say(line)
     # A run of this process is finished now; one on a server may have ended before that.
     was_stopped = not store.has_journal and run.record.status in ("interrupted", "failed")
     if watch.is_complete and was_stopped:

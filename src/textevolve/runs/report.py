@@ -18,6 +18,7 @@ from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_object
+from textevolve.ledger import BEGINNING
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_confined
 from textevolve.report import cells, wording
@@ -443,6 +444,7 @@ def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
         "Model": wording.shorten_models(", ".join(filter(None, models))),
         "Other models": wording.shorten_models(wording.other_models(spent)),
         "Settings": wording.shorten_models(_describe_settings(run.spec)),
+        "Left out": "; ".join(line.removeprefix(BEGINNING) for line in stored.left_out),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
@@ -487,6 +489,7 @@ def make_data(run: StudyRun, records: Records, gated: Gated = UNGATED) -> dict[s
     content = {"kind": stored.kind, "run": run.id, "model": stored.model, **data}
     content |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
     content |= {"answers": dict(stored.answers)} if stored.answers else {}
+    content |= {"left_out": list(stored.left_out)} if stored.left_out else {}
     sums = aggregates_data(counted.sums) if study.aggregates else {}
     content["aggregates"] = dict(
         collect_figures(plain({"records": counted.number, **sums, **data}))

@@ -35,7 +35,7 @@ from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.model import Message, Request, UsageMeter
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
-from textevolve.loops.placeholders import check_spelling
+from textevolve.loops.placeholders import check_spelling, find_placeholders
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
@@ -49,13 +49,14 @@ from textevolve.rows.chats import (
     speaker_of,
     write_chat,
 )
-from textevolve.rows.columns import IMAGES, join_passages
+from textevolve.rows.columns import IMAGES, join_passages, leave_out_columns
 from textevolve.rows.images import folder_of, read_images
 from textevolve.runs.chains import chain_response, chains_among, open_chain_named
 from textevolve.spans import current_span, span
 from textevolve.studies.compare_spec import CompareSpec, NamedPrompt, judges_of
 from textevolve.studies.conversations import (
     TURN_COLUMNS,
+    USER_COLUMNS,
     ConversationTurn,
     Grade,
     check_conversations,
@@ -64,7 +65,13 @@ from textevolve.studies.conversations import (
     turn_row,
 )
 from textevolve.studies.rows import ask_target, check_body, column_text, name_row, write_request
-from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
+from textevolve.trajectory import (
+    NO_ANSWER,
+    RECORDED,
+    TRAJECTORY_FIELDS,
+    Trajectory,
+    read_trajectory,
+)
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -543,6 +550,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         )
 
+    leave_out_columns(_list_unread(spec, prompt_columns))
     counts = Counter[str]()
 
     for number, (where, row) in enumerate(placed, 1):
@@ -561,6 +569,31 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         reference = None if label is None else column_text(label)
         context = None if spec.context is None else column_text(row.get(spec.context)) or None
         yield Case(values, outputs, id, reference=reference, context=context, images=images)
+
+
+def _list_unread(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
+    """Return the columns that neither a variant nor a metric or judge reads. An application without
+    a body, a metric of the user's own, and judges that see the row itself read all."""
+    takes_all = any(target.body is None for target in spec.targets)
+    own_scorers = any(metric.startswith(OWN) or ":" in metric for metric in spec.metric)
+    has_input = spec.prompts or spec.user_model or input_column(spec, columns)
+    if takes_all or own_scorers or not has_input:
+        return []
+
+    used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES}
+    used |= {*TURN_COLUMNS, *USER_COLUMNS}
+    if len(spec.outputs) == 1:
+        used |= {*TRAJECTORY_FIELDS}
+    templates = [spec.system, *(json.dumps(target.body) for target in spec.targets)]
+    for prompt in spec.prompts:
+        templates += [text for _, text in prompt.templates]
+    used |= {*find_placeholders("\n".join(templates), columns)}
+    for name in chains_among(*spec.models):
+        if name.startswith(OWN):
+            return []
+        used |= {*open_chain_named(name, {}).inputs}
+
+    return [name for name in columns if name not in used]
 
 
 def _warn_of_gaps(prompt: NamedPrompt, columns: Collection[str], placed: Sequence[Placed]) -> None:

@@ -27,7 +27,7 @@ TURNS = "turns"
 TURN_COLUMNS = ("messages", "message")
 """The columns that a called application receives at each turn: all messages so far, and the text of
 the last."""
-_OF_USER = (TURNS, "goal", "persona", "stop")
+USER_COLUMNS = (TURNS, "goal", "persona", "stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,9 @@ def turn_row(
 ) -> dict[str, Any]:
     """Return the row that an application receives at a turn. `all_columns`: the application's
     request template selects no columns, so it receives all except the columns about the user."""
-    columns = {name: value for name, value in row.items() if not (all_columns and name in _OF_USER)}
+    columns = {
+        name: value for name, value in row.items() if not (all_columns and name in USER_COLUMNS)
+    }
     chat = [{"role": message.role, "content": message.text} for message in messages]
     return {**columns, **dict(zip(TURN_COLUMNS, (chat, messages[-1].text), strict=True))}
 

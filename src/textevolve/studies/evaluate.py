@@ -44,7 +44,7 @@ from textevolve.judges.context import Options, judge_prompts
 from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase, NamedJudgement
 from textevolve.judges.opening import describe_limit, trace_judge
-from textevolve.mappings import pick, read_fields
+from textevolve.mappings import drop_none, pick, read_fields
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -365,7 +365,10 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Log once, after the cases were read, which columns of the file were used for what."""
-    columns.tell(reference=any(judge.reads_reference for judge in spec.judge))
+    columns.tell(
+        reference=any(judge.reads_reference for judge in spec.judge),
+        context=any(judge.reads_context for judge in spec.judge),
+    )
 
 
 def _read_case(spec: EvaluateSpec) -> Case:
@@ -576,7 +579,7 @@ def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
 
 def data(spec: EvaluateSpec, evaluations: Evaluations) -> Mapping[str, Any]:
     return {
-        "parameters": spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True),
+        "parameters": drop_none(spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True)),
         "cases": evaluations.total,
         **evaluations.scores.counts,
         "coverage": evaluations.coverage / evaluations.debates if evaluations.debates else None,

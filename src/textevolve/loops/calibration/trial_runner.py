@@ -47,6 +47,7 @@ from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_
 from textevolve.loops.placeholders import check_spelling, fill, require_placeholders
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
+from textevolve.rows.columns import leave_out_columns
 from textevolve.spans import step_span
 from textevolve.statistics.comparisons import fewest_units
 
@@ -149,6 +150,9 @@ def take_examples(
         example = _example(row, where, needed, label, keep_rows)
         examples.setdefault(example.id, example)
 
+    if inputs is not None and not keep_rows:
+        used = {*inputs, *names, label, "id"}
+        leave_out_columns([name for name in columns if name not in used])
     visible = tuple(name for name in columns if name != label or name in names)
 
     return list(examples.values()), visible
