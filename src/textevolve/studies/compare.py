@@ -43,6 +43,7 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.report.html import html_fragment
+from textevolve.rows.columns import IMAGES
 from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
@@ -568,7 +569,10 @@ def _plan(
     user = user_of(spec, values)
     prompt = variant.prompt
     if variant.target is not None:
-        answer = partial(call_target, variant.target, row_values(case), spec.target_version)
+        row = row_values(case)
+        if case.images:  # prompts have their names; an application gets the images themselves
+            row = {**row, IMAGES: list(case.images)}
+        answer = partial(call_target, variant.target, row, spec.target_version)
         return Planned(cell, answer, values, user)
     assert prompt is not None
     messages = (
