@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from importlib import import_module
@@ -23,7 +24,7 @@ from textevolve.cli import INTERRUPTED, say
 from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.errors import InputError
-from textevolve.terms import find_term
+from textevolve.terms import OLD_COMMANDS, advise, find_term
 
 
 class LazyGroup(TyperGroup):
@@ -67,7 +68,13 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in self.below and not name.startswith("-"):
-            ctx.fail(f"No such command '{name}'.{suggest_command(name, self.below)}")
+            path = " ".join([*ctx.command_path.split()[1:], name])
+            hint = suggest_command(name, self.below)
+            if path in OLD_COMMANDS:
+                hint = f" {OLD_COMMANDS[path]}"
+                if not hint.endswith("."):
+                    hint = f" Write 'textevolve{hint}'."
+            ctx.fail(f"No such command '{name}'.{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -184,12 +191,25 @@ class Command(TyperCommand):
                 formatter.write_text(details)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        options = {name for param in self.params for name in param.opts}
+        options = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         fields = {option.lstrip("-").replace("-", "_"): option for option in options}
-        for word in args:
-            name = word.partition("=")[0]
-            if name.startswith("--") and name not in options and (term := find_term(name, fields)):
+        for place, word in enumerate(args):
+            if word == "--":
+                break
+            name, equals, _ = word.partition("=")
+            if not name.startswith("--") or name in options:
+                continue
+            if term := find_term(name, fields):
                 ctx.fail(f"No such option: {name}. Did you mean {fields[term]}?")
+            positive = f"--{name.removeprefix('--no-')}"
+            if positive != name and positive in options:
+                ctx.fail(f"No such option: {name}; {positive} is off by default: leave it out")
+            rest = list(args[place + 1 :])
+            if not equals and rest and not rest[0].startswith("-"):
+                del rest[0]  # its value
+            command = shlex.join([*ctx.command_path.split(), *args[:place], *rest])
+            if advice := advise(name, command):
+                ctx.fail(f"No such option: {name}; {advice}")
 
         self._check_values(ctx, args)
 
