@@ -328,7 +328,7 @@ def test_renamed_columns_are_told(caplog):
     assert caplog.messages == []
     take({**ROW, "id": "2", "note": "x", "empty": ""}, columns)
     columns.tell(reference=True)
-    assert caplog.messages == ["nothing reads these fields of the cases: note"]
+    assert caplog.messages == ["left out: 1 column: nothing reads note"]
 
 
 # Chats

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from textevolve.errors import InputError
 from textevolve.json_texts import as_object
 from textevolve.mappings import drop_empty
-from textevolve.terms import find_term
+from textevolve.terms import advise, find_term
 
 
 class Frozen(BaseModel):
@@ -133,6 +133,8 @@ def suggest(name: str, names: Sequence[str]) -> str:
     """Return the end of an error message that suggests the most similar of `names`, or lists all of
     them; empty if there are none."""
     term = find_term(name, names)
+    if term is None and (advice := advise(name)):
+        return f"; {advice}"
     near = [term] if term is not None else difflib.get_close_matches(name, names, n=1)
     if near:
         return f"; did you mean '{near[0]}'?"

@@ -35,7 +35,7 @@ def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, res
     assert "no labelling tasks" in cli("labels", "list").out
     made = cli("labels", "create", "mine", rows, *MAPPED)
     assert "made default/mine: 12 pairs to label" in made.out
-    assert "unread: nr" in made.err
+    assert "left out: 1 column: nothing reads nr" in made.err
     assert "Nobody has labelled anything yet" in cli("labels", "show", "mine").out
     label_all(resources, "mine", lambda item: "first")
     label_all(resources, "mine", lambda item: "tie" if item.place == 0 else "first", "bob")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.ledger import collect_notes
 from textevolve.rows import names_rows, read_rows
 from textevolve.rows.cases import RowReading, read_cases, take_cases
 from textevolve.rows.chats import ChatTurn, read_chat, write_chat
@@ -85,7 +86,8 @@ def test_columns_get_new_names_and_those_that_make_way_are_told():
     rows = [{"frage": "a", "antwort": "b", "output": "c"}]
     (case,) = take_cases(rows, columns, RowReading({"input": "frage", "output": "antwort"}))
     assert (case.input, case.candidates) == ("a", ("b",))
-    assert columns.line() == "columns: input, output; unread: output (as it was)"
+    assert columns.line() == "columns: input, output"
+    assert list(columns.unread) == ["output (as it was)"]
     with pytest.raises(InputError, match="no row has a column 'fage'; saw frage, antwort, output"):
         list(take_cases([{**rows[0], "input": "x"}], reading=RowReading({"gold": "fage"})))
 
@@ -192,9 +194,13 @@ def test_fields_that_nothing_reads_are_named_once():
     row = {"input": "2 + 2?", "candidates": ["4", "5"]}
     rows = [{**row, "candidate_1": "x", "label": 1, "empty": None}, {**row, "label": 2, 7: "x"}]
     assert len(list(take_cases([*rows, Case("a", ("b",), reference="c")], columns))) == 3
-    assert columns.line() == "columns: input, candidates; unread: candidate_1, label, 7"
+    assert columns.line() == "columns: input, candidates"
+    assert list(columns.unread) == ["candidate_1", "label", "7"]
     assert columns.warnings(reference=False) == [
         "only judges with a reference, such as --judge reference, read: reference"
     ]
-    many = Columns(unread=dict.fromkeys(f"c{n}" for n in range(20)))
-    assert many.line().endswith("c11 and 8 more")
+    with collect_notes() as notes:
+        Columns(unread=dict.fromkeys(f"c{n}" for n in range(20))).leave_out_unread()
+    (line,) = notes
+    assert line.startswith("left out: 20 columns: nothing reads c0, c1")
+    assert line.endswith("c11 and 8 more")

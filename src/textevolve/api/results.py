@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textevolve.debate.profile import Profile
@@ -20,6 +19,7 @@ from textevolve.evaluation import (
     Figure,
     Result,
     Usage,
+    empty_default,
     select_failure,
 )
 from textevolve.judges.judge import Judge, quote_value, read_judge
@@ -176,11 +176,14 @@ class CaseResult(Result):
         record: The complete result, as it is stored.
         run: The id of the run.
         debate: The debate with its tensor of scores; None for other judges.
+        by_judge: If several judges judged the case, the result of each by its text; this result is
+            that of the first.
     """
 
     record: DebateResult | JudgedCase
     run: str
     debate: DebateResult | None = None
+    by_judge: Mapping[str, CaseResult] = empty_default(dict)
 
     def __repr__(self) -> str:
         return repr(self.record)
@@ -188,6 +191,11 @@ class CaseResult(Result):
     @property
     def case(self) -> Case:
         return self.record.case
+
+    @property
+    def judge(self) -> str:
+        """The judge of this result if several judge each case; otherwise empty."""
+        return getattr(self.record, "judge", "")
 
     @property
     def index(self) -> int:
@@ -244,7 +252,7 @@ def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
 
 
 def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
-    return chain.from_iterable(map(find_study(run.spec["kind"]).flat, records))
+    return find_study(run.spec["kind"]).table(records)
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:

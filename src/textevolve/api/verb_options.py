@@ -11,6 +11,8 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
+from textevolve.terms import advise
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
@@ -183,6 +185,9 @@ def takes_options(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, 
 
         @wraps(verb)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if name not in listed.parameters and (advice := advise(name)):
+                    raise TypeError(f"got an unexpected keyword argument '{name}'; {advice}")
             listed.bind(*args, **kwargs)
             return verb(*args, **kwargs)
 

@@ -126,14 +126,15 @@ class AsyncClient(Opener):
         input: str,
         candidates: str | Iterable[str],
         *,
-        judge: AnyJudge | None = None,
+        judge: AnyJudge | Iterable[AnyJudge] | None = None,
         recall: Recall = nothing,
         images: Iterable[ImageLike] = (),
         candidate_images: Iterable[ImageLike | Sequence[ImageLike]] = (),
         name: str = "",
         **options: Unpack[EvaluationOptions],
     ) -> CaseResult:
-        """Judge candidates by a debate, or by another `judge`, and return scores and feedback.
+        """Judge candidates by a debate, or by another `judge`, and return scores and feedback. Of
+        several judges the result is that of the first; `by_judge` has all.
 
         `profile`: the agents, components and rules of the debate. `agents`: stored agents that
         replace the profile's, each NAMESPACE/NAME or NAME. `rounds`, `weights` and `threshold`
@@ -158,16 +159,16 @@ class AsyncClient(Opener):
         check_case(case)
         opened = self._open_run(spec, [case], objects.by_name, name=name, ends=True)
         async with opened as (run, records):
-            (record,) = [record async for record in records]
+            case_records = [record async for record in records]
 
-        return _as_result(run, record)
+        return _as_result(run, *case_records)
 
     @takes_options(BatchOptions)
     async def evaluate_batch(
         self,
         cases: Iterable[CaseLike],
         *,
-        judge: AnyJudge | None = None,
+        judge: AnyJudge | Iterable[AnyJudge] | None = None,
         recall: Recall = nothing,
         ordered: bool = False,
         target: AskedTarget | None = None,
@@ -175,7 +176,8 @@ class AsyncClient(Opener):
         **options: Unpack[BatchOptions],
     ) -> AsyncGenerator[CaseResult]:
         """Judge many cases, and yield their results as they finish (`result.index` is the position
-        of the case), or in the order of the cases if `ordered`.
+        of the case), or in the order of the cases if `ordered`. Several judges give a result each
+        (`result.judge`).
 
         Cases are read lazily, once. A case that cannot be judged becomes a result with the reason,
         and the others are judged. Parameters of a case override the run's. `target`: your
@@ -684,11 +686,13 @@ class AsyncClient(Opener):
 
 def _specify_evaluation(
     objects: Objects,
-    judge: AnyJudge | None,
+    judge: AnyJudge | Iterable[AnyJudge] | None,
     recall: Recall,
     options: Mapping[str, Any],
 ) -> Any:
-    of_judge = judge.fields if isinstance(judge, JudgeOptions) else {"judge": objects.name(judge)}
+    of_judge = {"judge": objects.name_all(judge)}
+    if isinstance(judge, JudgeOptions):  # a debate keeps its arguments if it is the only judge
+        of_judge = judge.fields
     profile = options.get("profile")
     overrides = {
         **options,
@@ -703,6 +707,12 @@ def _lay_out(profile: str | Path | Profile | None) -> dict[str, Any]:
     return profile.model_dump(mode="json") if isinstance(profile, BaseModel) else {}
 
 
-def _as_result(run: RunRecord, record: Any) -> CaseResult:
+def _as_result(run: RunRecord, *records: Any) -> CaseResult:
+    """Return the result of a case from its record, or from those of several judges."""
+    record = records[0]
     debate = record if hasattr(record, "turns") else None
-    return attach_run(CaseResult(record, run.id, debate), run, [record])
+    by_judge: dict[str, CaseResult] = {}
+    if len(records) > 1:
+        by_judge = {each.judge: _as_result(run, each) for each in records}
+
+    return attach_run(CaseResult(record, run.id, debate, by_judge), run, records)

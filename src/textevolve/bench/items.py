@@ -128,6 +128,7 @@ def _read_items(
     first_row = next(rows, None)
     if first_row is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
+    columns = Columns()
     reader = _recognise(*first_row)
     is_single = reader is _read_single
     least = None
@@ -137,7 +138,8 @@ def _read_items(
     items: dict[str, Item] = {}
 
     for number, (where, row) in enumerate(chain([first_row], rows), 1):
-        item = reader(row, where, str(number))
+        item = reader(row, where, str(number), columns)
+        columns.note_unread(row, (*columns.taken, *_OF_ITEMS, *label_columns(row)))
         if item is None:
             continue
         if item.id in places:
@@ -149,6 +151,7 @@ def _read_items(
         places[item.id] = where
         items[item.id] = item
 
+    columns.leave_out_unread()
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
 
@@ -238,7 +241,7 @@ def draw_side(key: str) -> bool:
     return bool(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] & 1)
 
 
-def _recognise(where: str, row: Row) -> Callable[[Row, str, str], Item | None]:
+def _recognise(where: str, row: Row) -> Callable[[Row, str, str, Columns], Item | None]:
     """Return the reader for the format of a row."""
     filled = {name for name, value in row.items() if value is not None}
     roles = find_roles(tuple(filled), letters=True)
@@ -342,10 +345,12 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
 # The formats, each as its authors publish it.
 
 _READING = RowReading(images=False, letters=True)
+_OF_ITEMS = (*LABELS, "group", "subset", "candidate", "id", "expected", "family")
+"""The columns of labelled items besides their texts, in any of the formats."""
 
 
-def _read_plain(row: Row, where: str, number: str) -> Item:
-    (case,) = cases_of_row(row, where, Columns(), _READING, number)
+def _read_plain(row: Row, where: str, number: str, columns: Columns) -> Item:
+    case = _read_case(row, where, number, columns)
     filled = (_NUMBERED.match(name) for name, value in row.items() if value is not None)
     numbers = {int(match[1]) for match in filled if match}
     if missing := set(range(1, len(numbers) + 1)) - numbers:
@@ -353,6 +358,15 @@ def _read_plain(row: Row, where: str, number: str) -> Item:
     if len(case.candidates) < 2:
         raise InputError(f"{where}: needs two candidates or more, not {len(case.candidates)}")
     return _make_item(row, case, take_human(row, len(case.candidates), where))
+
+
+def _read_case(row: Row, where: str, number: str, columns: Columns) -> Case:
+    """Read the texts of a row, and record their columns in `columns`. Which of the others nothing
+    reads is known when the labels are read, too."""
+    own_columns = Columns()
+    (case,) = cases_of_row(row, where, own_columns, _READING, number)
+    columns.taken |= own_columns.taken
+    return case
 
 
 def _make_item(row: Row, case: Case, human: tuple[float, ...]) -> Item:
@@ -368,7 +382,9 @@ def _make_item(row: Row, case: Case, human: tuple[float, ...]) -> Item:
     )
 
 
-def _read_single(row: Row, where: str, number: str, words: Collection[str] = ()) -> Item | None:
+def _read_single(
+    row: Row, where: str, number: str, columns: Columns, words: Collection[str] = ()
+) -> Item | None:
     """Read a single response with its labels, not yet graded; None if it has none."""
     grades = [(name, take_label(row, name, where, words)) for name in label_columns(row)]
     labels = [(name.removeprefix(ANNOTATOR), g) for name, g in grades if g is not None]
@@ -378,7 +394,7 @@ def _read_single(row: Row, where: str, number: str, words: Collection[str] = ())
     if isinstance(place, int):  # of an exported labelling task: the number of the text in its case
         row = {n: f"{value}.{place}" if n == "id" else value for n, value in row.items()}
         del row["candidate"]
-    (case,) = cases_of_row(row, where, Columns(), _READING, number)
+    case = _read_case(row, where, number, columns)
     if len(case.candidates) != 1:
         raise InputError(
             f"{where}: a row with a label needs exactly one output, not {len(case.candidates)}"
@@ -422,9 +438,10 @@ def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> 
         ) from None
 
 
-def _read_rewardbench(row: Row, where: str, number: str) -> Item:
+def _read_rewardbench(row: Row, where: str, number: str, columns: Columns) -> Item:
     """Read a pair of RewardBench, in an order drawn by its id, since the right answer must not
     always be in the same place."""
+    columns.taken |= dict.fromkeys(("prompt", "chosen", "rejected"), "")
     subset = _take_name(row, "subset")
     id = "/".join(filter(None, (subset, _take_name(row, "id", number))))
     texts = (take_text(row, "chosen", where), take_text(row, "rejected", where))
@@ -439,10 +456,11 @@ NOUL = {"true": "Yes", "false": "No"}
 """The two options of a yes/no question: by their names in JevBench's files, and as candidates."""
 
 
-def _read_jevbench(row: Row, where: str, number: str) -> Item | None:
+def _read_jevbench(row: Row, where: str, number: str, columns: Columns) -> Item | None:
     """Read a typed question of JevBench about a state. The input is the state followed by the
     question's instructions; the candidates are the options, each as "name: description". Return
     None if the data set does not contain the answer."""
+    columns.taken |= dict.fromkeys(("state", "question", "labels"), "")
     if row.get("expected") is None:
         return None
     question: Any = row["question"]

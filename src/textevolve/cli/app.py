@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from importlib import import_module
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import textevolve
 from textevolve.cli import INTERRUPTED, say
 from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
 from textevolve.errors import InputError
-from textevolve.terms import find_term
+from textevolve.terms import OLD_COMMANDS, advise, find_term
 
 
 class LazyGroup(TyperGroup):
@@ -65,7 +68,13 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in self.below and not name.startswith("-"):
-            ctx.fail(f"No such command '{name}'.{suggest_command(name, self.below)}")
+            path = " ".join([*ctx.command_path.split()[1:], name])
+            hint = suggest_command(name, self.below)
+            if path in OLD_COMMANDS:
+                hint = f" {OLD_COMMANDS[path]}"
+                if not hint.endswith("."):
+                    hint = f" Write 'textevolve{hint}'."
+            ctx.fail(f"No such command '{name}'.{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -182,19 +191,48 @@ class Command(TyperCommand):
                 formatter.write_text(details)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        options = {name for param in self.params for name in param.opts}
+        options = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         fields = {option.lstrip("-").replace("-", "_"): option for option in options}
-        for word in args:
-            name = word.partition("=")[0]
-            if name.startswith("--") and name not in options and (term := find_term(name, fields)):
+        for place, word in enumerate(args):
+            if word == "--":
+                break
+            name, equals, _ = word.partition("=")
+            if not name.startswith("--") or name in options:
+                continue
+            if term := find_term(name, fields):
                 ctx.fail(f"No such option: {name}. Did you mean {fields[term]}?")
+            positive = f"--{name.removeprefix('--no-')}"
+            if positive != name and positive in options:
+                ctx.fail(f"No such option: {name}; {positive} is off by default: leave it out")
+            rest = list(args[place + 1 :])
+            if not equals and rest and not rest[0].startswith("-"):
+                del rest[0]  # its value
+            command = shlex.join([*ctx.command_path.split(), *args[:place], *rest])
+            if advice := advise(name, command):
+                ctx.fail(f"No such option: {name}; {advice}")
 
-        parsed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        for param in self.params:
-            if param.param_type_name == "option" and _has_empty(parsed.get(param.name or "")):
-                raise InputError(f"{param.opts[0]}: is empty; give it a value or leave it out")
+        self._check_values(ctx, args)
 
         return super().parse_args(ctx, args)
+
+    def _check_values(self, ctx: Any, args: Sequence[str]) -> None:
+        """Check that no option is empty, and that one that takes a single value has no second."""
+        parser = self.make_parser(ctx)
+        options = [param for param in self.params if isinstance(param, TyperOption)]
+        for option in options:
+            # The parser keeps the last of several values. A copy that may be repeated takes the
+            # option's place in this parser, which is used for the check alone, and keeps all.
+            repeatable = copy(option)
+            repeatable.multiple = True
+            repeatable.add_to_parser(parser, ctx)
+
+        parsed, _, _ = parser.parse_args(args=list(args))
+        for option in options:
+            values: list[Any] = parsed.get(option.name or "") or []
+            if "" in values:
+                raise InputError(f"{option.opts[0]}: is empty; give it a value or leave it out")
+            if not option.multiple:
+                _check_single(option, values)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -226,5 +264,16 @@ def _rank(panel: tuple[str, object]) -> int:
     return LAST.index(heading) if heading in LAST else -1
 
 
-def _has_empty(value: object) -> bool:
-    return value == "" or (isinstance(value, list | tuple) and "" in value)
+def _check_single(option: TyperOption, values: Sequence[Any]) -> None:
+    """Check that an option that takes one value has no second one, which would replace the first.
+    The same switch twice does no harm; the switch and its opposite do."""
+    name = option.opts[0]
+    if option.is_flag:
+        if len(set(values)) > 1:
+            opposite = option.secondary_opts[0]
+            raise InputError(f"give only one of {name} and {opposite}")
+        return
+
+    if len(values) > 1:
+        texts = " and ".join(f"'{shorten(str(value), 60, placeholder='...')}'" for value in values)
+        raise InputError(f"{name} takes one value, but is given more than once: {texts}")

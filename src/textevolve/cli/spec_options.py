@@ -183,7 +183,14 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
         many = _is_many(field.annotation)
         if get_origin(field.annotation) is Mapping:
             plain = str in get_args(field.annotation)[1:]
-            fields[name] = dict(_read_pair(name, text, plain=plain) for text in value)
+            pairs = [_read_pair(name, text, plain=plain) for text in value]
+            fields[name] = dict(pairs)
+            if len(fields[name]) < len(pairs):  # a repeatable option, but each name takes one value
+                first = next(text for text in value if _repeats(text, value))
+                raise InputError(
+                    f"--{name.replace('_', '-')}: '{first.partition('=')[0].strip()}' is given more"
+                    f" than once: {', '.join(value)}; give each name one value"
+                )
             continue
 
         reader = _READERS.get(option_properties(field).get("text", ""))
@@ -205,6 +212,12 @@ def _read_pair(name: str, text: str, *, plain: bool) -> tuple[str, Any]:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
         return key.strip(), value
+
+
+def _repeats(text: str, texts: Sequence[str]) -> bool:
+    """Tell whether another NAME=VALUE has the same name."""
+    names = [each.partition("=")[0].strip() for each in texts]
+    return names.count(text.partition("=")[0].strip()) > 1
 
 
 def _read_named(path: str) -> dict[str, str]:

@@ -219,6 +219,8 @@ def telling_warnings() -> Generator[None]:
 
     def emit(record: logging.LogRecord) -> None:
         message = getattr(record, "shown", "")
+        if getattr(record, "at_end", False):
+            return  # shown when the run has ended
         if message or record.levelno >= logging.WARNING:
             say(message or f"warning: {record.getMessage()}")
 

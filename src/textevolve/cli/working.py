@@ -51,7 +51,7 @@ from textevolve.runs import driver
 from textevolve.runs.gates import UNGATED, Gated, GateWatch
 from textevolve.runs.report import make_data, make_report
 from textevolve.runs.stored import StudyRun, read_records
-from textevolve.runs.study import AnyStudy, no_note
+from textevolve.runs.study import no_note
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
@@ -234,15 +234,19 @@ def describe_wait(event: CallRetried | CallHeld | BatchPolled) -> str:
             return f"waiting for batch job {event.batch}: {done}" if event.status else ""
 
 
-def open_progress(study: AnyStudy, run: RunRecord, *, quiet: bool) -> Progress:
+def open_progress(run: StudyRun, *, quiet: bool) -> Progress:
     """Return the display of a run. It shows the steps that the study describes, the debate if there
     is a single case, or a count of records. `quiet`: the lines of steps and the debate are not
     shown; a count is."""
+    study = run.study
+    n_cases = run.record.n_cases
     if study.note is not no_note:
         return Progress(note=study.note, quiet=quiet)
-    if study.streams and run.n_cases == 1 and not quiet:
+    judges = study.variants(run.spec, "") if run.spec.variants_are_judges else ()
+    if study.streams and n_cases == 1 and not judges and not quiet:
         return Progress(note=LiveDebate(), console=open_console())
-    return Progress(run.n_cases)
+
+    return Progress(n_cases and n_cases * max(1, len(judges)))
 
 
 REASONS_SHOWN = 5
@@ -277,7 +281,7 @@ def execute(
 
     try:
         with (
-            open_progress(study, run.record, quiet=quiet) as progress,
+            open_progress(run, quiet=quiet) as progress,
             closing(sync.iterate(perform(replace(launch, listener=progress)))) as records,
         ):
             for record in records:
@@ -293,6 +297,7 @@ def execute(
             run.reload(store)
             sync.run(driver.restore_records(store, run, settings))
         _hand_over(store, run, run_options, UNGATED)
+        say("".join(f"\n{line}" for line in run.stored.left_out))
         say(f"\n{_describe_stop(store, run.record)}")
         return INTERRUPTED
     except (ClusterError, FatalModelError):
@@ -305,6 +310,8 @@ def execute(
     if run_options.annotate is not None:
         _annotate(store, run, run_options.annotate, settings)
     report_unscored(watch, run.record)
+    for line in run.stored.left_out:
+        say(line)
     # A run of this process is finished now; one on a server may have ended before that.
     was_stopped = not store.has_journal and run.record.status in ("interrupted", "failed")
     if watch.is_complete and was_stopped:

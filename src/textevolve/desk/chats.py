@@ -305,6 +305,7 @@ class Chats:
                 max_tokens=request.options.answer_tokens,
                 tools=request.tools,
                 tool_choice=request.tool_choice,
+                seed=request.seed,
             ),
             exchange=request.exchange,
             recall=partial(_recall, bench, plan) if plan.collections else None,

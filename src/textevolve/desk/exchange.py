@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
@@ -25,7 +25,7 @@ from textevolve.memory.record import MemoryRecord, stream_memories, write_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Diff, Report, Table, Texts
 from textevolve.rows import parse_row, read_lines
-from textevolve.spec import Frozen, explain
+from textevolve.spec import Frozen, explain, suggest
 from textevolve.store import kinds, upkeep
 from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS, Kind
 from textevolve.store.memory_rows import chunks
@@ -116,14 +116,24 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
     for kind in KINDS.values():
         if kind.noun in row:
             stored = _STORED[kind.noun].validate_python(row[kind.noun])
+            _reject_unknown(row[kind.noun], stored)
             resources.append(Exported(kind, stored, kinds.spec_of(kind, stored)))
             return
 
     if "memory" not in row or not resources or resources[-1].kind is not COLLECTIONS:
         raise InputError("is not a line of an exported file, or is a memory before any collection")
     memory = _MEMORY.validate_python(row["memory"])
+    _reject_unknown(row["memory"], memory)
     check_text("the text", memory.text)
     resources[-1].memories.append(memory)
+
+
+def _reject_unknown(row: Mapping[str, Any], stored: Any) -> None:
+    """Raise InputError if a resource or a memory has fields that would be lost."""
+    known = {field.name for field in fields(stored)}
+    unknown = sorted(row.keys() - known)
+    if unknown:
+        raise InputError(f"unknown field '{unknown[0]}'{suggest(unknown[0], sorted(known))}")
 
 
 async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: str | None) -> None:
@@ -157,9 +167,9 @@ def _bring_home(value: Any, prefix: str) -> Any:
     """Return an agent's fields with the former namespace removed from the names of its
     collections."""
     if isinstance(value, Mapping):
-        fields = cast(Mapping[str, Any], value)
+        members = cast(Mapping[str, Any], value)
         names = ("memory", "collections", "memories", "insights")
-        return {n: _bring_home(v, prefix) if n in names else v for n, v in fields.items()}
+        return {n: _bring_home(v, prefix) if n in names else v for n, v in members.items()}
 
     if isinstance(value, list | tuple):
         return [_bring_home(each, prefix) for each in cast(Sequence[Any], value)]

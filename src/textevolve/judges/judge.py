@@ -166,6 +166,12 @@ class Judge(ABC):
         return any(part.reads_trajectory for part in self.parts)
 
     @property
+    def reads_context(self) -> bool:
+        """Tell whether the judge reads the passages of a case."""
+        is_read = "context" in self.needs or self.reads_trajectory
+        return is_read or any(part.reads_context for part in self.parts)
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """Return which of `context` and `reference` a case needs for a score."""
         return tuple(dict.fromkeys(need for part in self.parts for need in part.needs))

@@ -45,6 +45,18 @@ class JudgedCase(Shown):
         return ranks.index(max(ranks)) if ranks.count(max(ranks)) == 1 else None
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class NamedJudgement(JudgedCase):
+    """The judgement of a case by one of several judges. `judge`: the judge's text. `position`: the
+    position of the judgement in the run, in which the judgements of a case follow each other."""
+
+    judge: str = ""
+    position: int = 0
+
+    def __repr__(self) -> str:
+        return f"{self.judge}: {JudgedCase.__repr__(self)}"
+
+
 def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | None, ...]:
     """Return the values that candidates are ranked by: log-odds if all scored results have them,
     since they separate saturated scores, otherwise scores; None without a score."""

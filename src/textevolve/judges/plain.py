@@ -53,6 +53,10 @@ class MetricJudge(PlainJudge):
         return reads_trajectory(self.metric)
 
     @property
+    def reads_context(self) -> bool:
+        return ".py:" in self.metric or super().reads_context
+
+    @property
     def needs(self) -> tuple[str, ...]:
         return ("reference",) if needs_label(self.metric) else ()
 
@@ -178,6 +182,10 @@ class OwnJudge(Judge):
     @property
     def reads_reference(self) -> bool:
         return True
+
+    @property
+    def reads_context(self) -> bool:
+        return True  # it receives the whole case
 
     def load(self, objects: Mapping[str, object]) -> object:
         """Return the user's object.

@@ -23,7 +23,9 @@ class RecallSettings(Frozen):
     """
 
     collections: Several = option(
-        (), "The collections to recall from, as NAME or NAMESPACE/NAME.", flag="--collection"
+        (),
+        "A collection to recall from, as NAME or NAMESPACE/NAME. Repeatable.",
+        flag="--collection",
     )
     limit: int = option(10, "The most memories that are recalled.", ge=1, le=1000)
     budget: int | None = option(

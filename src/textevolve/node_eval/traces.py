@@ -33,6 +33,7 @@ from textevolve.node_eval.judging import Episode, EpisodeInstructions, Reading, 
 from textevolve.node_eval.otel import read_spans
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.rows import parse_row, read_lines, read_rows
+from textevolve.rows.columns import Columns
 from textevolve.rows.tables import open_text
 
 # Convert a node to a line of JSON, and back. `traces.py` reads and writes whole files.
@@ -246,8 +247,10 @@ def read_episodes(
             yield from read_spans(documents, source, found, instructions or {})
         else:
             # The lines of an episode must come one after another.
-            nodes = (node for where, line in lines if (node := _read_line(where, line, found)))
-            yield from gather_episodes(nodes, instructions)
+            unread = Columns()
+            read_nodes = (_read_line(where, line, found, unread) for where, line in lines)
+            yield from gather_episodes(filter(None, read_nodes), instructions)
+            unread.leave_out_unread()
 
     if not found.nodes:
         why = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
@@ -287,7 +290,7 @@ def _begins_spans(line: str) -> bool:
     return isinstance(record, dict) and is_export(cast("dict[str, object]", record))
 
 
-def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
+def _read_line(where: str, line: str, reading: Reading, unread: Columns) -> NodeLine | None:
     try:
         if NOT_UTF8.search(line):
             raise InputError(f"{where}: not UTF-8 text; convert it first")
@@ -298,6 +301,7 @@ def _read_line(where: str, line: str, reading: Reading) -> NodeLine | None:
             return None
 
         node = parse_node(where, row)
+        unread.note_unread(row, NodeLine.model_fields)
         reading.nodes += 1
         return node
     except InputError as error:

@@ -161,6 +161,9 @@ class ClientMessage(BaseModel):
     content: str | list[ContentPart] | None = None
     tool_calls: list[SentToolCall] | None = None
     tool_call_id: str | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
 
 
 class StreamOptions(BaseModel):

@@ -273,7 +273,10 @@ class DecisionsQuestion(BaseModel):
 
 
 class SystemOneRequest(BaseModel):
-    """`state`: what all questions are about. Other fields are passed over."""
+    """`state`: what all questions are about. The answer names other fields, which have no
+    effect."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: str
     state: StructuredText

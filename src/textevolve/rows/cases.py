@@ -390,6 +390,7 @@ def take_cases(
         where = f"case {number}"
         if isinstance(source, Case):
             columns.references |= {} if source.reference is None else {"reference": None}
+            columns.taken |= {} if source.context is None else {"context": "context"}
             case = source if source.id else replace(source, id=str(number))
             cases = [_read_images(case, where, reading)]
         elif isinstance(source, Mapping):

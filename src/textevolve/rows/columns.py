@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -16,6 +16,7 @@ from typing import Any, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import SPAN_IDS, empty_default
 from textevolve.json_texts import parse_text, write_text
+from textevolve.ledger import leave_out, note
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
 
@@ -284,23 +285,21 @@ class Columns:
             list_names([name]) if fold_name(name) == role else f"{list_names([name])} -> {role}"
             for name, role in self.taken.items()
         ]
-        unread = f"; unread: {list_names(self.unread)}" if self.unread else ""
-        return f"columns: {', '.join(roles)}{unread}"
+        return f"columns: {', '.join(roles)}"
 
-    def tell(self, *, reference: bool) -> None:
+    def tell(self, *, reference: bool, context: bool = True) -> None:
         """Log the role of each column, unless all columns are read under the names of their roles.
-        Warn of columns that nothing reads, of references that the judge ignores, and of ids that
-        several cases have. `reference`: whether the judge reads a reference."""
+        Record in the ledger the columns that nothing reads, references and passages that the judge
+        ignores, and what `warnings` has. `reference`, `context`: whether the judge reads them."""
         log = logging.getLogger("textevolve")
-
-        if self.unread:
-            message = f"nothing reads these fields of the cases: {list_names(self.unread)}"
-            log.warning(message, extra={"shown": self.line()})
-        elif any(name != role for name, role in self.taken.items()):
+        if any(name != role for name, role in self.taken.items()):
             log.info(self.line(), extra={"shown": self.line()})
-
+        self.leave_out_unread()
+        if not context:
+            names = [name for name, role in self.taken.items() if role == "context"]
+            leave_out("column", f"no judge reads {list_names(names)}", len(names))
         for message in self.warnings(reference=reference):
-            log.warning(message)
+            note(message)
 
     def warnings(self, *, reference: bool) -> list[str]:
         warnings: list[str] = []
@@ -323,6 +322,24 @@ class Columns:
             warnings.append(f"thoughts beside {self.thoughts} of the replies are left out")
 
         return warnings
+
+    def leave_out_unread(self) -> None:
+        leave_out_columns(self.unread)
+
+    def watch(
+        self, rows: Iterable[tuple[str, Mapping[str, Any]]], names: Collection[str]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the placed rows of a study that reads the columns `names`, and record the others in
+        the ledger after the last row."""
+        for where, row in rows:
+            self.note_unread(row, names)
+            yield where, row
+        self.leave_out_unread()
+
+
+def leave_out_columns(names: Collection[str]) -> None:
+    """Record columns that nothing reads in the ledger."""
+    leave_out("column", f"nothing reads {list_names(names)}", len(names))
 
 
 def list_names(names: Iterable[object]) -> str:

@@ -211,19 +211,30 @@ def describe_variants(
     return describe_differences(differences, baseline) + omission
 
 
+def describe_judges(figures: Mapping[str, Aggregates]) -> str:
+    """Describe the scores by each of several judges, none of which is better for a higher one;
+    empty without any."""
+    return " ".join(f"{judge}: {describe_scores(of, 'case')}" for judge, of in figures.items())
+
+
 def percents(low: float, high: float | None) -> str:
     return f"{100 * low:.1f} to {100 * (high or 0):.1f}"
 
 
 def draw_aggregates(
-    by_variant: Mapping[str, Aggregates], threshold: float | None = None
+    by_variant: Mapping[str, Aggregates],
+    threshold: float | None = None,
+    *,
+    are_judges: bool = False,
 ) -> list[Block]:
     """Return a table with a row for each variant; no table for a single record. `threshold`: the
-    score in [0, 1] from which a record passes, if that is known."""
+    score in [0, 1] from which a record passes, if that is known. `are_judges`: whether the variants
+    are judges, none of which is best."""
     all_figures = list(by_variant.values())
     if sum(figures.records for figures in all_figures) < 2:
         return []
     several = len(all_figures) > 1
+    noun = "judge" if are_judges else "variant"
     least = all_figures[0].threshold
     least = threshold if least is None else least
     states: list[RecordStatus] = [
@@ -232,7 +243,7 @@ def draw_aggregates(
     judged = any(figures.verdicts for figures in all_figures)
     passes = "passed" if least is None else f"passed (score ≥ {least:g})"
     columns = [
-        "variant" if several else "",
+        noun if several else "",
         *([Column(passes, "percent", 1)] if judged else []),
         Column("mean score", "number", 3),
         *(Column(name, "count") for name in ("scored", *states)),
@@ -253,13 +264,13 @@ def draw_aggregates(
     values = [mean.value or 0.0 for mean in means]
     highest = max(values)
     lowest = min(values)
-    best = {n for n, value in enumerate(values) if value == highest > lowest}
+    best = {n for n, value in enumerate(values) if value == highest > lowest and not are_judges}
     drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
     verdict = " The judge's own verdict decides whether a record passed." * (
         judged and least is None
     )
     note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
-    title = "Variants" if several else "Result"
+    title = f"{noun.capitalize()}s" if several else "Result"
     star = "Highest mean score"
 
     return [Table(title, columns, rows, frozenset(best), note, star=star)]

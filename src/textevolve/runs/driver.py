@@ -13,7 +13,15 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
@@ -36,6 +44,7 @@ from textevolve.evaluation import Case, Usage, empty_default
 from textevolve.events import CallFinished, Event, Listener, silence
 from textevolve.judges.plain import OwnJudge
 from textevolve.labelling.tasks import item_rows
+from textevolve.ledger import collect_notes
 from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
@@ -324,9 +333,12 @@ class RunPlan:
         )
 
         try:
-            store.add_cases(draft.id, noted())
+            with collect_notes() as notes:
+                store.add_cases(draft.id, noted())
+            for line in notes:  # the command line shows them at the end of the run
+                logging.getLogger("textevolve").warning(line, extra={"at_end": True})
             record = store.settle_run(draft.id, fingerprint.text)
-            run = StudyRun(_bring_up(store, record, stored))
+            run = StudyRun(_bring_up(store, record, stored, tuple(notes)))
         except BaseException:
             store.delete_run(draft.id)
             raise
@@ -366,8 +378,11 @@ async def plan_run(
     return RunPlan(study, spec, settings, stored, cases, replace(launch, objects=objects))
 
 
-def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
-    """Update a stored run whose files were renamed, or whose prices come from another source."""
+def _bring_up(
+    store: Store, run: RunRecord, stored: StoredSpec, left_out: Sequence[str]
+) -> RunRecord:
+    """Update a stored run whose files were renamed, whose prices come from another source, or whose
+    files now have other things that are left out."""
     stored_sources = run.spec.get("prices", [])
     # Their contents are equal, since the fingerprints are, but names of files may be others.
     changed = stored.model_dump(mode="json", include={"spec", "judges", "described", "code"})
@@ -375,6 +390,7 @@ def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
         *stored_sources,
         *(source for source in stored.prices if source not in stored_sources),
     ]
+    changed["left_out"] = list(left_out)
     same = all(run.spec.get(name, type(value)()) == value for name, value in changed.items())
 
     return run if same else store.respecify(run.id, changed)

@@ -500,6 +500,8 @@ class GateWatch:
         self._store = store
         self._run_id = run.id
         self._gates = gates
+        # Of several judges the one that the specification names; otherwise each has its gates.
+        self._judge = getattr(run.spec, "score_by", None) if run.spec.variants_are_judges else None
         self._baseline = find_baseline(store, run, gates, settings)
         self._rows = dict[str, Row]()
         self.judges = Gated(gates, check_judges(store, run, gates))
@@ -517,7 +519,7 @@ class GateWatch:
             self._has_score = True
         else:
             self._reason = self._reason or row.reason
-        if self._gates.any:
+        if self._gates.any and self._judge in (None, row.variant):
             self._rows[row.key] = row
 
     @property

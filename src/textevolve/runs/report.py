@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import PurePath
 from typing import IO, Any, cast
 
@@ -19,6 +18,7 @@ from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_object
+from textevolve.ledger import BEGINNING
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_confined
 from textevolve.report import cells, wording
@@ -41,6 +41,7 @@ from textevolve.runs.aggregates import (
     aggregate,
     aggregates_data,
     collect_figures,
+    describe_judges,
     describe_variants,
     draw_aggregates,
 )
@@ -86,6 +87,8 @@ def read_figures(store: Store, run_id: str) -> dict[str, Aggregates]:
 def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     """Describe the result in a sentence: which variant is best and by how much, or the pass
     rate."""
+    if spec.variants_are_judges and len(figures) > 1:
+        return describe_judges(figures)
     baseline = baseline_name(spec, figures)
     seed = getattr(spec, "seed", 0)
     means = {name: aggregates.case_means() for name, aggregates in figures.items()}
@@ -114,7 +117,8 @@ def find_threshold(run: StudyRun) -> float | None:
     try:
         judges = run.study.asks(spec).judges
         by_metric = getattr(spec, "metric", None) or getattr(spec, "score_by", None)
-        return judges[0].threshold if judges and not by_metric else None
+        thresholds = {judge.threshold for judge in judges}
+        return thresholds.pop() if len(thresholds) == 1 and not by_metric else None
     except InputError:
         return None
 
@@ -129,7 +133,8 @@ def draw_results(
     the case on which the baseline and the best other variant differ most. There is nothing to draw
     for a single record. `place`: the address of the pages of cases, to which links append a case's
     number; if it is empty, links lead to rows of the matrix in the same report."""
-    blocks = draw_aggregates(figures, find_threshold(run))
+    are_judges = run.spec.variants_are_judges
+    blocks = draw_aggregates(figures, find_threshold(run), are_judges=are_judges)
     if not blocks:
         return []
     variants = tuple(filter(None, figures))
@@ -144,7 +149,7 @@ def draw_results(
     if rows:
         heads = name_entries(rows, variants)
         blocks.append(cells.draw_first(rows, heads, links, place or "#row-"))
-    if has_cells and len(variants) > 1:
+    if has_cells and len(variants) > 1 and not are_judges:
         blocks += _draw_difference(store, run, figures)
 
     return blocks
@@ -440,6 +445,7 @@ def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
         "Model": wording.shorten_models(", ".join(filter(None, models))),
         "Other models": wording.shorten_models(wording.other_models(spent)),
         "Settings": wording.shorten_models(_describe_settings(run.spec)),
+        "Left out": "; ".join(line.removeprefix(BEGINNING) for line in stored.left_out),
         "Spent": wording.spent(spent),
         "Costs": "; ".join(stored.prices),
         "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
@@ -484,6 +490,7 @@ def make_data(run: StudyRun, records: Records, gated: Gated = UNGATED) -> dict[s
     content = {"kind": stored.kind, "run": run.id, "model": stored.model, **data}
     content |= {"costs": "; ".join(stored.prices)} if stored.prices else {}
     content |= {"answers": dict(stored.answers)} if stored.answers else {}
+    content |= {"left_out": list(stored.left_out)} if stored.left_out else {}
     sums = aggregates_data(counted.sums) if study.aggregates else {}
     content["aggregates"] = dict(
         collect_figures(plain({"records": counted.number, **sums, **data}))
@@ -530,7 +537,7 @@ def write_records(study: AnyStudy, records: Records, target: IO[bytes], ending: 
         for record in records():
             target.write((study.line(record) + "\n").encode())
     else:
-        write_rows(lambda: chain.from_iterable(map(study.flat, records())), target, ending)
+        write_rows(lambda: study.table(records()), target, ending)
 
 
 def json_line(data: Any) -> bytes:

@@ -120,6 +120,7 @@ class StoredSpec(BaseModel):
         described: The result of `Study.describe`.
         prices: The sources of the models' prices.
         answers: Facts about the run's answers under the names of `Usage` (`estimated`, `models`).
+        left_out: A sentence for each part of the cases that the run does not use.
         fresh: A text that distinguishes a run from an otherwise equal one, so that all its calls
             are made anew; usually empty.
     """
@@ -138,6 +139,7 @@ class StoredSpec(BaseModel):
     described: Mapping[str, Any] = {}
     prices: tuple[str, ...] = ()
     answers: Mapping[str, Any] = {}
+    left_out: tuple[str, ...] = ()
     fresh: str = ""
 
     @property

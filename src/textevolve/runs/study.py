@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from itertools import chain
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -67,6 +68,8 @@ class StudySpec(Frozen):
     """True if judges are what the study measures, so that another judge is no other ruler."""
     of_spans: ClassVar[bool] = False
     """True if records may come from spans of a trace, to which their scores can be sent."""
+    variants_are_judges: ClassVar[bool] = False
+    """True if variants are judges of the same texts, so that none is better for a higher score."""
 
     model: str | None = option(
         None,
@@ -301,6 +304,8 @@ class Study(Generic[S, R, T]):
         independent: Whether the study allows cases to be run one by one (each by a call of `run`
             with `Workbench.first` as its position), so that they may be spread over machines. Steps
             of a case then send no events.
+        join: Converts records, in their order, to rows of a table; by default those of `flat`, one
+            record after the other.
         take: Converts objects of a Python program, such as rows or texts, to cases. The mapping has
             the program's objects by name.
         rows: Converts records to rows of a matrix with these variants; records of the same case
@@ -334,6 +339,13 @@ class Study(Generic[S, R, T]):
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
     reads: Callable[[S], Callable[[Case], Case]] = read_whole
+    join: Callable[[Iterable[R]], Iterable[Mapping[str, Any]]] | None = None
+
+    def table(self, records: Iterable[R]) -> Iterable[Mapping[str, Any]]:
+        """Return the rows of all records in a table."""
+        if self.join is not None:
+            return self.join(records)
+        return chain.from_iterable(map(self.flat, records))
 
     @property
     def kind(self) -> str:

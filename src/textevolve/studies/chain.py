@@ -24,6 +24,7 @@ from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Branch, Report, Section, Texts, Tree
 from textevolve.rows import Placed, place_rows, read_rows
+from textevolve.rows.columns import Columns
 from textevolve.runs.chains import ask_chain, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_reason, row_of
 from textevolve.spans import span
@@ -129,8 +130,9 @@ def chain_cases(
     """
     chain = open_chain_named(spec.chain, objects)
     counts = Counter[str]()
+    read_rows_only = Columns().watch(rows, ("id", *chain.inputs))
 
-    for number, (where, row) in enumerate(rows, 1):
+    for number, (where, row) in enumerate(read_rows_only, 1):
         inputs = {str(name): value for name, value in row.items() if value is not None}
         try:
             chain.take_inputs(inputs, others=True)

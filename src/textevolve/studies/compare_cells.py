@@ -44,7 +44,7 @@ from textevolve.rows.chats import (
     speaker_of,
     write_chat,
 )
-from textevolve.rows.columns import join_passages
+from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.runs.chains import chain_response
 from textevolve.spans import current_span, span
 from textevolve.studies.compare_spec import MOST_SAMPLES
@@ -57,7 +57,12 @@ from textevolve.studies.conversations import (
 )
 from textevolve.studies.row_values import RowValues
 from textevolve.studies.rows import ask_target, write_request
-from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
+from textevolve.trajectory import (
+    NO_ANSWER,
+    RECORDED,
+    Trajectory,
+    read_trajectory,
+)
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -389,6 +394,8 @@ async def call_target(
     cell = planned.empty
     model = UsageMeter(bench.target_of(target))
     row = planned.values.columns
+    if cell.images:  # prompts have their names; an application gets the images themselves
+        row = {**row, IMAGES: list(cell.images)}
     if messages:
         row = turn_row(row, messages, all_columns=target.body is None)
     request = write_request(target, row, version, planned.sample)

@@ -23,6 +23,7 @@ from textevolve.rows.columns import (
     check_prompt_value,
     column_text,
     join_passages,
+    leave_out_columns,
     prompt_text,
 )
 from textevolve.rows.images import folder_of, read_images
@@ -38,6 +39,7 @@ from textevolve.studies.row_values import (
 )
 from textevolve.studies.rows import check_body, name_row
 from textevolve.texts.placeholders import Hidden, check_spelling, find_placeholders
+from textevolve.trajectory import TRAJECTORY_FIELDS
 from textevolve.user_code import OWN
 
 INPUTS = ("input", "prompt", "question", "instruction")
@@ -114,6 +116,7 @@ def row_cases(
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         )
 
+    leave_out_columns(_list_unread(spec, columns.shown))
     counts = Counter[str]()
     draws = Draws()
     has_functions = not all(map(is_shipped, spec.metric))
@@ -149,6 +152,31 @@ def row_cases(
             context=None if spec.context is None else _context_text(row.get(spec.context)),
             images=images,
         )
+
+
+def _list_unread(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
+    """Return the columns that neither a variant nor a metric or judge reads. An application without
+    a body, a metric of the user's own, and judges that see the row itself read all."""
+    takes_all = any(target.body is None for target in spec.targets)
+    own_scorers = any(metric.startswith(OWN) or ":" in metric for metric in spec.metric)
+    has_input = spec.prompts or spec.user_model or input_column(spec, columns)
+    if takes_all or own_scorers or not has_input:
+        return []
+
+    used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES}
+    used |= {*TURN_COLUMNS, *USER_COLUMNS}
+    if len(spec.outputs) == 1:
+        used |= {*TRAJECTORY_FIELDS}
+    templates = [spec.system, *(json.dumps(target.body) for target in spec.targets)]
+    for prompt in spec.prompts:
+        templates += [text for _, text in prompt.templates]
+    used |= {*find_placeholders("\n".join(templates), columns)}
+    for name in chains_among(*spec.models):
+        if name.startswith(OWN):
+            return []
+        used |= {*open_chain_named(name, {}).inputs}
+
+    return [name for name in columns if name not in used]
 
 
 def row_columns(case: Case) -> dict[str, Any]:

@@ -7,8 +7,11 @@ complete profile, so that it is resumed unchanged even if the profile's file has
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,14 +42,15 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.context import Options, judge_prompts
 from textevolve.judges.debates import DebateJudge, with_rubric
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.judged import JudgedCase, NamedJudgement
 from textevolve.judges.opening import describe_limit, trace_judge
-from textevolve.mappings import pick, read_fields
+from textevolve.mappings import drop_none, pick, read_fields
 from textevolve.metrics.plain import has_no_number
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
+    Entry,
     Matrix,
     MatrixRow,
     Note,
@@ -56,7 +60,7 @@ from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
 from textevolve.rows.columns import Columns
-from textevolve.runs.aggregates import Aggregates, describe_scores
+from textevolve.runs.aggregates import Aggregates, describe_judges, describe_scores
 from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
@@ -86,7 +90,7 @@ class Evaluations(Result):
     """The figures of all cases, summed up case by case.
 
     Attributes:
-        total: The number of cases.
+        total: The number of cases, each of which several judges may have judged.
         scores: The aggregated scores of the best candidate of each case.
         coverage: The sum, over all debates, of the share of turns that have scores.
         debates: The number of cases that a debate judged.
@@ -96,6 +100,8 @@ class Evaluations(Result):
         decided: The number of cases that each judge of a cascade decided.
         no_number: The number of candidates in which `numeric` found no number.
         chosen: The first 1,000 cases, which the report shows.
+        by_judge: If several judges judged each case, the scores by each of them.
+        last_index: The position of the case that was added last; -1 before the first.
     """
 
     total: int = 0
@@ -109,10 +115,15 @@ class Evaluations(Result):
     decided: Counter[str] = empty_default(Counter)
     no_number: int = 0
     chosen: list[Judged] = empty_default(list)
+    by_judge: dict[str, Aggregates] = empty_default(dict)
+    last_index: int = -1
 
     def add(self, judged: Judged, row: Row) -> None:
-        self.total += 1
+        self.total += judged.index != self.last_index  # the judgements of a case come together
+        self.last_index = judged.index
         self.scores.add(row)
+        if row.variant:
+            self.by_judge.setdefault(row.variant, Aggregates()).add(row)
         self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         self.decided += count_decided(judged)
@@ -136,7 +147,7 @@ class Evaluations(Result):
 def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Report:
     """Return the report: of one case in full, or of many cases with their aggregates and a
     matrix."""
-    if evaluations.total == 1:
+    if evaluations.total == 1 and not evaluations.by_judge:
         (judged,) = evaluations.chosen
         title = wording.shorten(str(judged.case.input), 90)
         return Report(
@@ -155,7 +166,7 @@ def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Re
         # Wrong answers, but most often because of the form that the prompt asks for.
         more["Without a number"] = wording.count(evaluations.no_number, "candidate")
 
-    sentence = describe_scores(evaluations.scores, "case")
+    sentence = describe_judges(evaluations.by_judge) or describe_scores(evaluations.scores, "case")
 
     return Report("Results of a run", sentence, _show_many(evaluations), {**facts, **more})
 
@@ -166,13 +177,17 @@ def _show_many(evaluations: Evaluations) -> Iterator[Block]:
             "A case has the score of its best candidate, and passed if any candidate passed.", "dim"
         )
 
-    if evaluations.total > len(evaluations.chosen):
-        visible_count = wording.count(len(evaluations.chosen), "case")
+    if evaluations.total > IN_FULL:
+        visible_count = wording.count(IN_FULL, "case")
         yield Note(
             f"Shown: the first {visible_count} of {evaluations.total:,}; the figures cover all.",
             "dim",
         )
 
+    if evaluations.by_judge:
+        judges = list(evaluations.by_judge)
+        yield Matrix("Cases", judges, matrix_rows(evaluations.chosen, judges))
+        return
     names = [wording.letter(j) for j in range(max(1, evaluations.candidates))]
     yield Matrix("Cases", names, _rows(evaluations, len(names)))
 
@@ -183,6 +198,54 @@ def _rows(evaluations: Evaluations, columns: int) -> Iterator[MatrixRow]:
         yield replace(row, entries=(*row.entries, *missing))
 
 
+def matrix_rows(judgements: Iterable[Judged], judges: Sequence[str]) -> Iterator[MatrixRow]:
+    """Yield the matrix rows of cases, with an entry for each candidate, or with one for each judge:
+    that of its best candidate. The judgements of a case follow each other."""
+    if not judges:
+        yield from map(case_matrix_row, judgements)
+        return
+    for _, of_case in itertools.groupby(judgements, lambda judged: judged.index):
+        rows = {_judge_of(judged): case_matrix_row(judged) for judged in of_case}
+        first_row = next(iter(rows.values()))
+        details = [detail for row in rows.values() for detail in row.details]
+        entries = [_find_best(rows.get(judge)) for judge in judges]
+        yield replace(first_row, entries=entries, details=details)
+
+
+def _find_best(row: MatrixRow | None) -> Entry | None:
+    """Return the entry of a case's best candidate by one judge; None without a judgement."""
+    entries = [entry for entry in (row.entries if row else ()) if entry is not None]
+    return max(entries, key=lambda entry: entry.scores.get("score") or 0.0, default=None)
+
+
+def _judge_of(judged: Judged) -> str:
+    """Return the judge of a record if several judged the case; otherwise an empty text."""
+    return judged.judge if isinstance(judged, NamedJudgement) else ""
+
+
+def join_rows(judgements: Iterable[Judged]) -> Iterator[Mapping[str, Any]]:
+    """Yield the table rows of judgements: one for each candidate of a case. If several judges
+    judged it, the row has a column for each judge in place of each column of the judgement."""
+    for _, of_case in itertools.groupby(judgements, lambda judged: judged.index):
+        group = list(of_case)
+        tables = {_judge_of(judged): list(candidate_rows(judged)) for judged in group}
+        if not all(tables):
+            yield from itertools.chain.from_iterable(tables.values())
+            continue
+        for rows in zip(*tables.values(), strict=True):
+            shared = {name: value for name, value in rows[0].items() if name in OF_TEXTS}
+            columns = dict.fromkeys(name for row in rows for name in row if name not in shared)
+            by_judge = dict(zip(tables, rows, strict=True))
+            yield shared | {
+                name: {judge: row.get(name) for judge, row in by_judge.items()} for name in columns
+            }
+
+
+OF_TEXTS = (
+    *("index", "id", "candidate", "text", "images", "candidate_images"),
+    *("contexts", "tool_calls", "steps", "expected_tools"),
+)
+"""The columns of a candidate's table row that are the same for all judges."""
 OF_ANY_JUDGE = ("seed", "threshold")
 """The parameters of debates that judges of other kinds have, too."""
 
@@ -191,17 +254,29 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     """Return the specification with the complete profile of its debate, overridden by the
     parameters and the rubric. If another judge is named, return it unchanged; raise InputError if
     its options do not fit."""
-    if spec.judge is not None and spec.profile is not None:
+    if spec.judge and spec.profile is not None:
         raise InputError("--judge and --profile exclude each other: write --judge debate:PROFILE")
     parameters = explicit_parameters(spec)
     model = spec.model
     rubric = spec.rubric or ""
+    if spec.score_by is not None and spec.score_by not in map(str, spec.judge):
+        raise InputError(
+            f"--score-by: no judge of this study is '{spec.score_by}'; there are:"
+            f" {', '.join(map(str, spec.judge)) or 'none'}"
+        )
 
-    if spec.judge is None:
+    if len(spec.judge) > 1:
+        for judge in spec.judge:
+            judge.check()
+            judge.find_rubric(rubric)
+        _reject_debate_options(spec, parameters)
+        return spec
+
+    if not spec.judge:
         source = settings.profile if spec.profile is None else spec.profile
         base = with_rubric(source if isinstance(source, Profile) else load_profile(source), rubric)
     else:
-        judge = spec.judge
+        (judge,) = spec.judge
         judge.check()
         if not isinstance(judge, DebateJudge):
             _reject_debate_options(spec, parameters)
@@ -214,9 +289,10 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
     profile = override(base, parameters)
     if model is None and all(agent.model for agent in profile.agents):
         model = profile.agents[0].model
-    cleared = dict.fromkeys((*DebateParameters.model_fields, "judge", "rubric"))
+    cleared = dict.fromkeys((*DebateParameters.model_fields, "rubric"))
+    changes = {**cleared, "judge": (), "score_by": None, "profile": profile, "model": model}
 
-    return spec.model_copy(update={**cleared, "profile": profile, "model": model})
+    return spec.model_copy(update=changes)
 
 
 def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) -> None:
@@ -226,8 +302,14 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
     if spec.recall is not None:
         debate_options.append("recall")
     if debate_options:
+        judge, *others = spec.judge
+        if others:
+            raise InputError(
+                f"{debate_options[0]} is an option of debates; among several judges write it in the"
+                " name of the debate that it is for, such as debate:general+rounds=1"
+            )
         raise InputError(
-            f"{debate_options[0]} is an option of debates, and the judge '{spec.judge}' is not a"
+            f"{debate_options[0]} is an option of debates, and the judge '{judge}' is not a"
             " debate: leave it out; options of this judge are written in its name, such as"
             " probe+rules"
         )
@@ -236,9 +318,9 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 
 def ask(spec: EvaluateSpec) -> Asks:
-    if spec.judge is not None:
-        prompts = debate_prompts(decides=spec.judge.decides)
-        return Asks((spec.judge,), prompts=prompts | judge_prompts())
+    if spec.judge:
+        prompts = debate_prompts(decides=any(judge.decides for judge in spec.judge))
+        return Asks(spec.judge, prompts=prompts | judge_prompts())
     profile = _profile_of(spec)
     recalls = spec.recall is not None
     return Asks(
@@ -288,14 +370,17 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         spec.map,
         spec.each_reply,
         parameters=(*PARAMETERS, *SPAN_IDS),
-        trajectory=spec.judge is not None and spec.judge.reads_trajectory,
+        trajectory=any(judge.reads_trajectory for judge in spec.judge),
         answered=spec.target is not None,
     )
 
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Log once, after the cases were read, which columns of the file were used for what."""
-    columns.tell(reference=spec.judge is not None and spec.judge.reads_reference)
+    columns.tell(
+        reference=any(judge.reads_reference for judge in spec.judge),
+        context=any(judge.reads_context for judge in spec.judge),
+    )
 
 
 def _read_case(spec: EvaluateSpec) -> Case:
@@ -325,51 +410,88 @@ def _read_case(spec: EvaluateSpec) -> Case:
     return case
 
 
-def run(spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Judged]:
-    """Judge the cases, and yield each judged case. If a case cannot be judged, the others are not
-    affected."""
-    judge = open_judge(spec, bench)
-    judge_parameters = {} if spec.judge is None else explicit_parameters(spec)
+async def run(
+    spec: EvaluateSpec, cases: Iterable[Case], bench: Workbench
+) -> AsyncGenerator[Judged]:
+    """Judge the cases, and yield each judged case, once for each judge. If a case cannot be judged,
+    the others are not affected."""
+    judges = open_judges(spec, bench)
+    judge_parameters = explicit_parameters(spec) if spec.judge else {}
     answer = None
     if spec.target is not None:
         callee = bench.target_of(spec.target)
         answer = partial(answer_case, callee, spec.target, spec.target_version)
 
-    async def work(numbered: tuple[int, Case]) -> Judged:
+    async def work(numbered: tuple[int, Case]) -> Sequence[Judged]:
         index, case = numbered
         with span("case", f"case {case.id or index + 1}", input=case.input) as here:
-            judged = await judge_case(index, case)
-            here.note(output="\n\n".join(judged.case.candidates))
-            for outcome in judged.result:
+            judgements = await judge_case(index, case)
+            here.note(output="\n\n".join(judgements[0].case.candidates))
+            for outcome in (outcome for judged in judgements for outcome in judged.result):
                 here.note(failure=outcome if isinstance(outcome, Failure) else None)
-            return judged
+            return judgements
 
-    async def judge_case(index: int, case: Case) -> Judged:
+    async def judge_case(index: int, case: Case) -> Sequence[Judged]:
         if judge_parameters:
             case = replace(case, parameters={**judge_parameters, **case.parameters})
         try:
             bench.require_time()
             if answer is not None:
-                case = await answer(case)
-            outcome = await judge(case)
+                case = await answer(case)  # once, whatever the number of judges
         except (CallError, BudgetError, InputError) as error:
             failure = failure_of(error)
-            if spec.judge is None:
-                return unusable(case, index, _profile_of(spec), failure)
-            return JudgedCase(case, index, (failure,) * max(1, len(case.candidates)))
+            return [_fail(spec, case, index, failure, judge) for judge in judges]
 
-        if isinstance(outcome, DebateResult):
+        return await asyncio.gather(
+            *(ask_judge(index, case, name, judge) for name, judge in judges.items())
+        )
+
+    async def ask_judge(index: int, case: Case, name: str, judge: Evaluator) -> Judged:
+        try:
+            outcome = await judge(case)
+        except (CallError, BudgetError, InputError) as error:
+            return _fail(spec, case, index, failure_of(error), name)
+        if isinstance(outcome, DebateResult) and not name:
             return replace(outcome, index=index)
 
-        return JudgedCase(case, index, tuple(outcome.result), outcome.usage)
+        return _record_judgement(spec, JudgedCase(case, index, outcome.result, outcome.usage), name)
 
-    return stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
+    groups = stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
+    async with aclosing(groups):
+        async for judgements in groups:
+            for judged in judgements:
+                yield judged
 
 
-def open_judge(spec: EvaluateSpec, bench: Workbench) -> Evaluator:
-    if spec.judge is not None:
-        return bench.judge_of(spec.judge, spec.rubric or "")
-    return trace_judge("debate", bench.debate_of(_profile_of(spec), spec.recall))
+def _fail(spec: EvaluateSpec, case: Case, index: int, failure: Failure, judge: str) -> Judged:
+    """Return the record of a case that could not be judged. `judge`: the judge if there are
+    several."""
+    if not spec.judge:
+        return unusable(case, index, _profile_of(spec), failure)
+    failures = (failure,) * max(1, len(case.candidates))
+    return _record_judgement(spec, JudgedCase(case, index, failures), judge)
+
+
+def _record_judgement(spec: EvaluateSpec, judged: JudgedCase, judge: str) -> JudgedCase:
+    """Return a judgement under the name of its judge if there are several; otherwise unchanged."""
+    if not judge:
+        return judged
+    names = [each.text for each in spec.judge]
+    position = judged.index * len(names) + names.index(judge)
+    return NamedJudgement(
+        judged.case, judged.index, judged.result, judged.usage, judge=judge, position=position
+    )
+
+
+def open_judges(spec: EvaluateSpec, bench: Workbench) -> Mapping[str, Evaluator]:
+    """Open the judges by their texts; a single one has an empty name, since its records need
+    none."""
+    rubric = spec.rubric or ""
+    if len(spec.judge) > 1:
+        return {judge.text: bench.whole_judge_of(judge, rubric) for judge in spec.judge}
+    for judge in spec.judge:
+        return {"": bench.judge_of(judge, rubric)}
+    return {"": trace_judge("debate", bench.debate_of(_profile_of(spec), spec.recall))}
 
 
 def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> DebateResult:
@@ -388,7 +510,10 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
 
 
 def find_row(judged: Judged) -> Row:
-    place = str(judged.index), judged.index, mend_text(str(judged.case.id))
+    judge = _judge_of(judged)
+    key = f"{judged.index}|{judge}" if judge else str(judged.index)
+    position = judged.position if isinstance(judged, NamedJudgement) else judged.index
+    place = key, position, mend_text(str(judged.case.id))
     failure = select_failure(judged.result)
     best = None
     if isinstance(judged, DebateResult):
@@ -397,28 +522,34 @@ def find_row(judged: Judged) -> Row:
             failure = Failure("skipped", describe_limit(judged))
 
     if failure is not None:
-        return Row(*place, status=failure.kind, reason=failure.reason)
+        return Row(*place, status=failure.kind, reason=failure.reason, variant=judge)
     results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
     score = max(result.score for result in results) if best is None else results[best].score
 
-    return Row(*place, score, passed=any(result.passed for result in results))
+    return Row(*place, score, passed=any(result.passed for result in results), variant=judge)
 
 
 _JUDGED = TypeAdapter(JudgedCase)
+_NAMED = TypeAdapter(NamedJudgement)
 _OTHER = b'{"judged":'
 """The beginning of the stored record of a case that another judge than a debate has judged."""
+_BY_ONE = b'{"judged_by":'
+"""The same for one of several judges."""
 
 
 def encode(judged: Judged) -> bytes:
     judged = replace(judged, case=refer_to_images(_storable(judged.case)))
     if isinstance(judged, DebateResult):
         return write_result(judged, metrics=False).encode()
-    return _OTHER + write_json(judged) + b"}"
+    beginning = _BY_ONE if isinstance(judged, NamedJudgement) else _OTHER
+    return beginning + write_json(judged) + b"}"
 
 
 def decode(body: bytes) -> Judged:
     if body.startswith(_OTHER):
         return _JUDGED.validate_json(body[len(_OTHER) : -1])
+    if body.startswith(_BY_ONE):
+        return _NAMED.validate_json(body[len(_BY_ONE) : -1])
     return read_result(body)
 
 
@@ -442,7 +573,7 @@ def summarise(_spec: EvaluateSpec | None, records: Iterable[Judged]) -> Evaluati
 
 
 def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
-    if spec.judge is not None:  # the run's settings have it
+    if spec.judge:  # the run's settings have it
         return report_evaluations(evaluations, {})
     profile = _profile_of(spec)
     facts = {
@@ -460,7 +591,7 @@ def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
 
 def data(spec: EvaluateSpec, evaluations: Evaluations) -> Mapping[str, Any]:
     return {
-        "parameters": spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True),
+        "parameters": drop_none(spec.model_dump(mode="json", exclude={"cases"}, exclude_none=True)),
         "cases": evaluations.total,
         **evaluations.scores.counts,
         "coverage": evaluations.coverage / evaluations.debates if evaluations.debates else None,
@@ -494,6 +625,8 @@ STUDY = Study(
     complete=complete,
     describe=describe,
     line=write_line,
-    rows=lambda judged_cases, _variants: map(case_matrix_row, judged_cases),
+    rows=matrix_rows,
+    join=join_rows,
+    variants=lambda spec, _model: [j.text for j in spec.judge] if len(spec.judge) > 1 else [],
     take=take_given,
 )

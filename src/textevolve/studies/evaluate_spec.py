@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
-from pydantic import BeforeValidator, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, WithJsonSchema, field_serializer, field_validator
 
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
 from textevolve.debate.profile import Profile, Protocol, Readout, Selection, reject_list
 from textevolve.errors import InputError
-from textevolve.judges.judge import Judge
+from textevolve.judges.judge import Judge, SeveralJudges
 from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.mappings import drop_none
@@ -262,6 +262,7 @@ class EvaluateSpec(DebateParameters, MappedSpec):
 
     kind: ClassVar[str] = "evaluate"
     of_spans: ClassVar[bool] = True
+    variants_are_judges: ClassVar[bool] = True
 
     cases: Several = option(
         (),
@@ -293,12 +294,19 @@ class EvaluateSpec(DebateParameters, MappedSpec):
         short="-p",
         group="Judging",
     )
-    judge: Judge | None = option(
-        None,
+    judge: SeveralJudges = option(
+        (),
         "A judge instead of the profile's debate, such as probe+rules; `textevolve judges list`"
-        " has all.",
+        " has all. Repeatable.",
         short="-j",
         group="Judging",
+    )
+    score_by: str | None = option(
+        None,
+        "With several judges, the one whose scores the gates check; default: each.",
+        group="Advanced",
+        identity=False,
+        metavar="JUDGE",
     )
     rubric: str | None = option(
         None,
@@ -308,6 +316,19 @@ class EvaluateSpec(DebateParameters, MappedSpec):
         text="argument",
     )
     _expanded = field_validator("rubric")(_expand)
+
+    @field_validator("judge", mode="before")
+    @classmethod
+    def _take_judges(cls, value: Any) -> Any:
+        return () if value is None else value
+
+    @field_serializer("judge")
+    def _write_judges(self, judges: tuple[Judge, ...]) -> str | list[str] | None:
+        """Write a single judge as its text, as runs have it that were stored when there was only
+        one; otherwise the same study would be another run."""
+        if len(judges) > 1:
+            return [judge.text for judge in judges]
+        return judges[0].text if judges else None
 
     recall: str | None = option(
         None, "The memories that the agents recall from, in Python.", hidden=True

@@ -23,7 +23,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.judged import JudgedCase, NamedJudgement
 from textevolve.judges.opening import describe_limit
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory.cue import Memory
@@ -227,6 +227,7 @@ def _record(judged: JudgedCase) -> ResultRow:
     return {
         "index": judged.index,
         "id": judged.case.id,
+        **({"judge": judged.judge} if isinstance(judged, NamedJudgement) else {}),
         "input": judged.case.input,
         **image_fields(images=judged.case.images),
         **_trajectory_row(judged.case),

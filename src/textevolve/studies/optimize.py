@@ -47,7 +47,7 @@ from textevolve.report.blocks import (
     Utterance,
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
-from textevolve.rows.columns import find_roles, is_text_column
+from textevolve.rows.columns import Columns, find_roles, is_text_column
 from textevolve.runs.chains import ChainWriter, chains_among, open_chain_named, reject_rehearsal
 from textevolve.runs.study import (
     Asks,
@@ -160,10 +160,12 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         yield task_case(spec.task)
         return
     ids = set[str]()
+    unread = Columns()
 
     for where, row in read_rows(spec.task, "task", _is_text, spec.map):
         columns = ("task", *find_roles(tuple(row)).inputs)
         text = first_of(row, columns)
+        unread.note_unread(row, ("id", *columns))
         row_id = row.get("id")
         if not isinstance(text, str):
             raise InputError(f"{where}: the column 'task' is missing or not a text")
@@ -173,6 +175,7 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
         ids.add(id)
         yield task_case(text, id, where)
 
+    unread.leave_out_unread()
     if not ids:
         raise InputError(f"{spec.task}: no tasks: it is empty")
 

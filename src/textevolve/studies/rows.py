@@ -25,7 +25,7 @@ from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
 from textevolve.rows.cases import RowReading
-from textevolve.rows.columns import column_text, join_passages
+from textevolve.rows.columns import IMAGES, column_text, join_passages
 from textevolve.runs.study import StudySpec
 from textevolve.spec import option
 from textevolve.texts.placeholders import (
@@ -199,7 +199,8 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
             " read it as the expected answer with --map reference=COLUMN"
         )
 
-    request = write_request(target, {"input": case.input}, version)
+    images = {IMAGES: list(case.images)} if case.images else {}
+    request = write_request(target, {"input": case.input, **images}, version)
     answer = await ask_target(model, target, request)
     context = answer.context or case.context
     trajectory = answer.trajectory

@@ -46,7 +46,7 @@ from textevolve.llm.structured import describe_fault
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
-from textevolve.rows.columns import check_prompt_value, prompt_text
+from textevolve.rows.columns import check_prompt_value, leave_out_columns, prompt_text
 from textevolve.spans import step_span
 from textevolve.statistics.comparisons import fewest_units
 from textevolve.texts.placeholders import (
@@ -158,6 +158,9 @@ def take_examples(
         example = _example(row, where, needed, label, keep_rows)
         examples.setdefault(example.id, example)
 
+    if inputs is not None and not keep_rows:
+        used = {*inputs, *names, label, "id"}
+        leave_out_columns([name for name in columns if name not in used])
     visible = tuple(name for name in columns if name != label or name in names)
 
     return list(examples.values()), visible

@@ -51,6 +51,9 @@ def write_answers(
         "x_emulated": decision.emulated,
         "x_state_cut": decision.cut,
         "x_replayed_calls": spent.replayed,
+        "metadata": {"left_out": ", ".join(sorted(request.model_extra or {}))}
+        if request.model_extra
+        else {},
     }
 
     return write_decision(model, answers, write_systemone_usage(spent.usage), **drop_empty(facts))

@@ -17,13 +17,16 @@ from textevolve.server.errors import no_model, respond
 from textevolve.server.identity import Caller, MayRun, caller_of
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
+    HEEDED,
     JUDGES_CANNOT,
+    JUDGES_HEED,
     LAST_EVENT,
     EventResponse,
     NoteTokens,
     ServedAnswer,
     WhileConnected,
     begun,
+    describe_unheeded,
     event_of,
     read_json_body,
     read_own_request,
@@ -63,16 +66,18 @@ async def find_answer(
 
     if decider is not None:
         own_request = read_own_request(body, JUDGES_CANNOT)
+        heeded = JUDGES_HEED
         note = await _charge(server, caller)
         pieces = answer_as_judge(server.serving, decider, own_request, note)
     elif await is_agent(server, caller, agent):
         own_request = read_own_request(body)
+        heeded = HEEDED
         note = await _charge(server, caller, agent.partition("/")[0])
         pieces = await answer_as_agent(server, agent, own_request, note)
     else:
         raise no_model(name)
 
-    return ServedAnswer(name, pieces, own_request)
+    return ServedAnswer(name, pieces, own_request, describe_unheeded(body, heeded))
 
 
 async def _charge(server: ServerState, caller: Caller, namespace: str = "") -> NoteTokens:

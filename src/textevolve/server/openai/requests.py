@@ -10,7 +10,15 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
@@ -44,8 +52,16 @@ from textevolve.server.errors import ApiError, as_api_error, bad_request, openai
 Shape = TypeVar("Shape", bound=BaseModel)
 
 CANNOT = ("functions", "logprobs", "top_logprobs", "audio", "web_search_options")
-"""The fields of a request that are refused, since they would have to change the answer. Other
-unknown fields are ignored."""
+"""The fields of a request that are refused, since they would have to change the answer. The answer
+names other fields that have no effect."""
+HEEDED = ("model", *ChatBody.model_fields)
+"""The fields that an agent heeds."""
+JUDGES_HEED = (
+    *("model", "messages", "stream", "stream_options", "n", "metadata", "user", "stop"),
+    *("response_format", "tools"),
+)
+LEFT_OUT = "left_out"
+"""The name in an answer's metadata of what its request had and the answer does not heed."""
 JUDGES_CANNOT = (*CANNOT, "tools")
 JUDGE_TOOLS = (
     "ask for its answer by a JSON schema in response_format (LangChain: method='json_schema',"
@@ -108,6 +124,24 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
     return request
 
 
+def describe_unheeded(body: Mapping[str, Any], heeded: Collection[str]) -> list[str]:
+    """Return the names of the fields of a request that have no effect, and the number of thoughts
+    in its messages, which no agent or judge reads."""
+    unheeded = sorted(name for name, value in body.items() if value is not None)
+    names = [name for name in unheeded if name not in heeded]
+    messages: Any = body.get("messages")
+    sent = cast("list[Any]", messages) if isinstance(messages, list) else []
+    thoughts = sum(isinstance(each, dict) and "reasoning_content" in each for each in sent)
+
+    return [*names, *([f"thoughts (in messages: {thoughts})"] if thoughts else [])]
+
+
+def write_left_out(parts: Iterable[str]) -> dict[str, str]:
+    """Return the metadata of an answer that names what its request had in vain."""
+    text = ", ".join(parts)
+    return {LEFT_OUT: text} if text else {}
+
+
 def pair_texts(
     messages: Sequence[ClientMessage], *, tools: bool = False
 ) -> list[tuple[ClientMessage, str]]:
@@ -136,7 +170,7 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
         )
 
     if not isinstance(message.content, list):
-        return message.content or ""
+        return _name_speaker(message, message.content or message.refusal or "")
     for part in message.content:
         if part.text is None:
             raise bad_request(
@@ -144,7 +178,12 @@ def _text_of(message: ClientMessage, where: str, tools: bool) -> str:
                 param=f"{where}.content",
             )
 
-    return "\n".join(part.text or "" for part in message.content)
+    return _name_speaker(message, "\n".join(part.text or "" for part in message.content))
+
+
+def _name_speaker(message: ClientMessage, text: str) -> str:
+    """Put the speaker's name before a text, as several people may talk as users."""
+    return f"{message.name}: {text}" if message.name and text and message.role == "user" else text
 
 
 # Send answers as server-sent events in OpenAI's format, and stop answering once a client has
@@ -294,7 +333,11 @@ class ServedAnswer:
     """An answer that this server writes itself, for an agent or a judge: as a whole chat completion
     (`complete`) or as a stream of chunks (`chunks`)."""
 
-    def __init__(self, model: str, pieces: AnswerPieces, request: ChatBody) -> None:
+    def __init__(
+        self, model: str, pieces: AnswerPieces, request: ChatBody, unheeded: Sequence[str] = ()
+    ) -> None:
+        """`unheeded`: what of the request has no effect; the answer's metadata say so."""
+        self._unheeded = unheeded
         self._pieces = cut_at_stop(pieces, request.stop)
         self._reports_usage = (request.stream_options or StreamOptions()).include_usage
         self._head = write_head(secrets.token_hex(12), model, int(time.time()))
@@ -314,8 +357,14 @@ class ServedAnswer:
             write_reply(text, end.tool_calls),
             end.finish_reason,
             **({} if end.usage is None else {"usage": write_chat_usage(end.usage)}),
-            **({"metadata": dict(end.metadata)} if end.metadata else {}),
+            **self._describe(end),
         )
+
+    def _describe(self, end: AnswerEnd) -> JsonObject:
+        """Return the field of the answer with its metadata, if there are any."""
+        own_parts = filter(None, [end.metadata.get(LEFT_OUT)])
+        metadata = {**end.metadata, **write_left_out([*self._unheeded, *own_parts])}
+        return {"metadata": metadata} if metadata else {}
 
     async def chunks(self) -> AsyncGenerator[JsonObject]:
         opening = {"role": "assistant", "content": ""}
@@ -332,7 +381,6 @@ class ServedAnswer:
             yield write_chunk(self._head, {**opening, "tool_calls": [{"index": index, **call}]})
             opening = {}
 
-        metadata = {"metadata": dict(end.metadata)} if end.metadata else {}
-        yield write_chunk(self._head, opening, end.finish_reason, **metadata)
+        yield write_chunk(self._head, opening, end.finish_reason, **self._describe(end))
         if end.usage is not None and self._reports_usage:
             yield write_usage_chunk(self._head, write_chat_usage(end.usage))

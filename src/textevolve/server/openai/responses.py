@@ -23,7 +23,13 @@ from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall
 from textevolve.protocol.reported import ReportedUsage, write_usage
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
-from textevolve.server.openai.requests import ServedAnswer, event_of, read_shape
+from textevolve.server.openai.requests import (
+    LEFT_OUT,
+    ServedAnswer,
+    event_of,
+    read_shape,
+    write_left_out,
+)
 
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt", "context_management")
 SHARED_FIELDS = ("user", "metadata", "temperature", "top_p")
@@ -33,8 +39,8 @@ _CUTS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class ResponsesRequest(BaseModel):
-    """The fields of a request that are read here. Other fields are ignored, except those in
-    `SHARED_FIELDS`."""
+    """The fields of a request that are read here, besides those in `SHARED_FIELDS`. The response
+    names others, which have no counterpart in a chat completion."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -192,7 +198,8 @@ class ResponseWriter:
             "truncation": "disabled",
             "usage": None,
         }
-        self.response["metadata"] = self.response["metadata"] or {}
+        unread = sorted((request.model_extra or {}).keys() - {*SHARED_FIELDS})
+        self.response["metadata"] = {**(self.response["metadata"] or {}), **write_left_out(unread)}
         self._output: list[JsonObject] = self.response["output"]
         self._calls: dict[int, JsonObject] = {}
         self._number = 0
@@ -217,7 +224,9 @@ class ResponseWriter:
             yield self._event("created", response=self.response)
             yield self._event("in_progress", response=self.response)
         self._usage = chunk.usage or self._usage
-        self.response["metadata"] |= completion.get("metadata") or {}
+        metadata: JsonObject = completion.get("metadata") or {}
+        parts = [self.response["metadata"].get(LEFT_OUT), metadata.get(LEFT_OUT)]
+        self.response["metadata"] |= {**metadata, **write_left_out(filter(None, parts))}
 
         self._reason = chunk.finish_reason or self._reason
         if text := chunk.text or chunk.refusal:

@@ -6,14 +6,14 @@ import asyncio
 import base64
 import json
 from array import array
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from textevolve.agents.chat import AgentChat, ChatAnswer, SessionMessage
+from textevolve.agents.chat import AgentChat, ChatAnswer, HistoryShortened, SessionMessage
 from textevolve.desk.chats import ChatOptions, ChatRequest, MemoryUse
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
@@ -38,8 +38,10 @@ from textevolve.server.openai.requests import (
     AnswerEnd,
     AnswerPieces,
     NoteTokens,
+    describe_unheeded,
     pair_texts,
     read_shape,
+    write_left_out,
 )
 from textevolve.server.state import ServerState
 from textevolve.store import kinds
@@ -82,8 +84,10 @@ async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObj
 
     write = _encode if request.encoding_format == "base64" else list[float]
     vectors_written = [write(vector) for vector in vectors]
+    answer = write_embeddings(request.model, vectors_written, spent.usage.prompt_tokens)
+    left_out = write_left_out(describe_unheeded(body, EmbeddingRequest.model_fields))
 
-    return write_embeddings(request.model, vectors_written, spent.usage.prompt_tokens)
+    return {**answer, "metadata": left_out} if left_out else answer
 
 
 def _encode(vector: Sequence[float]) -> str:
@@ -268,12 +272,7 @@ def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
         (n for n, (message, _) in enumerate(messages) if message.role == "user"), default=-1
     )
     exchange = _read_exchange(messages[asking + 1 :])
-    # Earlier tool calls and their results are no part of the conversation.
-    turns = [
-        (message.role, text)
-        for message, text in messages[: asking + 1]
-        if message.role == "user" or (message.role == "assistant" and text.strip())
-    ]
+    turns = _write_turns(messages[: asking + 1])
 
     if not turns or not turns[-1][1].strip() or exchange is None:
         raise bad_request(
@@ -317,6 +316,34 @@ def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
         exchange=exchange,
         seed=body.seed,
     )
+
+
+def _write_turns(messages: Iterable[tuple[ClientMessage, str]]) -> list[tuple[str, str]]:
+    """Return the role and text of each turn of a conversation. Earlier calls of tools and their
+    results are lines of the assistant's turn: it made them, and a turn of their own would speak as
+    the user."""
+    turns: list[tuple[str, str]] = []
+    tools: dict[str, str] = {}
+    for message, text in messages:
+        if message.role == "user":
+            turns.append(("user", text))
+            continue
+        if message.role not in ("assistant", "tool"):
+            continue
+
+        lines = [text] if message.role == "assistant" and text.strip() else []
+        for call in read_calls(message.tool_calls or ()):
+            tools[call.id] = call.name
+            lines.append(f"(called {call.name} with {call.arguments})")
+        if message.role == "tool":
+            tool = tools.get(message.tool_call_id or "", "a tool")
+            lines.append(f"(result of {tool}: {text})")
+        if lines and turns and turns[-1][0] == "assistant" and message.role == "tool":
+            turns[-1] = ("assistant", "\n".join([turns[-1][1], *lines]))
+        elif lines:
+            turns.append(("assistant", "\n".join(lines)))
+
+    return turns
 
 
 def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Message, ...] | None:
@@ -375,6 +402,7 @@ async def _answer(
     """Yield the pieces of the answer. A client cannot take back text that was sent, so an answer
     that starts again must begin with the same text, or it fails."""
     sent = now = ""
+    omitted: dict[str, str] = {}
     with server.serving.place(), spending(note):
         async with aclosing(chat.say(text)) as events:
             async for event in events:
@@ -391,9 +419,13 @@ async def _answer(
                     if len(now) > len(sent):
                         yield now[len(sent) :]
                         sent = now
+                elif isinstance(event, HistoryShortened):
+                    omitted = write_left_out(
+                        [f"the oldest {event.messages} messages (the history is shortened)"]
+                    )
                 elif isinstance(event, ChatAnswer):
                     is_stored = not chat.session.startswith("unkept")
                     session = {SESSION: chat.session} if is_stored else dict[str, str]()
                     reason = event.finish_reason or "stop"
                     calls = event.tool_calls
-                    yield AnswerEnd(reason, event.usage, session, calls)
+                    yield AnswerEnd(reason, event.usage, {**session, **omitted}, calls)

@@ -373,6 +373,17 @@ class AgreementSpec(RepeatsSpec):
     )
 
 
+def read_labelled(spec: AgreementSpec) -> Iterator[Case]:
+    """Read the labelled items. A threshold is refused if they compare texts."""
+    for case in read_cases(spec):
+        if spec.threshold is not None and len(case.candidates) > 1:
+            raise InputError(
+                "--threshold: these labels compare texts, of which none passes by its score; leave"
+                " it out"
+            )
+        yield case
+
+
 def ask(spec: AgreementSpec) -> Asks:
     if spec.equal_tokens and spec.samples != 1:
         raise InputError(
@@ -445,7 +456,7 @@ def measured_data(spec: RepeatsSpec, measured: MeasuredJudges) -> dict[str, Any]
 
 STUDY = Study(
     spec=AgreementSpec,
-    cases=read_cases,
+    cases=read_labelled,
     asks=ask,
     run=run,
     row=find_row,

@@ -27,6 +27,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Table
 from textevolve.rows import Row as FileRow
 from textevolve.rows import read_rows
+from textevolve.rows.columns import Columns
 from textevolve.runs.aggregates import with_ends
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, last_record
 from textevolve.spec import option
@@ -73,11 +74,14 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     field, verdicts = _read_judged(spec)
     labelled = list[tuple[float | None, float]]()
     moved = set[TextKey]()
+    unread = Columns()
     rows = list(read_rows(spec.labelled, "row", _is_column))
     by_human = any(HUMAN in row for _, row in rows)
 
     for where, row in rows:
-        human = _take_verdict(row, [HUMAN] if by_human else label_columns(row), where)
+        labels = [HUMAN] if by_human else label_columns(row)
+        unread.note_unread(row, (*OF_TEXTS, field, *labels))
+        human = _take_verdict(row, labels, where)
         judged = _take_verdict(row, [field], where)
         if human is None:
             continue
@@ -101,6 +105,7 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
             " people to some rows"
         )
 
+    unread.leave_out_unread()
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
 
     unlabelled = [verdict for key, verdict in verdicts.items() if key not in moved]
@@ -116,6 +121,7 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
     for rows without an id) and number of the candidate."""
     verdicts: dict[TextKey, float | None] = {}
     field = spec.field
+    unread = Columns()
 
     for where, row in read_rows(spec.judged, "row", _is_column):
         field = field or next((name for name in FIELDS if name in row), None)
@@ -125,7 +131,9 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
         if key in verdicts:
             raise InputError(f"{where}: the id '{key[0]}' is used twice; give each text its own id")
         verdicts[key] = _take_verdict(row, [field], where)
+        unread.note_unread(row, (*OF_TEXTS, field))
 
+    unread.leave_out_unread()
     if field is None or all(verdict is None for verdict in verdicts.values()):
         raise InputError(
             f"{spec.judged}: no row has a verdict in '{field or ' or '.join(FIELDS)}'; name the"
@@ -137,6 +145,10 @@ def _read_judged(spec: RatesSpec) -> tuple[str, dict[TextKey, float | None]]:
 
 def _is_column(name: str) -> bool:
     return name in ("id", "text", "feedback")
+
+
+OF_TEXTS = ("id", "candidate")
+"""The columns that identify a text."""
 
 
 def _key_of(row: FileRow, where: str) -> TextKey:

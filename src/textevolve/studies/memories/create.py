@@ -41,7 +41,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.rows import find_files, read_rows
 from textevolve.rows.chats import read_turns
-from textevolve.rows.columns import CHATS, fold_name, list_names
+from textevolve.rows.columns import CHATS, Columns, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
 from textevolve.spec import option
 from textevolve.store import Store
@@ -88,6 +88,7 @@ def read_dialogues(path: str) -> Iterator[UserDialogue]:
         InputError: something cannot be read, or is no dialogue; names file and line.
     """
     seen = set[str]()
+    unread = Columns()
 
     for file, name in find_files(path, "dialogue"):
         messages: list[Mapping[str, Any]] = []
@@ -95,11 +96,13 @@ def read_dialogues(path: str) -> Iterator[UserDialogue]:
             if list_messages([row]) is not None and _find_chat(row) is None:
                 messages.append(row)
             else:
-                yield from _take_row(row, where, str(len(seen) + 1), seen)
+                yield from _take_row(row, where, str(len(seen) + 1), seen, unread)
 
         if messages:
-            yield from _take_row({"id": Path(name).stem, CHATS[0]: messages}, name, "", seen)
+            row = {"id": Path(name).stem, CHATS[0]: messages}
+            yield from _take_row(row, name, "", seen, unread)
 
+    unread.leave_out_unread()
     if not seen:
         raise InputError(f"{path}: has no dialogues")
 
@@ -112,18 +115,21 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[UserDialogue]:
         InputError: an object is no dialogue; names it.
     """
     seen = set[str]()
+    unread = Columns()
     several = list(dialogues)
     for number, dialogue in enumerate([several] if list_messages(several) else several, 1):
         row = dialogue if isinstance(dialogue, Mapping) else {CHATS[0]: dialogue}
-        yield from _take_row(row, f"dialogue {number}", str(number), seen)
+        yield from _take_row(row, f"dialogue {number}", str(number), seen, unread)
+    unread.leave_out_unread()
 
 
 def _take_row(
-    row: Mapping[str, Any], where: str, number: str, seen: set[str]
+    row: Mapping[str, Any], where: str, number: str, seen: set[str], unread: Columns
 ) -> Iterator[UserDialogue]:
     """Yield the dialogue of a row, or the dialogues of its sessions. `where`: the row's place for
     messages; `number`: the id of a row that names none. `seen`: the ids of earlier dialogues, which
-    may not be repeated."""
+    may not be repeated. `unread`: the columns, and fields of messages, that nothing reads."""
+    unread.note_unread(row, list(filter(_is_of_dialogues, row)))
     id = _first(row, ("id", "uuid", "conversation_id")) or number
     user = _first(row, USERS).strip()
     parts: list[tuple[str, Mapping[str, Any]]] = [(id, row)]
@@ -143,7 +149,26 @@ def _take_row(
             raise InputError(f"{where}: the id '{name[:80]}' is there twice")
         seen.add(name)
         time = _first(part, TIMES)
+        for message in messages:
+            unread.note_unread(message, list(filter(_is_of_messages, message)))
         yield UserDialogue(name, tuple(_make_turn(message, time) for message in messages), user)
+
+
+OF_DIALOGUES = ("id", "uuid", "conversation_id", "sessions", *USERS, *TIMES)
+"""The columns of a dialogue besides its messages."""
+OF_MESSAGES = (
+    *("role", "from", "content", "value", "text", "parts", "type", "name", "id"),
+    *("tool_calls", "tool_call_id", "function_call", "refusal", *TIMES),
+)
+"""The fields of a message that its turn is made of, or that do not matter for memories."""
+
+
+def _is_of_dialogues(column: str) -> bool:
+    return column in OF_DIALOGUES or fold_name(column) in CHAT_COLUMNS
+
+
+def _is_of_messages(field: str) -> bool:
+    return field in OF_MESSAGES
 
 
 def _find_chat(row: object) -> object:
