@@ -56,6 +56,7 @@ from textevolve.llm.prompts import (
     user_message,
 )
 from textevolve.llm.structured import describe_missing_text
+from textevolve.rows.columns import read_answers
 from textevolve.spec import Frozen
 
 if TYPE_CHECKING:
@@ -272,7 +273,10 @@ class JudgeContext:
         if not self.options.reference:
             return ""
         if self.case.reference is not None:
-            return self.case.reference.strip()
+            answers = read_answers(self.case.reference)
+            if len(answers) > 1:
+                return "\n".join(("Each of these answers is right:", *answers))
+            return answers[0].strip()
         text = prompt("answer").render(instruction=self.lone_instruction)
         response = await self.model(
             Request(

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
+from textevolve.json_texts import as_array, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
-from textevolve.rows import Renaming, read_rows
+from textevolve.rows import Renaming, clean_row, read_rows
 from textevolve.rows.chats import (
     ASSISTANT,
     Chat,
@@ -31,9 +32,12 @@ from textevolve.rows.columns import (
     INPUTS,
     Columns,
     fold_name,
+    is_answer,
     is_text_column,
     join_passages,
     list_names,
+    list_paths,
+    refuse_object,
 )
 from textevolve.rows.images import folder_of, list_images, read_images
 from textevolve.rows.tables import name_of
@@ -225,8 +229,8 @@ class _RowSource:
                 raise InputError(f"{self.where}: '{names[0]}' is missing")
             raise InputError(
                 f"{self.where}: no column has the input, whose usual names are"
-                f" {', '.join(INPUTS)}; saw {list_names(self.row)}; name the column with --map"
-                " input=COLUMN"
+                f" {', '.join(INPUTS)}; saw {list_names(list_paths(self.row))}; name the column"
+                " with --map input=COLUMN"
             )
 
         instruction = roles.instruction
@@ -278,23 +282,31 @@ class _RowSource:
         return read(IMAGES, self.get(IMAGES)), candidates
 
     def take_reference(self) -> str | None:
-        """Return the reference answer: a text, a number or a chat. Values of other types are
-        ignored, except in the column `reference`, where they are an error."""
+        """Return the reference answer: a text, a number, a chat, or a list of accepted answers, as
+        JSON. Truth values are ignored, except in the column `reference`, where they are an error.
+
+        Raises:
+            InputError: it is an object, of which a path must name a part.
+        """
         for name in self.roles.references:
             value = self.get(name)
-            is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
             text = ""
-            if (
-                is_text
-                or (value is not None and fold_name(name) == "reference")
-                or read_chat(value)
-            ):
+            answers = as_array(value)
+            if answers and all(map(is_answer, answers)):
+                text = write_text(answers)
+            elif is_answer(value) or read_chat(value):
+                text = self.text(name, value)
+            elif value not in (None, []) and fold_name(name) == "reference":
+                refuse_object(value, name, self.where)
                 text = self.text(name, value)
 
             if text.strip():
                 self.read[name] = "reference"
                 self.columns.references[name] = None
                 return text
+
+        for name in self.roles.references:
+            refuse_object(self.get(name), name, self.where)
 
         return None
 
@@ -393,7 +405,7 @@ def take_cases(
             case = source if source.id else replace(source, id=str(number))
             cases = [_read_images(case, where, reading)]
         elif isinstance(source, Mapping):
-            cases = cases_of_row(renaming(source), where, columns, reading, str(number))
+            cases = cases_of_row(clean_row(renaming(source)), where, columns, reading, str(number))
         elif isinstance(source, tuple) and len(source) == 2:  # pyright: ignore[reportUnnecessaryIsInstance]
             pair = {"input": source[0], "candidates": source[1]}
             cases = cases_of_row(pair, where, columns, reading, str(number))

@@ -1,23 +1,30 @@
-"""Rows of tables: CSV files with any of the usual delimiters, and Parquet."""
+"""Rows of tables: CSV files with any of the usual delimiters, workbooks, and Parquet. Also texts of
+files with their encodings, and the result files of Inspect and promptfoo.
+"""
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import itertools
 import json
+import logging
 import re
 import sys
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.json_texts import write_text
+from textevolve.json_texts import parse_printed, write_text
 from textevolve.mappings import drop_empty, map_values
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
+from textevolve.rows.columns import names_column
 
 # The text of files and standard input, and JSON parsed from text.
 
@@ -51,10 +58,22 @@ def import_pyarrow(module: str, purpose: str) -> Any:
     Raises:
         SettingsError: pyarrow is not installed.
     """
+    return import_optional(module, purpose, "parquet")
+
+
+def import_optional(module: str, purpose: str, extra: str) -> Any:
+    """Import a module of an optional package. `extra`: the extra that installs it.
+
+    Raises:
+        SettingsError: it is not installed; names `purpose`, which needs it.
+    """
     try:
         return import_module(module)
     except ImportError:
-        raise SettingsError(f'{purpose} needs pyarrow: pip install "textevolve[parquet]"') from None
+        package = module.partition(".")[0]
+        raise SettingsError(
+            f'{purpose} needs {package}: pip install "textevolve[{extra}]"'
+        ) from None
 
 
 def name_of(path: str) -> str:
@@ -63,18 +82,87 @@ def name_of(path: str) -> str:
 
 @contextmanager
 def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
-    try:
+    """Open a text file, or standard input, whose encoding is UTF-8 or told by a byte order mark."""
+    with name_faults(path):
         if path == STANDARD_INPUT:
             yield _standard_input(errors)
-        else:
-            with open(allowed_path(path), encoding="utf-8-sig", errors=errors, newline="") as file:
-                yield file
+            return
+        with open(allowed_path(path), "rb") as file:
+            with decode(file, errors) as text:
+                yield text
+
+
+@contextmanager
+def decode(file: IO[bytes], errors: str = "strict") -> Generator[IO[str]]:
+    """Read a file as text within the block: in the encoding of its byte order mark, or in UTF-8.
+    The file stays open."""
+    encoding = find_encoding(file.read(4))
+    file.seek(0)
+    text = io.TextIOWrapper(file, encoding, errors, newline="")
+    try:
+        yield text
+    finally:
+        text.detach()
+
+
+@contextmanager
+def name_faults(path: str) -> Generator[None]:
+    """Convert errors of reading a file within the block into InputErrors that name it.
+
+    Raises:
+        InputError: the file cannot be opened, or is no text; names the line and what converts it.
+    """
+    try:
+        yield
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name_of(path)}: not UTF-8 text (byte {error.start}); convert it first"
-        ) from None
+        raise InputError(_describe_encoding(path, error)) from None
     except OSError as error:
-        raise InputError(f"{name_of(path)}: cannot be read ({error.strerror})") from None
+        reason = error.strerror or str(error)
+        raise InputError(f"{name_of(path)}: cannot be read ({reason})") from None
+
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # which begins as the mark of UTF-16 does
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def find_encoding(start: bytes) -> str:
+    """Return the encoding of a text by its first four bytes: that of its byte order mark, or else
+    UTF-8."""
+    return next((encoding for mark, encoding in _MARKS if start.startswith(mark)), "utf-8")
+
+
+def _describe_encoding(path: str, error: UnicodeDecodeError) -> str:
+    """Describe where a file is no UTF-8, as an editor counts, and how to convert it."""
+    name = name_of(path)
+    if path == STANDARD_INPUT or error.encoding != "utf-8":
+        return f"{name}: not {error.encoding.upper()} text ({error.reason}); convert it first"
+
+    # The error counts from the block that was decoded last, not from the start of the file.
+    before = 0
+    with open(allowed_path(path), "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as fault:
+                column = len(line[: fault.start].decode()) + 1
+                return (
+                    f"{name}:{number}: not UTF-8 text (column {column}, byte"
+                    f" {before + fault.start}); convert it first: iconv -f {_guess_encoding(line)}"
+                    f" -t UTF-8 '{name}' > converted{Path(name).suffix}"
+                )
+            before += len(line)
+
+    return f"{name}: not UTF-8 text within its compression; unpack and convert it first"
+
+
+def _guess_encoding(line: bytes) -> str:
+    """Return the name of the encoding that a line most probably has."""
+    return "UTF-16LE" if b"\0" in line else "WINDOWS-1252"
 
 
 def _standard_input(errors: str) -> IO[str]:
@@ -89,8 +177,8 @@ def _standard_input(errors: str) -> IO[str]:
 
 
 def parse_json(text: str, where: str, noun: str) -> Any:
-    """Parse a text as JSON and return the value. `where`: its position for messages; `noun`: the
-    word for it.
+    """Parse a text as JSON and return the value. `where`: its position for messages, to which a
+    text of several lines adds the line; `noun`: the word for it.
 
     Raises:
         InputError: it is not JSON, or an object has the same key twice (JSON would silently drop
@@ -109,9 +197,13 @@ def parse_json(text: str, where: str, noun: str) -> Any:
         return row
 
     try:
-        return json.loads(text, object_pairs_hook=take_pairs)
+        # Without the end of the line, after which a text that was cut would go on in column 1.
+        return json.loads(text.rstrip(), object_pairs_hook=take_pairs)
     except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
+        line = f":{error.lineno}" if "\n" in text.strip() else ""
+        raise InputError(
+            f"{where}{line}: not valid JSON: {error.msg} at column {error.colno}"
+        ) from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
     except RecursionError:
@@ -140,11 +232,11 @@ _ZSTANDARD = 93
 """The number of a method of compression in ZIP archives."""
 
 
-def read_log(path: str, name: str) -> Iterator[Placed]:
+def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
     """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
     sample."""
     try:
-        with zipfile.ZipFile(allowed_path(path)) as log:
+        with zipfile.ZipFile(file) as log:
             for member in sorted(log.namelist()):
                 if member.startswith("samples/"):
                     text = mend_halves(_read_member(log, member, name).decode())
@@ -200,7 +292,6 @@ def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
 @_checked
 def _read_sample(sample: Row) -> Row:
     output: Any = sample.get("output") or {}
-    target: Any = sample.get("target")
     chat = read_chat(sample.get("input"))
     messages: Any = sample.get("messages") or ()
     options = (f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ()))
@@ -209,7 +300,7 @@ def _read_sample(sample: Row) -> Row:
         "id": f"{sample.get('id', '')}{epoch}",
         "input": "\n".join([write_chat(chat) if chat else sample["input"], *options]),
         "output": output.get("completion"),
-        "reference": "\n".join(cast("list[str]", target)) if isinstance(target, list) else target,
+        "reference": sample.get("target"),
         "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
     }
 
@@ -299,61 +390,312 @@ def _restore(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
+_EMPTY_HEADER: Sequence[str] = ()
+HEAD = 20
+"""The number of lines in which the names of a table's columns are looked for."""
+_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?\s*', re.IGNORECASE)
+"""The first line by which Excel tells the delimiter."""
+_WHOLE = re.compile(r"-?[0-9]{1,16}\.0")
+"""A whole number as a data frame writes it in a column that has missing values, too."""
+_WHOLE_CELL = re.compile(r'(?:^|[,;\t"])-?[0-9]{1,16}\.0(?=$|[,;\t"\r\n])')
+_LOG = logging.getLogger("textevolve")
+
+
 def read_csv(
     file: IO[str], name: str, is_text: Callable[[str], bool], header: Header
 ) -> Iterator[Placed]:
-    """Yield the rows of a CSV file with their positions. The first line has the column names; the
-    delimiter is the most frequent of `DELIMITERS` in that line. In files that this package
+    """Yield the rows of a CSV file with their positions. The first line has the column names, after
+    a line with the separator and a title, if the file begins so; the delimiter is the most frequent
+    of `DELIMITERS` in that line. Empty rows at the end are left out. In files that this package
     exported, the apostrophes that `defuse` added are removed."""
     csv.field_size_limit(sys.maxsize)
-    header_line = next(iter(file), "")
-    lines = itertools.chain([header_line] if header_line else [], file)
-    delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", header_line).count)
-    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
+    delimiter, skipped = _find_header(list(itertools.islice(file, HEAD)), name)
+    is_quoted = delimiter != "\t" or _has_quotes(file, name)
+
+    def open_reader() -> Any:
+        file.seek(0)
+        for _ in range(skipped):
+            next(file)
+        quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
+        return csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting)
+
+    reader: Any = None
     begins = 1  # the line in which the row begins that is being read
 
-    try:
-        columns = list(reader.fieldnames or ())
-        restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
-        reader.fieldnames = columns = [restore(name) for name in columns]
-        double = [column for column in columns if column.strip() and columns.count(column) > 1]
-        if not (is_export := has_outputs(columns)) and double:
-            raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
-        header(columns)
-        begins = reader.line_num + 1
+    def numbered() -> Iterator[tuple[str, Sequence[str]]]:
+        nonlocal begins
+        for cells in reader:
+            begins = skipped + reader.line_num + 1
+            yield f"{name}:{skipped + reader.line_num}", cells
 
-        for row in reader:
-            where = f"{name}:{reader.line_num}"
-            begins = reader.line_num + 1
-            if None in row:
-                raise InputError(f"{where}: more cells than the header has columns")
-            filled = {k: restore(v) for k, v in row.items() if v or (v == "" and is_export)}
-            yield where, {k: v if is_text(k) else _cell(v) for k, v in filled.items()}
+    try:
+        reader = open_reader()
+        written_names: Sequence[str] = next(reader, _EMPTY_HEADER)
+        is_ours = any(map({_restore(column) for column in written_names}.issuperset, _EXPORTS))
+        restore = _restore if is_ours else str
+        columns = [restore(column) for column in written_names]
+        is_export = has_outputs(columns)
+        if not is_export:
+            check_columns(columns, f"{name}:{skipped + 1}")
+        whole: set[int] = set()
+        if not is_ours:
+            whole = _find_whole_columns(file, open_reader, columns, is_text)
+        header(columns)
+
+        def converter(place: int, column: str) -> Callable[[str], Any]:
+            if place in whole:
+                return lambda cell: cell.removesuffix(".0")
+            return restore if is_text(column) else lambda cell: _cell(restore(cell))
+
+        converters = list(itertools.starmap(converter, enumerate(columns)))
+        reader = open_reader()
+        next(reader, None)
+        begins = skipped + reader.line_num + 1
+        yield from place_cells(numbered(), columns, converters, keeps_empty=is_export)
     except csv.Error as error:
+        place = skipped + reader.line_num
         if "unexpected end" not in str(error):
-            raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
+            raise InputError(
+                f"{name}:{place}: not valid CSV: {error}; a quote within a quoted text is doubled"
+            ) from None
         raise InputError(
             f"{name}:{begins}: a quote opens in this row and is never closed; close it, or double"
             " it where it is part of a text"
         ) from None
 
 
+def check_columns(columns: Sequence[str], where: str) -> None:
+    double = [column for column in columns if column.strip() and columns.count(column) > 1]
+    if double:
+        raise InputError(f"{where}: two columns have the name '{double[0]}'; rename one")
+
+
+def place_cells(
+    rows: Iterable[tuple[str, Sequence[Any]]],
+    columns: Sequence[str],
+    converters: Sequence[Callable[[Any], Any]],
+    *,
+    keeps_empty: bool = False,
+) -> Iterator[Placed]:
+    """Yield the rows of a table by the names of their columns. `rows`: the cells of each row and
+    its position. `converters`: for each column the function that reads a cell. Empty cells are left
+    out, unless `keeps_empty`, and so are empty rows at the end.
+
+    Raises:
+        InputError: a row has more cells than there are columns.
+    """
+    empty_rows: list[str] = []
+
+    for where, cells in rows:
+        if not any(str(cell).strip() for cell in cells if cell is not None):
+            # A blank line is no row. A row of empty cells is one, if others follow.
+            empty_rows += [where] if cells else []
+            continue
+        yield from ((empty, {}) for empty in empty_rows)
+        empty_rows.clear()
+
+        beyond = cells[len(columns) :]
+        if any(str(cell).strip() for cell in beyond if cell is not None):
+            raise InputError(
+                f"{where}: more cells than the header has columns ({len(cells)} for"
+                f" {len(columns)}); a text with the separator in it must stand in quotes"
+            )
+
+        yield (
+            where,
+            {
+                column: convert(cell)
+                for column, convert, cell in zip(columns, converters, cells, strict=False)
+                if cell or (cell is not None and (cell != "" or keeps_empty))
+            },
+        )
+
+
+def _find_header(lines: Sequence[str], name: str) -> tuple[str, int]:
+    """Return the delimiter of a table by its first lines, and the number of lines before those with
+    the names of its columns."""
+    if lines and (stated := _SEPARATOR.fullmatch(lines[0])):
+        return stated[1], 1
+
+    blank = sum(1 for _ in itertools.takewhile(lambda line: not line.strip(), lines))
+    first_line = next(iter(lines[blank:]), "")
+    counts = [_count_delimiters(line) for line in lines[blank:]]
+    likely = next((count for count in counts if any(count.values())), dict.fromkeys(DELIMITERS, 0))
+    delimiter = max(DELIMITERS, key=likely.__getitem__)
+    if first_line.count('"') % 2:  # the name of a column goes on in the next line
+        return delimiter, blank
+
+    cells = list(csv.reader(lines[blank:], delimiter=delimiter))
+    titles = count_titles(cells)
+    if titles:
+        _LOG.warning(
+            "%s:%d: '%.60s' is read as a title, not as the name of a column",
+            name,
+            blank + 1,
+            next(filter(str.strip, cells[0])),
+        )
+
+    return delimiter, blank + titles
+
+
+def _count_delimiters(line: str) -> dict[str, int]:
+    """Return how often each delimiter is in a line outside quotes."""
+    bare = re.sub('"[^"]*"', "", line)
+    return {mark: bare.count(mark) for mark in DELIMITERS}
+
+
+def count_titles(rows: Sequence[Sequence[Any]]) -> int:
+    """Return the number of rows before the one with the names of a table's columns: one with a
+    title alone, and the blank ones after it. A title is followed by a row of several names, which
+    are different texts, and by nothing that has more cells than it."""
+    filled = [[text for cell in row if (text := str(cell or "").strip())] for row in rows]
+    if not filled or len(filled[0]) != 1 or names_column(filled[0][0]):
+        return 0
+    place = next((n for n, cells in enumerate(filled[1:], 1) if cells), 0)
+    names = filled[place]
+    is_header = (
+        len(names) > 1
+        and len(set(names)) == len(names)
+        and not any(_NUMBER.fullmatch(cell) for cell in names)
+        and all(len(cells) <= len(names) for cells in filled[place:])
+        and (any(map(names_column, names)) or " " in filled[0][0])
+    )
+
+    return place if is_header else 0
+
+
+def _has_quotes(file: IO[str], name: str) -> bool:
+    """Tell whether quotes enclose cells in a table with tabs. They do not if a line has a quote
+    that it does not close, although it has all the cells; the log says so."""
+    file.seek(0)
+    tabs = -1
+    open_line = 0
+    is_complete = True
+    for number, line in enumerate(file, 1):
+        if line.strip("\r\n"):
+            tabs = line.count("\t") if tabs < 0 else tabs
+            is_complete = is_complete and line.count("\t") == tabs
+            open_line = open_line or number * (line.count('"') % 2)
+
+    file.seek(0)
+    if not (open_line and is_complete):
+        try:
+            for _ in csv.reader(file, delimiter="\t", strict=True):
+                pass
+        except csv.Error:
+            open_line = open_line or 1
+        else:
+            return True
+
+    _LOG.warning(
+        "%s: read without quoting, since the quotes of line %d do not enclose a cell",
+        name,
+        open_line,
+    )
+
+    return False
+
+
+def _find_whole_columns(
+    file: IO[str],
+    open_reader: Callable[[], Iterable[Sequence[str]]],
+    columns: Sequence[str],
+    is_text: Callable[[str], bool],
+) -> set[int]:
+    """Return the places of the columns of whole numbers that a data frame has written as `3.0`:
+    every cell of them is such a number or empty. If a column of other texts has such a number, too,
+    somebody writes numbers so, and they stay."""
+    file.seek(0)
+    if not any(map(_WHOLE_CELL.search, file)):
+        return set()
+
+    whole: set[int] = set()
+    others: set[int] = set()
+    words: set[int] = set()
+    for cells in itertools.islice(open_reader(), 1, None):
+        for place, cell in enumerate(cells):
+            if _WHOLE.fullmatch(cell):
+                whole.add(place)
+            elif cell:
+                others.add(place)
+                if not _NUMBER.fullmatch(cell):
+                    words.add(place)
+
+    is_style = any(is_text(columns[place]) for place in whole & words if place < len(columns))
+
+    return set() if is_style else whole - others
+
+
 def _cell(value: str) -> Any:
-    """Return the value of a cell if it is JSON, otherwise its text."""
+    """Return the value of a cell if it is JSON, or a list or object as Python prints it; otherwise
+    its text."""
     try:
         return json.loads(mend_halves(value))
     except (ValueError, RecursionError):
-        return value
+        return parse_printed(value)
 
 
-def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
+def read_workbook(
+    file: IO[bytes], name: str, is_text: Callable[[str], bool], header: Header
+) -> Iterator[Placed]:
+    """Yield the rows of an Excel workbook's first sheet that is not empty, with their positions.
+    The names of other sheets with values are logged.
+
+    Raises:
+        InputError: it is no workbook. SettingsError: openpyxl is not installed.
+    """
+    openpyxl = import_optional("openpyxl", f"{name}: reading a workbook", "xlsx")
+    try:
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{name}: not a workbook of Excel ({error})") from None
+
+    sheets = [sheet for sheet in book.worksheets if _has_values(sheet)]
+    if not sheets:
+        return
+    if len(sheets) > 1:
+        left_out = ", ".join(f"'{sheet.title}'" for sheet in sheets[1:])
+        _LOG.warning("%s: reads the sheet '%s', and not %s", name, sheets[0].title, left_out)
+
+    rows = enumerate(sheets[0].iter_rows(values_only=True), 1)
+    head = list(itertools.islice(rows, HEAD))
+    blank = next(n for n, (_, cells) in enumerate(head) if any(c is not None for c in cells))
+    start = blank + count_titles([cells for _, cells in head[blank:]])
+    line, names = head[start]
+    columns = ["" if cell is None else str(cell) for cell in names]
+    check_columns(columns, f"{name}:{line}")
+    header(columns)
+    converters = [_sheet_text if is_text(column) else _sheet_value for column in columns]
+    following = itertools.chain(head[start + 1 :], rows)
+    yield from place_cells(
+        ((f"{name}:{number}", cells) for number, cells in following), columns, converters
+    )
+
+
+def _has_values(sheet: Any) -> bool:
+    first_rows = itertools.islice(sheet.iter_rows(values_only=True), HEAD)
+    return any(cell is not None for row in first_rows for cell in row)
+
+
+def _sheet_text(cell: Any) -> Any:
+    """Return a cell of a column of texts: a truth value as the sheet shows it."""
+    return str(cell).upper() if isinstance(cell, bool) else _sheet_value(cell, is_text=True)
+
+
+def _sheet_value(cell: Any, *, is_text: bool = False) -> Any:
+    if isinstance(cell, str):
+        return cell if is_text else _cell(cell)
+    return cell if isinstance(cell, bool | int | float) else str(cell)
+
+
+def read_parquet(file: IO[bytes], name: str, header: Header) -> Iterator[Placed]:
     """Yield the rows of a Parquet file with their positions; one batch of rows is loaded at a
     time."""
     parquet = import_pyarrow("pyarrow.parquet", f"{name}: reading Parquet")
     counter = itertools.count(1)
 
     try:
-        table: Any = parquet.ParquetFile(allowed_path(path))
+        table: Any = parquet.ParquetFile(file)
         header([str(column) for column in table.schema_arrow.names])
         for batch in table.iter_batches(batch_size=200):
             for row in batch.to_pylist():

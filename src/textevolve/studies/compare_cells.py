@@ -49,7 +49,7 @@ from textevolve.rows.chats import (
     speaker_of,
     write_chat,
 )
-from textevolve.rows.columns import IMAGES, join_passages
+from textevolve.rows.columns import IMAGES, join_passages, refuse_object
 from textevolve.rows.images import folder_of, read_images
 from textevolve.runs.chains import chain_response, chains_among, open_chain_named
 from textevolve.spans import current_span, span
@@ -547,8 +547,9 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
 
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
-        if spec.label is not None and label is None:
+        if spec.label is not None and label in (None, []):
             raise InputError(f"{where}: the label column '{spec.label}' is missing or empty")
+        refuse_object(label, spec.label or "", where)
         images: tuple[str, ...] = row.get(IMAGES, ())
         image_names = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))
         visible_row: Mapping[str, Any] = {**row, IMAGES: image_names} if IMAGES in row else row
@@ -559,7 +560,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
         outputs = tuple(column_text(row.get(column)) for column in spec.outputs)
         id = name_row(row, number, counts)
         reference = None if label is None else column_text(label)
-        context = None if spec.context is None else column_text(row.get(spec.context)) or None
+        context = None if spec.context is None else join_passages(row.get(spec.context)) or None
         yield Case(values, outputs, id, reference=reference, context=context, images=images)
 
 
