@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,8 @@ def read_rows(
                 refuse_checks(row, where)
                 export = find_export(row)
                 if export is not None:
-                    _tell_export(export, name, row)
-            read_row = row if export is None else export.read(row)
+                    _tell_export(export, name, row, renamed or {})
+            read_row = row if export is None else export.read(row, renamed or {})
             yield where, clean_row(renaming(read_row, row))
 
     renaming.refuse_unused()
@@ -125,8 +125,8 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
     return [(file, file) for file in files]
 
 
-def _tell_export(export: KnownExport, name: str, row: Row) -> None:
-    columns = [column for column in export.read(row) if column not in row]
+def _tell_export(export: KnownExport, name: str, row: Row, own_names: Collection[str]) -> None:
+    columns = [column for column in export.read(row, own_names) if column not in row]
     if not columns:
         return
     logging.getLogger("textevolve").info(

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
-from textevolve.json_texts import as_array, write_text
+from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
 from textevolve.rows import Renaming, clean_row, read_rows
@@ -255,13 +255,15 @@ class _RowSource:
 
     def _take_list(self, name: str, value: object) -> tuple[str, ...]:
         """Return several outputs: texts or chats. A list of messages that are all the assistant's
-        is a list of outputs."""
+        is a list of outputs; the candidates of an exported evaluation are objects with a text."""
         chat = read_chat(value)
         if chat is not None and any(turn.speaker != ASSISTANT for turn in chat):
             return (write_chat(chat),)
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise InputError(f"{self.where}: '{name}' must be a list of texts")
-        items = cast("Iterable[Any]", value)
+        items = list(cast("Iterable[Any]", value))
+        if items and all(isinstance(as_object(item).get("text"), str) for item in items):
+            return tuple(item["text"] for item in items)
 
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
 

@@ -118,7 +118,10 @@ def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
     for column in names:
         folded.setdefault(fold_name(column), column)
     lists = _named(LISTS, folded)
-    outputs = next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())
+    families = [family for stem in OUTPUTS if (family := _family(stem, folded))]
+    # Beside another output, `candidate` alone is the number of a text, as in exports.
+    is_number = len(families) > 1 and families[0] == (folded.get(OUTPUTS[0]),)
+    outputs = families[is_number] if families else ()
     if letters and not (lists or outputs):
         outputs = _named(_LETTERS, folded)
     answer = folded.get(ANSWER)

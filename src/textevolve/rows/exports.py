@@ -7,7 +7,7 @@ Logs of Inspect and results of promptfoo, whose rows must be put together, are i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +33,13 @@ class KnownExport:
     fields: frozenset[str]
     paths: Mapping[str, tuple[str, ...]]
 
-    def read(self, row: Row) -> Row:
-        """Return the row with the usual columns in place of the fields that they are read from."""
+    def read(self, row: Row, own_names: Collection[str] = ()) -> Row:
+        """Return the row with the usual columns in place of the fields that they are read from.
+        `own_names`: the columns that the user has named the fields of."""
         values: dict[str, Any] = {}
         roots: set[str] = set()
         for column, paths in self.paths.items():
-            for path in paths:
+            for path in () if column in own_names else paths:
                 if (value := find_path(row, path)) is not None:
                     values[column] = value
                     roots.add(path.partition(".")[0])

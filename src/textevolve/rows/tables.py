@@ -87,9 +87,8 @@ def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
         if path == STANDARD_INPUT:
             yield _standard_input(errors)
             return
-        with open(allowed_path(path), "rb") as file:
-            with decode(file, errors) as text:
-                yield text
+        with open(allowed_path(path), "rb") as file, decode(file, errors) as text:
+            yield text
 
 
 @contextmanager
@@ -371,9 +370,19 @@ _EXPORTS: tuple[set[str], ...] = (
     {"labeller"},
     {"human", "output"},
     {"candidate_1", "scores"},
+    {"template", "parent", "leads"},
+    {"question", "answer", "text", "failure"},
+    {"dialogue", "turn", "point", "action"},
+    {"document", "action", "position"},
+    {"action", "sentence", "version"},
+    {"texts", "chunks_failed", "answers_cut"},
+    {"user", "session", "item", "question_type"},
+    {"episode", "step", "node", "instruction"},
+    {"name", "meaning", "low", "middle", "high"},
 )
-"""The columns by which a table that this package exported is recognised: tables of cases, of chains
-and refined inputs, of guided answers, of memories, of labels."""
+"""The columns by which a table that this package exported is recognised: tables of cases, chains
+and refined inputs, guided answers, memories, labels, templates, dialogues, documents, personas,
+summaries, memory evaluations, nodes and profiles."""
 
 Header = Callable[[Sequence[str]], None]
 """A function that is called with the names of a table's columns, before its rows."""

@@ -502,7 +502,7 @@ STUDY = Study(
     flat=flatten,
     note=note,
     texts={
-        ".txt": lambda _spec, result: result.template.rstrip("\n") + "\n",
+        ".txt": lambda _spec, result: result.template,  # as it was measured
         **dict.fromkeys((".yaml", ".yml"), lambda _spec, result: write_prompts(result.templates)),
     },
 )
