@@ -317,7 +317,7 @@ def _read_content(file: IO[bytes], about: RowFile) -> Iterator[Placed]:
             raise InputError(f"{about.name}: is {what}")
 
     if start.startswith(b"\x1f\x8b"):
-        with _name_damage(about.name), gzip.GzipFile(fileobj=file) as content:
+        with _name_damage(about.name), gzip.GzipFile("", "rb", fileobj=file) as content:
             yield from _read_content(cast("IO[bytes]", content), about)
         return
     if start.startswith(b"PK\x03\x04"):

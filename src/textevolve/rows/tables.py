@@ -404,9 +404,10 @@ HEAD = 20
 """The number of lines in which the names of a table's columns are looked for."""
 _SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?\s*', re.IGNORECASE)
 """The first line by which Excel tells the delimiter."""
-_WHOLE = re.compile(r"-?[0-9]{1,16}\.0")
+_WHOLE = re.compile(r"(?!-0\.)-?[0-9]{1,15}\.0")
 """A whole number as a data frame writes it in a column that has missing values, too."""
-_WHOLE_CELL = re.compile(r'(?:^|[,;\t"])-?[0-9]{1,16}\.0(?=$|[,;\t"\r\n])')
+_FLOAT = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", re.IGNORECASE)
+_WHOLE_CELL = re.compile(r'(?:^|[,;\t"])-?[0-9]{1,15}\.0(?=$|[,;\t"\r\n])')
 _LOG = logging.getLogger("textevolve")
 
 
@@ -453,7 +454,7 @@ def read_csv(
 
         def converter(place: int, column: str) -> Callable[[str], Any]:
             if place in whole:
-                return lambda cell: cell.removesuffix(".0")
+                return lambda cell: cell[:-2] if _WHOLE.fullmatch(cell) else cell
             return restore if is_text(column) else lambda cell: _cell(restore(cell))
 
         converters = list(itertools.starmap(converter, enumerate(columns)))
@@ -611,28 +612,25 @@ def _find_whole_columns(
     columns: Sequence[str],
     is_text: Callable[[str], bool],
 ) -> set[int]:
-    """Return the places of the columns of whole numbers that a data frame has written as `3.0`:
-    every cell of them is such a number or empty. If a column of other texts has such a number, too,
-    somebody writes numbers so, and they stay."""
+    """Return the places of the columns of numbers in which a data frame has written whole numbers
+    as `3.0`. If a column with words has such a number, too, somebody writes numbers so, and they
+    stay."""
     file.seek(0)
     if not any(map(_WHOLE_CELL.search, file)):
         return set()
 
     whole: set[int] = set()
-    others: set[int] = set()
     words: set[int] = set()
     for cells in itertools.islice(open_reader(), 1, None):
         for place, cell in enumerate(cells):
             if _WHOLE.fullmatch(cell):
                 whole.add(place)
-            elif cell:
-                others.add(place)
-                if not _NUMBER.fullmatch(cell):
-                    words.add(place)
+            elif cell and not _FLOAT.fullmatch(cell):
+                words.add(place)
 
     is_style = any(is_text(columns[place]) for place in whole & words if place < len(columns))
 
-    return set() if is_style else whole - others
+    return set() if is_style else whole - words
 
 
 def _cell(value: str) -> Any:
