@@ -137,7 +137,7 @@ def test_wrong_paths_name_the_fields(tmp_path, path, sentence):
 def test_unknown_files_name_their_fields(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"q": {"text": "Why?"}, "a": 1}))
-    with pytest.raises(InputError, match="saw q.text, a; name the column with --map input=COLUMN"):
+    with pytest.raises(InputError, match=r"saw q\.text, a; name the column with"):
         list(read_cases(str(file)))
 
 

@@ -1,4 +1,4 @@
-"""A spreadsheet or a data frame wrote the table: with its separator, a title, empty rows, or bare quotes.
+"""A spreadsheet or a data frame wrote the table: with its separator, a title, empty rows, quotes.
 
 The right rows are those that the program shows.
 """

@@ -56,7 +56,7 @@ from textevolve.llm.prompts import (
     user_message,
 )
 from textevolve.llm.structured import describe_missing_text
-from textevolve.rows.columns import read_answers
+from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
 
 if TYPE_CHECKING:
@@ -273,10 +273,9 @@ class JudgeContext:
         if not self.options.reference:
             return ""
         if self.case.reference is not None:
-            answers = read_answers(self.case.reference)
-            if len(answers) > 1:
-                return "\n".join(("Each of these answers is right:", *answers))
-            return answers[0].strip()
+            answers = list_answers(self.case.reference)
+            lead = ("Each of these answers is right:",) if len(answers) > 1 else ()
+            return "\n".join((*lead, *answers)).strip()
         text = prompt("answer").render(instruction=self.lone_instruction)
         response = await self.model(
             Request(

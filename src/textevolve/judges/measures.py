@@ -32,7 +32,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.prompts import fence, image_rules, images_of, name_images
 from textevolve.llm.structured import describe_missing_text
-from textevolve.rows.columns import read_answers
+from textevolve.rows.columns import list_answers
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -197,7 +197,7 @@ class EmbeddingSimilarity(ModelJudge):
         case = context.case
         reject_candidate_images(case, "a judge by embeddings")
         require_field(case, "reference")
-        answers = read_answers(case.reference or "")
+        answers = list_answers(case.reference or "")
         references = [await embed(context.model, answer) for answer in answers]
 
         async def compare(text: str) -> EvaluationResult:

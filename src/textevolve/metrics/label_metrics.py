@@ -44,7 +44,7 @@ from textevolve.metrics.plain import (
     read_score,
 )
 from textevolve.rows import read_text
-from textevolve.rows.columns import read_answers
+from textevolve.rows.columns import list_answers
 from textevolve.rows.tables import parse_json
 from textevolve.spec import suggest
 from textevolve.texts.patterns import search_apart
@@ -248,7 +248,7 @@ class AnswerMetric:
     blocks: bool = False
 
     def __call__(self, output: str, label: Any) -> Any:
-        answers = list(read_answers(label))
+        answers = list(list_answers(label))
         if len(answers) > 1 and not isinstance(parse_printed(output), str):
             answers.append(write_text(label))
 

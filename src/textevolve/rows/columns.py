@@ -187,7 +187,7 @@ def join_passages(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def read_answers(label: object) -> tuple[str, ...]:
+def list_answers(label: object) -> tuple[str, ...]:
     """Return the accepted answers that a reference answer stands for: those of a list, or of a text
     that is a list of texts or numbers as JSON or Python writes it; otherwise the text itself. Blank
     ones are left out."""

@@ -32,9 +32,9 @@ from textevolve.rows.tables import (
     Header,
     Placed,
     Row,
-    decode,
     mend_halves,
     name_faults,
+    open_decoded,
     open_text,
     parse_json,
     read_cells,
@@ -330,7 +330,7 @@ def _read_content(file: IO[bytes], about: RowFile) -> Iterator[Placed]:
             yield from format.read(file, about)
             return
 
-    with decode(file) as text:
+    with open_decoded(file) as text:
         format = _find_text_format(list(itertools.islice(text, HEAD)), about)
         text.seek(0)
         yield from format.read(text, about)

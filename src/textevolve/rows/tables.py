@@ -87,12 +87,12 @@ def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
         if path == STANDARD_INPUT:
             yield _standard_input(errors)
             return
-        with open(allowed_path(path), "rb") as file, decode(file, errors) as text:
+        with open(allowed_path(path), "rb") as file, open_decoded(file, errors) as text:
             yield text
 
 
 @contextmanager
-def decode(file: IO[bytes], errors: str = "strict") -> Generator[IO[str]]:
+def open_decoded(file: IO[bytes], errors: str = "strict") -> Generator[IO[str]]:
     """Read a file as text within the block: in the encoding of its byte order mark, or in UTF-8.
     The file stays open."""
     encoding = find_encoding(file.read(4))
