@@ -137,7 +137,7 @@ def _tell_export(export: KnownExport, name: str, row: Row, own_names: Collection
 def clean_row(row: Row) -> Row:
     """Return the row with None for NaN, by which data frames mark missing values, and with whole
     numbers that such a column has made floats as whole numbers again."""
-    if not any(isinstance(value, float) for value in row.values()):
+    if float not in map(type, row.values()):
         return row
     return {name: _clean_number(value) for name, value in row.items()}
 

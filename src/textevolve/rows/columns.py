@@ -98,6 +98,7 @@ class Roles:
         return bool(self.lists or self.outputs)
 
 
+@lru_cache(maxsize=1024)
 def fold_name(name: object) -> str:
     """Return a column's name in the form that is compared: lower case, with underscores for spaces
     and hyphens, and before the capitals of `expectedOutput`."""

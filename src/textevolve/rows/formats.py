@@ -110,7 +110,7 @@ def _read_json(file: IO[str], about: RowFile) -> Iterator[Placed]:
     except InputError:
         # A file of lines whose first one is broken: that line is named, not the end of the file.
         if about.suffix in LINES.suffixes and not is_object:
-            _parse_line(first, about)
+            _parse_line(first[1], f"{about.name}:{first[0]}", about.noun)
         raise
 
 
@@ -124,14 +124,12 @@ def _parses_as_object(line: str) -> bool:
 def _read_lines(lines: Iterable[tuple[int, str]], about: RowFile) -> Iterator[Placed]:
     for number, line in lines:
         if line.strip():
-            row = _parse_line((number, line), about)
-            yield f"{about.name}:{number}", read_tool_result(row)
+            where = f"{about.name}:{number}"
+            yield where, read_tool_result(_parse_line(line, where, about.noun))
 
 
-def _parse_line(numbered: tuple[int, str], about: RowFile) -> Row:
-    number, line = numbered
-    where = f"{about.name}:{number}"
-    return take_object(parse_json(mend_halves(line), where, about.noun), where, about.noun)
+def _parse_line(line: str, where: str, noun: str) -> Row:
+    return take_object(parse_json(mend_halves(line), where, noun), where, noun)
 
 
 def _read_document(lines: list[tuple[int, str]], about: RowFile) -> Iterator[Placed]:
