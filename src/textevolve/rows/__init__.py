@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
@@ -134,19 +134,27 @@ def _tell_export(export: KnownExport, name: str, row: Row, own_names: Collection
     )
 
 
-def clean_row(row: Row) -> Row:
-    """Return the row with None for NaN, by which data frames mark missing values, and with whole
-    numbers that such a column has made floats as whole numbers again."""
-    if float not in map(type, row.values()):
-        return row
-    return {name: _clean_number(value) for name, value in row.items()}
-
-
+_PLAIN = frozenset((str, int, bool, list, dict, type(None)))
+_MISSING = ("NAType", "NaTType")  # the types of missing values of pandas
 _EXACT = 2**53
 """The largest number up to which floats have all whole numbers."""
 
 
-def _clean_number(value: Any) -> Any:
+def clean_row(row: Row) -> Row:
+    """Return the row with plain values for those of data frames: None for missing ones, lists for
+    arrays, and whole numbers where a column with missing values has made them floats."""
+    if _PLAIN.issuperset(map(type, row.values())):
+        return row
+    return {name: _clean_value(value) for name, value in row.items()}
+
+
+def _clean_value(value: Any) -> Any:
+    if type(value).__name__ in _MISSING:
+        return None
+    if hasattr(value, "tolist"):  # an array or a number of numpy
+        value = value.tolist()
+    if isinstance(value, tuple):
+        return list(cast("tuple[Any, ...]", value))
     if not isinstance(value, float):
         return value
     if value != value:
