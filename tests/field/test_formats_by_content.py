@@ -78,6 +78,7 @@ FORMS = {
     "mac.zip": write_zip({"rows.jsonl": LINES, "__MACOSX/._rows.jsonl": "of a Mac"}),
     "data.json": json.dumps({"version": 2, "data": ROWS}),
     "rows_under.json": json.dumps({"rows": ROWS, "total": 2}, indent=2),
+    "one_name.json": json.dumps({"helpfulness": ROWS}),
     "columns.json": json.dumps(COLUMNS),
     "by_number.json": json.dumps(BY_NUMBER),
     "split.json": json.dumps(

@@ -210,10 +210,12 @@ def list_rows(document: Any, *, by_name: bool = False) -> list[Any] | None:
     values: list[Any] = list(fields.values())
     if all(map(as_object, values)):
         return _list_objects(cast("dict[str, dict[str, Any]]", fields))
-    lengths = {len(as_array(value)) for value in values}
+    lists = [as_array(value) for value in values]
+    if len(lists) == 1 and lists[0] and all(map(as_object, lists[0])):
+        return lists[0]
+    lengths = {len(cells) for cells in lists}
     if len(lengths) == 1 and lengths != {0} and not any(map(read_chat, values)):
-        cells = zip(*values, strict=True)
-        return [dict(zip(fields, row, strict=True)) for row in cells]
+        return [dict(zip(fields, cells, strict=True)) for cells in zip(*lists, strict=True)]
 
     return None
 
