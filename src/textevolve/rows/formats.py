@@ -1,5 +1,5 @@
-"""The formats of files of rows, in one table. What a file contains decides how it is read; its name
-only decides where the content fits several formats.
+"""The formats of files of rows, in one table: how each is recognised, read and written. What a file
+contains decides how it is read; its name only decides where the content fits several formats.
 
 A file may be compressed (`.gz`), or the only file of an archive (`.zip`). Its rows come with their
 positions, before their columns are renamed.
@@ -32,6 +32,7 @@ from textevolve.rows.tables import (
     Header,
     Placed,
     Row,
+    import_pyarrow,
     mend_halves,
     name_faults,
     open_decoded,
@@ -46,6 +47,7 @@ from textevolve.rows.tables import (
     read_workbook,
     take_object,
 )
+from textevolve.rows.writing import RowSource, RowWriter, write_csv, write_lines, write_parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +70,20 @@ class RowFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class RowFormat:
     """A format of files of rows.
 
     Attributes:
         suffixes: The endings of its files.
         read: Yields the rows of a file: of its bytes, or of its text if it `is_text`.
+        write: Writes rows as such a file; None for the formats of other programs.
         is_text: Whether its files are texts.
         signature: How the bytes of its files begin, or a file in its archives.
     """
 
     suffixes: tuple[str, ...]
     read: Callable[[Any, RowFile], Iterator[Placed]]
+    write: RowWriter | None = None
     is_text: bool = False
     signature: bytes = b""
 
@@ -237,26 +241,30 @@ def _read_binary(
     return lambda file, about: read(file, about.name, about.header)
 
 
-LINES = Format((".jsonl", ".ndjson"), _read_json, is_text=True)
-DOCUMENT = Format((".json",), _read_json, is_text=True)
-TABLE = Format((".csv", ".tsv"), _read_table, is_text=True)
+LINES = RowFormat((".jsonl", ".ndjson"), _read_json, write_lines, is_text=True)
+DOCUMENT = RowFormat((".json",), _read_json, is_text=True)
+TABLE = RowFormat((".csv", ".tsv"), _read_table, write_csv, is_text=True)
 FORMATS = (
     LINES,
     DOCUMENT,
     TABLE,
-    Format((".parquet",), _read_binary(read_parquet), signature=b"PAR1"),
-    Format(
+    RowFormat((".parquet",), _read_binary(read_parquet), write_parquet, signature=b"PAR1"),
+    RowFormat(
         (".xlsx",),
         lambda file, about: read_workbook(file, about.name, about.is_text, about.header),
         signature=b"xl/workbook.xml",
     ),
-    Format((".eval",), lambda file, about: read_log(file, about.name), signature=b"header.json"),
+    RowFormat((".eval",), lambda file, about: read_log(file, about.name), signature=b"header.json"),
 )
 """The formats. Those of texts are told apart by `_find_text_format`."""
 GZIP = ".gz"
 ZIP = ".zip"
 SUFFIXES = (*(suffix for format in FORMATS for suffix in format.suffixes), GZIP, ZIP)
 """The endings of files of rows."""
+WRITERS: Mapping[str, RowWriter] = {
+    format.suffixes[0]: format.write for format in FORMATS if format.write is not None
+}
+"""The writers of files of rows, by the ending of the file."""
 _IN_ARCHIVES = (".xlsx", ".eval")
 
 _REFUSED = {
@@ -270,6 +278,33 @@ _REFUSED = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it",
 }
 """How files begin that are no files of rows, with what they are."""
+
+
+def choose_writer(suffix: str) -> RowWriter:
+    """Return the writer of a suffix's format. It is chosen before the work, so that an unknown
+    format costs nothing.
+
+    Raises:
+        InputError: the format is not known; names the known ones. SettingsError: the format is
+            Parquet, and pyarrow is not installed.
+    """
+    writer = WRITERS.get(suffix.lower())
+    if writer is None:
+        raise InputError(f"'{suffix}': rows are written as one of {', '.join(WRITERS)}")
+    if writer is write_parquet:
+        import_pyarrow("pyarrow", "writing Parquet")
+
+    return writer
+
+
+def write_rows(rows: RowSource, target: IO[bytes], suffix: str) -> int:
+    """Write rows in the format of a file name's suffix, and return their number.
+
+    Raises:
+        InputError: the format is not known, or the rows are not the same in the second pass.
+        SettingsError: the format is Parquet, and pyarrow is not installed.
+    """
+    return choose_writer(suffix)(rows, target)
 
 
 def suffix_of(path: str) -> str:
@@ -372,7 +407,7 @@ _JSON = re.compile(r"""\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|$))""")
 """How a document or a line of JSON begins, and no line of a table."""
 
 
-def _find_text_format(lines: list[str], about: RowFile) -> Format:
+def _find_text_format(lines: list[str], about: RowFile) -> RowFormat:
     """Return the format of a text by its first lines.
 
     Raises:
