@@ -21,7 +21,8 @@ from textevolve.rows import (
     read_rows,
 )
 from textevolve.rows.images import choose_converted, folder_of, parse_name
-from textevolve.rows.tables import defuse, read_results, read_tool_result
+from textevolve.rows.spreadsheets import defuse
+from textevolve.rows.tables import read_results, read_tool_result
 from textevolve.studies.rows import read_cases
 
 HALF, PAIR = r"\ud800", r"\ud83d\ude00"

@@ -177,3 +177,29 @@ def test_standard_input_has_any_text(cli):
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.ZIP", "a.xlsx"])
 def test_packed_files_are_rows(name):
     assert is_row_file(name)
+
+
+def test_blank_lines_count(tmp_path):
+    message = refusal(tmp_path, "a.json", '\n[\n\n {"input": "x"},\n {"input" "y"}\n]')
+    assert message == "a.json:5: not valid JSON: Expecting ':' delimiter at column 11"
+    message = refusal(tmp_path, "a.jsonl", '\n{"input": "x"}\n\n{"input" "y"}\n')
+    assert message == "a.jsonl:4: not valid JSON: Expecting ':' delimiter at column 10"
+
+
+def test_own_lists_of_a_row_stay(tmp_path):
+    row = {"name": "x", "items": [{"n": 1}]}
+    assert read(tmp_path, "a.jsonl", json.dumps(row)) == [row]
+
+
+def test_many_objects_are_read_at_once(tmp_path):
+    text = "\n".join(json.dumps({"input": str(n)}, indent=1) for n in range(20_000))
+    assert len(read(tmp_path, "a.json", text)) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE")]
+)
+def test_missing_marks_name_their_command(tmp_path, encoding, name):
+    message = refusal(tmp_path, "a.csv", TABLE.encode(encoding))
+    assert message.startswith("a.csv: UTF-16 without a byte order mark; convert it first: iconv")
+    assert f"-f {name} -t UTF-8" in message

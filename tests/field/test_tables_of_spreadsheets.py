@@ -109,3 +109,8 @@ def test_columns_of_decimals_agree(tmp_path):
     # In a column of numbers 4.0 is the number 4, whatever the other numbers are.
     text = "input,output,reference\na,4.0,4.0\nb,3.5,3.0\n"
     assert read(tmp_path, text) == [("2", "a", "4", "4"), ("3", "b", "3.5", "3")]
+
+
+def test_broken_quotes_beside_floats(tmp_path):
+    with pytest.raises(InputError, match=r"rows.csv:4: a quote opens in this row"):
+        read(tmp_path, 'id,output\n1.0,b\n2.0,c\n3.0,"d\n4.0,e\n')

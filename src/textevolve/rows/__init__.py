@@ -20,9 +20,9 @@ from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.exports import KnownExport, find_export, refuse_checks
 from textevolve.rows.formats import SUFFIXES, RowFile, read_file
 from textevolve.rows.images import PREFIX, fetch_files
+from textevolve.rows.spreadsheets import Header
 from textevolve.rows.tables import (
     STANDARD_INPUT,
-    Header,
     Placed,
     Row,
     has_outputs,

@@ -25,11 +25,16 @@ from textevolve.json_texts import as_array, as_object
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat
 from textevolve.rows.columns import names_column
-from textevolve.rows.tables import (
+from textevolve.rows.spreadsheets import (
     DELIMITERS,
     HEAD,
-    STANDARD_INPUT,
     Header,
+    read_csv,
+    read_parquet,
+    read_workbook,
+)
+from textevolve.rows.tables import (
+    STANDARD_INPUT,
     Placed,
     Row,
     import_pyarrow,
@@ -39,12 +44,9 @@ from textevolve.rows.tables import (
     open_text,
     parse_json,
     read_cells,
-    read_csv,
     read_log,
-    read_parquet,
     read_results,
     read_tool_result,
-    read_workbook,
     take_object,
 )
 from textevolve.rows.writing import RowSource, RowWriter, write_csv, write_lines, write_parquet
@@ -96,25 +98,28 @@ def _read_table(file: IO[str], about: RowFile) -> Iterator[Placed]:
 
 def _read_json(file: IO[str], about: RowFile) -> Iterator[Placed]:
     """Yield the rows of JSON: an object a line, or one document, which is read as a whole."""
-    lines = enumerate(file, 1)
-    first = next(((number, line) for number, line in lines if line.strip()), None)
-    if first is None:
-        return
-    following = next(((number, line) for number, line in lines if line.strip()), None)
-    start = [first] if following is None else [first, following]
-    is_object = _parses_as_object(first[1])
+    head: list[str] = []
+    filled: list[tuple[int, str]] = []
+    while len(filled) < 2 and (line := next(iter(file), "")):
+        head.append(line)
+        if line.strip():
+            filled.append((len(head), line))
 
-    if is_object and following is not None:
-        yield from _read_lines(itertools.chain(start, lines), about)
+    if not filled:
+        return
+    is_object = _parses_as_object(filled[0][1])
+    if is_object and len(filled) > 1:
+        yield from _read_lines(itertools.chain(head, file), about)
         return
 
-    numbered = [*start, *lines]
+    is_line = len(filled) == 1 and about.suffix in LINES.suffixes
     try:
-        yield from _read_document(numbered, about)
+        yield from _read_document("".join([*head, *file]), about, is_line=is_line)
     except InputError:
         # A file of lines whose first one is broken: that line is named, not the end of the file.
         if about.suffix in LINES.suffixes and not is_object:
-            _parse_line(first[1], f"{about.name}:{first[0]}", about.noun)
+            number, line = filled[0]
+            _parse_line(line, f"{about.name}:{number}", about.noun)
         raise
 
 
@@ -125,8 +130,8 @@ def _parses_as_object(line: str) -> bool:
         return False
 
 
-def _read_lines(lines: Iterable[tuple[int, str]], about: RowFile) -> Iterator[Placed]:
-    for number, line in lines:
+def _read_lines(lines: Iterable[str], about: RowFile) -> Iterator[Placed]:
+    for number, line in enumerate(lines, 1):
         if line.strip():
             where = f"{about.name}:{number}"
             yield where, read_tool_result(_parse_line(line, where, about.noun))
@@ -136,21 +141,19 @@ def _parse_line(line: str, where: str, noun: str) -> Row:
     return take_object(parse_json(mend_halves(line), where, noun), where, noun)
 
 
-def _read_document(lines: list[tuple[int, str]], about: RowFile) -> Iterator[Placed]:
-    # Blank lines before the first keep the numbers of lines as an editor counts them.
-    text = "\n" * (lines[0][0] - 1) + "".join(line for _, line in lines)
+def _read_document(text: str, about: RowFile, *, is_line: bool) -> Iterator[Placed]:
+    """Yield the rows of a JSON document, or of several objects that follow each other. `is_line`:
+    it is the only line of a file of lines, so that it may be a row."""
+    first_line = text[: len(text) - len(text.lstrip())].count("\n") + 1
     try:
         document = parse_json(mend_halves(text), about.name, about.noun)
     except InputError:
-        objects = _split_objects(text)
+        objects = _split_objects(text, about)
         if not objects:
             raise
-        for offset, content in objects:
-            where = f"{about.name}:{text.count(chr(10), 0, offset) + 1}"
-            yield where, parse_json(mend_halves(content), where, about.noun)
+        yield from objects
         return
 
-    is_line = len(lines) == 1 and about.suffix in LINES.suffixes
     rows = list_rows(document, by_name=is_line)
     is_row = rows is None and (is_line or any(map(names_column, as_object(document))))
     if is_row:
@@ -162,26 +165,34 @@ def _read_document(lines: list[tuple[int, str]], about: RowFile) -> Iterator[Pla
         )
 
     for number, row in enumerate(rows, 1):
-        where = f"{about.name}:{lines[0][0]}" if is_row else f"{about.name}: {about.noun} {number}"
+        where = f"{about.name}:{first_line}" if is_row else f"{about.name}: {about.noun} {number}"
         yield where, read_tool_result(take_object(row, where, about.noun))
 
 
-def _split_objects(text: str) -> list[tuple[int, str]]:
-    """Return the objects of a text in which several follow each other, each over several lines,
-    with their offsets; nothing if it is no such text."""
+_BLANK = re.compile(r"\s*")
+
+
+def _split_objects(text: str, about: RowFile) -> list[Placed]:
+    """Return the objects of a text in which several follow each other, each over several lines;
+    nothing if it is no such text."""
     decoder = json.JSONDecoder()
-    objects: list[tuple[int, str]] = []
-    offset = 0
-    while text[offset:].strip():
-        offset = len(text) - len(text[offset:].lstrip())
+    objects: list[Placed] = []
+    line = 1
+    end = 0
+    while end < len(text):
+        start = end + len(cast("re.Match[str]", _BLANK.match(text, end))[0])
+        line += text.count("\n", end, start)
+        if start == len(text):
+            break
         try:
-            value, end = decoder.raw_decode(text, offset)
+            value, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             return []
         if not isinstance(value, dict):
             return []
-        objects.append((offset, text[offset:end]))
-        offset = end
+        where = f"{about.name}:{line}"
+        objects.append((where, _parse_line(text[start:end], where, about.noun)))
+        line += text.count("\n", start, end)
 
     return objects
 
@@ -201,7 +212,8 @@ def list_rows(document: Any, *, by_name: bool = False) -> list[Any] | None:
         return cast("list[Any]", results)
 
     if not any(map(names_column, fields)):
-        for name in _WRAPPERS:
+        # The only line of a file may be a row with a list of its own under another name.
+        for name in _WRAPPERS[: 2 if by_name else None]:
             rows = as_array(fields.get(name))
             if rows and all(isinstance(row, dict) for row in rows):
                 return rows

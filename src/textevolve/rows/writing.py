@@ -20,7 +20,8 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.rows.tables import defuse, import_pyarrow
+from textevolve.rows.spreadsheets import defuse
+from textevolve.rows.tables import import_pyarrow
 
 FlatRow = Mapping[str, Any]  # a row before it is flattened: values that JSON can express, by column
 RowSource = Callable[[], Iterable[FlatRow]]  # is called for each pass over the rows
