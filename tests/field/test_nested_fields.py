@@ -9,6 +9,7 @@ import pytest
 
 from textevolve.errors import InputError
 from textevolve.rows import read_rows
+from textevolve.rows.cases import take_cases
 from textevolve.rows.columns import is_text_column
 from textevolve.studies.rows import read_cases
 
@@ -157,3 +158,8 @@ def test_checks_of_tests_are_refused(tmp_path, check, judge):
     file.write_text(f"language,__expected\nFrench,{check}\n")
     with pytest.raises(InputError, match=f"a check of promptfoo, .*{judge}"):
         list(read_cases(str(file)))
+
+
+def test_rows_of_programs_are_exports():
+    (case,) = take_cases([EXPORTS["studio"][0]])
+    assert (case.input, case.candidates) == ("Name a prime.", ("Seven.",))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,7 +60,6 @@ def read_rows(
     """
     renaming = Renaming(renamed or {})
     files = find_files(path, noun)
-    export: KnownExport | None = None
 
     def tell(columns: Sequence[str]) -> None:
         if not has_outputs(columns):  # the rows of promptfoo's table have other columns
@@ -75,16 +74,9 @@ def read_rows(
 
     for file, name in files:
         opened(file)
-        about = RowFile(name, "", noun, is_text_here, tell)
-        for number, (where, row) in enumerate(read_file(file, about)):
-            if number == 0:
-                # The first row of a file tells what wrote it.
-                refuse_checks(row, where)
-                export = find_export(row)
-                if export is not None:
-                    _tell_export(export, name, row, renamed or {})
-            read_row = row if export is None else export.read(row, renamed or {})
-            yield where, clean_row(renaming(read_row, row))
+        renaming.open(name)
+        for where, row in read_file(file, RowFile(name, "", noun, is_text_here, tell)):
+            yield where, renaming(row)
 
     renaming.refuse_unused()
 
@@ -125,15 +117,6 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
     return [(file, file) for file in files]
 
 
-def _tell_export(export: KnownExport, name: str, row: Row, own_names: Collection[str]) -> None:
-    columns = [column for column in export.read(row, own_names) if column not in row]
-    if not columns:
-        return
-    logging.getLogger("textevolve").info(
-        "%s: an export of %s, read as %s", name, export.program, ", ".join(columns)
-    )
-
-
 _PLAIN = frozenset((str, int, bool, list, dict, type(None)))
 _MISSING = ("NAType", "NaTType")  # the types of missing values of pandas
 _EXACT = 2**53
@@ -165,9 +148,10 @@ def _clean_value(value: Any) -> Any:
 
 
 class Renaming:
-    """A function that renames the columns of rows. `renamed`: the old name for each new name, or
-    the path of a nested value, such as `data.0.text`. If a row already has a column of the new
-    name, that column gets the suffix ` (as it was)`.
+    """A function that gives the columns of rows their usual names: by the table of known exports,
+    and as the user says. `renamed`: the old name for each new name, or the path of a nested value,
+    such as `data.0.text`. If a row already has a column of the new name, that column gets the
+    suffix ` (as it was)`. Values are cleaned (`clean_row`).
 
     Attributes:
         roots: The columns that paths lead into.
@@ -177,12 +161,34 @@ class Renaming:
         self._new = {old: new for new, old in renamed.items()}
         self._unused = dict(self._new)
         self._seen: dict[str, None] = {}
-        self._rows = 0
+        self._has_rows = False
         self._nearest: dict[str, str] = {}
+        self._export: KnownExport | None = None
         self.roots = {old.partition(".")[0] for old in self._new if "." in old}
+        self.open("rows")
         if len(self._new) < len(renamed):
             double = next(old for old in renamed.values() if list(renamed.values()).count(old) > 1)
             raise InputError(f"--map: the column '{double}' is given two new names; choose one")
+
+    def open(self, name: str) -> None:
+        """Begin with the rows of a file, whose first row tells what wrote it."""
+        self._name = name
+        self._is_first = True
+
+    def _recognise(self, row: Row) -> None:
+        self._is_first = False
+        refuse_checks(row, self._name)
+        self._export = find_export(row)
+        if self._export is None:
+            return
+        columns = [name for name in self._export.read(row, self._new.values()) if name not in row]
+        if columns:
+            logging.getLogger("textevolve").info(
+                "%s: an export of %s, read as %s",
+                self._name,
+                self._export.program,
+                ", ".join(columns),
+            )
 
     def new_name(self, column: str) -> str:
         if column in self._new:
@@ -195,25 +201,26 @@ class Renaming:
         for name in columns:
             self._unused.pop(name, None)
 
-    def __call__(self, row: Row, original: Row | None = None) -> Row:
-        """Return the row with its new names. `original`: the row as it is in the file, if `row` is
-        not."""
+    def __call__(self, row: Row) -> Row:
+        if self._is_first:
+            self._recognise(row)
+        usual_row = row
+        if self._export is not None:
+            usual_row = self._export.read(row, self._new.values())
         if not self._new:
-            return row
-        self._rows += 1
+            return clean_row(usual_row)
+
+        self._has_rows = True
         if self._unused:
             self.note_columns(row)
-        whole = row if original is None else {**original, **row}
-        nested = self._find_nested(whole)
-        roots = {old.partition(".")[0] for old in nested}
-        kept = {name: value for name, value in row.items() if name not in roots}
+        nested = self._find_nested(row)
+        roots = {path.partition(".")[0] for path in nested}
+        kept = {name: value for name, value in usual_row.items() if name not in roots}
+        # A field of an export may be renamed although the table of exports has used it.
+        kept |= {name: row[name] for name in self._new if name in row and name not in kept}
         renamed = {self.new_name(name): value for name, value in kept.items()}
-        for old in self._new:
-            if old in whole and old not in row:
-                nested[old] = whole[old]
-                self._unused.pop(old, None)
 
-        return {**renamed, **{self._new[old]: value for old, value in nested.items()}}
+        return clean_row({**renamed, **{self._new[path]: nested[path] for path in nested}})
 
     def _find_nested(self, row: Row) -> dict[str, Any]:
         """Return the values at the paths that lead into columns of the row."""
@@ -234,7 +241,7 @@ class Renaming:
     def refuse_unused(self) -> None:
         """Raise an InputError if no row had a column that was to be renamed."""
         for old, new in self._unused.items():
-            if old.partition(".")[0] in self._seen and not self._rows:
+            if old.partition(".")[0] in self._seen and not self._has_rows:
                 continue  # of a path only the rows can tell
             seen = self._nearest.get(old) or f"saw {', '.join(self._seen) or 'no columns'}"
             raise InputError(f"--map {new}={old}: no row has a column '{old}'; {seen}")

@@ -17,7 +17,7 @@ from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
 from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
-from textevolve.rows import Renaming, clean_row, read_rows
+from textevolve.rows import Renaming, read_rows
 from textevolve.rows.chats import (
     ASSISTANT,
     Chat,
@@ -407,7 +407,7 @@ def take_cases(
             case = source if source.id else replace(source, id=str(number))
             cases = [_read_images(case, where, reading)]
         elif isinstance(source, Mapping):
-            cases = cases_of_row(clean_row(renaming(source)), where, columns, reading, str(number))
+            cases = cases_of_row(renaming(source), where, columns, reading, str(number))
         elif isinstance(source, tuple) and len(source) == 2:  # pyright: ignore[reportUnnecessaryIsInstance]
             pair = {"input": source[0], "candidates": source[1]}
             cases = cases_of_row(pair, where, columns, reading, str(number))
