@@ -39,7 +39,7 @@ from textevolve.bench.items import Item, load_items
 from textevolve.bench.verdicts import Verdict, count_samples
 from textevolve.evaluation import Usage
 from textevolve.judges.judge import parse_judge
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.studies.labels.agreement import AgreementSpec

@@ -102,9 +102,16 @@ def test_first_texts_are_references(values, reference):
     assert take({**ROW, **values}).reference == reference
 
 
-@pytest.mark.parametrize("value", [True, {"a": 1}])
-def test_other_references_are_refused(value):
-    assert "'Reference' must be text" in refusal({**ROW, "Reference": value})
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (True, "'Reference' must be text"),
+        ({"a": 1}, "name the part with --map reference=Reference.a"),
+        ([{"a": 1}], "name the part with --map reference=Reference.0.a"),
+    ],
+)
+def test_other_references_are_refused(value, sentence):
+    assert sentence in refusal({**ROW, "Reference": value})
 
 
 def test_references_are_remembered():

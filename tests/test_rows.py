@@ -21,7 +21,8 @@ from textevolve.rows import (
     read_rows,
 )
 from textevolve.rows.images import choose_converted, folder_of, parse_name
-from textevolve.rows.tables import defuse, read_results, read_tool_result
+from textevolve.rows.spreadsheets import defuse
+from textevolve.rows.tables import read_results, read_tool_result
 from textevolve.studies.rows import read_cases
 
 HALF, PAIR = r"\ud800", r"\ud83d\ude00"
@@ -168,7 +169,8 @@ def test_broken_files_name_their_place(tmp_path, name, text, message):
 def test_files_are_utf_8(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": "\xff"}\n')
-    assert message_of(str(path)) == ": not UTF-8 text (byte 16); convert it first"
+    message = message_of(str(path))
+    assert message.startswith(":2: not UTF-8 text (column 8, byte 16); convert it first: iconv -f")
     (_, valid), (where, broken) = read_lines(str(path))  # only its own line is invalid
     assert (valid, where, broken) == ('{"a": 1}\n', f"{path}:2", '{"a": "\udcff"}\n')
     assert message_of(str(tmp_path / "b.csv")) == ": cannot be read (No such file or directory)"
@@ -348,7 +350,7 @@ def test_inspect_logs_are_rows(tmp_path):
         {"input": "Why?", "messages": messages},
     ]
     rows = [
-        {"id": "5", "input": "Which?\nA) red\nB) blue", "output": "A", "reference": "A\nB"},
+        {"id": "5", "input": "Which?\nA) red\nB) blue", "output": "A", "reference": ["A", "B"]},
         {"id": "5-2", "input": "System: Rules.\nUser: Which?", "reference": "A"},
         {"input": "Why?", "tool_calls": messages},
     ]

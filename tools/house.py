@@ -74,7 +74,7 @@ HEAVY = frozenset(
             "referencing",
         ),
         *("keyring", "ladybug", "langchain_core", "langgraph", "mem0", "onnxruntime", "pgvector"),
-        *("psycopg", "pyarrow", "pytest", "ray", "rich", "tokenizers", "xllamacpp"),
+        *("openpyxl", "psycopg", "pyarrow", "pytest", "ray", "rich", "tokenizers", "xllamacpp"),
     }
 )
 """Packages that are heavy to load, optional, or not on every system."""

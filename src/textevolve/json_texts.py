@@ -4,6 +4,7 @@ and Python's values as JSON, from which they come back as they were.
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -22,6 +23,35 @@ def parse_text(value: Any, marks: Collection[str] = (*CONTAINERS, '"')) -> Any:
     if isinstance(value, str) and value.lstrip()[:1] in marks:
         with suppress(ValueError, RecursionError):
             return json.loads(value)
+    return value
+
+
+def parse_printed(value: Any) -> Any:
+    """Parse a text as an array or object of JSON, or as a list or dictionary as Python prints it,
+    which is what data frames write into a cell; return any other value unchanged."""
+    parsed = parse_text(value, CONTAINERS)
+    if parsed is value and isinstance(value, str) and value.lstrip()[:1] in CONTAINERS:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return ast.literal_eval(value.strip())
+    return parsed
+
+
+def find_path(value: Any, path: str) -> Any:
+    """Return the value at a path of names and positions, such as `data.0.text`; None if there is no
+    such value. The name `*` stands for the only field of an object. A text that is an array or
+    object is looked into."""
+    for step in path.split("."):
+        value = parse_printed(value)
+        if step == "*" and isinstance(value, dict):
+            fields = list(cast(dict[str, Any], value).values())
+            value = fields[0] if len(fields) == 1 else None
+            continue
+
+        try:
+            value = value[int(step) if isinstance(value, list) else step]
+        except (LookupError, TypeError, ValueError):
+            return None
+
     return value
 
 

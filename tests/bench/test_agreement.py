@@ -14,7 +14,7 @@ from textevolve.bench.items import Item, share_winners, top_credit
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import AnswerError, BudgetError, InputError
 from textevolve.evaluation import EvaluationResult, Failure, Usage
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.statistics.comparisons import items_needed
 from textevolve.statistics.intervals import wilson_interval
 

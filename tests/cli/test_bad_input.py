@@ -10,7 +10,7 @@ from textevolve.llm.testing import Answer, Fault, ScriptedServer
 CASE = ("Why?", "Because.")
 BAD = {
     "lone surrogate": (["Why?", "ab\udce9"], "half a surrogate pair at position 2"),
-    "not UTF-8": (["Why?", "@latin.txt"], r"latin.txt: not UTF-8 text \(byte 3\)"),
+    "not UTF-8": (["Why?", "@latin.txt"], r"latin.txt:1: not UTF-8 text \(column 4, byte 3\)"),
     "no Parquet": (["fake.parquet"], "fake.parquet: not a Parquet file"),
     "two from standard input": (["-", "-"], "only one of the texts can come from standard input"),
 }

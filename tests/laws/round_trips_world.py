@@ -6,10 +6,12 @@ user, which writes down what it is given, or the request that the scripted serve
 """
 
 import csv
+import gzip
 import io
 import json
 import re
 import sqlite3
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +112,34 @@ def write_tabs(rows: Rows) -> bytes:
     return _table(rows, "\t").encode()
 
 
+def write_unicode_text(rows: Rows) -> bytes:
+    """Write the text with tabs that a spreadsheet saves for all scripts: in UTF-16 with a mark."""
+    return _table(rows, "\t").encode("utf-16")
+
+
+def write_titled(rows: Rows) -> bytes:
+    """Write CSV as a spreadsheet does that has a title above the table and empty rows below it."""
+    table = _table(rows, ";")
+    marks = ";" * table.partition("\r\n")[0].count(";")
+    return f"Rows of May{marks}\r\n{marks}\r\n{table}{marks}\r\n{marks}\r\n".encode()
+
+
+def pack_lines(rows: Rows) -> bytes:
+    return gzip.compress(write_lines(rows))
+
+
+def pack_csv(rows: Rows) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/rows.csv", write_csv(rows))
+    return file.getvalue()
+
+
+def write_wrapped(rows: Rows) -> bytes:
+    """Write JSON as services do, with the rows under a name."""
+    return json.dumps({"total": len(rows), "data": rows}).encode()
+
+
 def write_parquet(rows: Rows) -> bytes:
     file = io.BytesIO()
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -126,9 +156,18 @@ FORMATS: Mapping[str, tuple[str, Callable[[Rows], bytes]]] = {
     "CSV of a spreadsheet": (".csv", write_spreadsheet),
     "TSV": (".tsv", write_tabs),
     "Parquet": (".parquet", write_parquet),
+    "JSON lines named as JSON": (".json", write_lines),
+    "JSON with a head": (".json", write_wrapped),
+    "JSON lines in gzip": (".jsonl.gz", pack_lines),
+    "CSV in an archive": (".zip", pack_csv),
+    "CSV with a title": (".csv", write_titled),
+    "TSV in UTF-16": (".tsv", write_unicode_text),
 }
 """The ending of each format of rows, and a writer of it that is not ours."""
-WITHOUT_WRITER = {".eval": "a log of another program, which no program but that one writes"}
+WITHOUT_WRITER = {
+    ".eval": "a log of another program, which no program but that one writes",
+    ".xlsx": "a workbook has no control characters and no long texts; tests/field has others",
+}
 """Endings of files of rows that no writer here makes, each with the reason."""
 
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.report.data import find_columns, flatten, plain, write_rows
+from textevolve.rows.formats import write_rows
+from textevolve.rows.writing import find_columns, flatten, plain
 
 from .conftest import hostile
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from textevolve import Client
 from textevolve.api.results import attach_run
 from textevolve.evaluation import Figure
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import collect_figures
 from textevolve.runs.report import make_data
 from textevolve.runs.stored import StudyRun, read_records

@@ -25,6 +25,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.json_texts import parse_printed, parse_text
 from textevolve.mappings import map_values
 from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
@@ -34,8 +35,11 @@ from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 from textevolve.texts.numbers import read_number
 from textevolve.texts.prose import fold_case
 
-LABELS = ("winner", "label", "scores")  # the columns that may hold the label of a pair
+WINNER = "winner"
 LABEL = "label"
+PREFERENCE = "preference"
+LABELS = (WINNER, LABEL, PREFERENCE, "scores")  # the columns that may hold the label of a pair
+_OUTCOME = re.compile(rf"{WINNER}_(.+)")
 HUMAN = "human"
 ANNOTATOR = "label_"
 """The columns that may hold the label of a single response. The last is the beginning of the
@@ -263,18 +267,7 @@ def _recognise(where: str, row: Row) -> Callable[[Row, str, str, Columns], Item 
 
 def _is_text(column: str) -> bool:
     """Tell whether a table column holds texts; all other columns are read as numbers or JSON."""
-    typed = (
-        "candidates",
-        "scores",
-        "winner",
-        "label",
-        "response",
-        "question",
-        "expected",
-        "labels",
-    )
-
-    return column not in typed and fold_name(column) not in LISTS
+    return column not in ("candidates", "scores", "labels") and fold_name(column) not in LISTS
 
 
 # Fields of a row, with an error that says what is wrong where.
@@ -300,36 +293,26 @@ def _take_name(row: Row, name: str, default: str = "") -> str:
 
 
 def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
-    """Return a number for each candidate, read from `winner` (or `label`) or `scores`.
+    """Return a number for each candidate, read from `winner` (or `label`), `preference`, `scores`,
+    or a column for each outcome.
 
-    `winner`: a number from 1, a letter from a (also as in "A>B"), or "tie".
+    `winner`: a number from 1, a letter from a (also as in "A>B" and "model_a"), or "tie".
     """
+    row = {**read_one_hot(row, candidates), **row}
     labels = [name for name in LABELS if row.get(name) is not None]
     if len(labels) != 1:
         present = " and ".join(f"'{name}'" for name in labels) or "none"
-        raise InputError(f"{where}: needs one of 'winner' and 'scores'; found {present}")
+        raise InputError(f"{where}: needs one of {', '.join(LABELS)}; it has {present}")
     (name,) = labels
     value = row[name]
 
-    if name in ("winner", "label"):
-        choices = {"tie": (0.5,) * candidates}
-        for place in range(candidates):
-            won = tuple(float(place == other) for other in range(candidates))
-            spellings = (str(place + 1), f"{place + 1}.0", chr(ord("a") + place))
-            choices |= dict.fromkeys(spellings, won)
-
-        key = "" if isinstance(value, bool) else str(value).lower().partition(">")[0].strip()
-
-        if key not in choices:
-            raise InputError(
-                f"{where}: '{name}' must be a candidate's number from 1 to {candidates}, its letter"
-                f" or 'tie', not {value!r:.40}"
-            )
-
-        return choices[key]
+    if name == PREFERENCE:
+        return _read_preference_number(value, candidates, where)
+    if name in (WINNER, LABEL):
+        return _read_winner(value, name, candidates, where)
 
     try:
-        numbers = _NUMBERS.validate_python(value)
+        numbers = _NUMBERS.validate_python(parse_printed(value))
     except (ValidationError, OverflowError):
         numbers = []
 
@@ -340,6 +323,66 @@ def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
         )
 
     return tuple(numbers)
+
+
+_TIES = re.compile(r"tie\b.*|both|neither|same|equal|draw", re.IGNORECASE)
+_FRACTION = re.compile(r"[12]\.\d+")
+_SIDE = re.compile(r"(?:model|response|output|candidate|assistant|answer|text)?[_ -]?([a-z]|\d+)")
+
+
+def _read_winner(value: object, name: str, candidates: int, where: str) -> tuple[float, ...]:
+    """Read the winner in one of its spellings: 2, `b`, `model_b`, `B>A`, `tie`, `tie (bothbad)`."""
+    # A whole number may have been made a float.
+    text = "" if isinstance(value, bool) else str(value).removesuffix(".0").strip().lower()
+    if _TIES.fullmatch(text) or text == "a=b":
+        return (0.5,) * candidates
+
+    if _FRACTION.fullmatch(text):
+        return _read_preference_number(value, candidates, where)
+
+    side = _SIDE.fullmatch(text.replace(">>", ">").partition(">")[0].strip())
+    place = -1
+    if side is not None:
+        place = int(side[1]) - 1 if side[1].isdecimal() else ord(side[1]) - ord("a")
+    if not 0 <= place < candidates:
+        raise InputError(
+            f"{where}: '{name}' must be a candidate's number from 1 to {candidates}, its letter"
+            f" or 'tie', not {value!r:.40}"
+        )
+
+    return tuple(float(place == other) for other in range(candidates))
+
+
+def _read_preference_number(value: object, candidates: int, where: str) -> tuple[float, ...]:
+    """Read a preference as AlpacaEval writes it: from 1 (the first of two texts is better) over 1.5
+    (a tie) to 2 (the second is)."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(str(value))
+    except ValueError:
+        number = math.nan
+    if candidates != 2 or not 1 <= number <= 2:
+        raise InputError(
+            f"{where}: '{PREFERENCE}' must be a number from 1 (the first of two texts is better) to"
+            f" 2 (the second is), not {value!r:.40}"
+        )
+
+    return (2 - number, number - 1)
+
+
+def read_one_hot(row: Row, candidates: int) -> dict[str, str]:
+    """Return the winner of a row that has a column for each outcome, such as `winner_model_a`,
+    `winner_model_b` and `winner_tie`, with 1 in the one that is true; nothing for other rows, and
+    for one in which no outcome or several are true."""
+    outcomes = {
+        match[1]: str(row[name]).strip().lower() in ("1", "1.0", "true")
+        for name in row
+        if (match := _OUTCOME.fullmatch(fold_name(name))) and row[name] is not None
+    }
+    winners = [outcome for outcome, is_true in outcomes.items() if is_true]
+    if len(outcomes) < candidates or len(winners) != 1:
+        return {}
+
+    return {WINNER: winners[0]}
 
 
 # The formats, each as its authors publish it.
@@ -463,7 +506,7 @@ def _read_jevbench(row: Row, where: str, number: str, columns: Columns) -> Item 
     columns.taken |= dict.fromkeys(("state", "question", "labels"), "")
     if row.get("expected") is None:
         return None
-    question: Any = row["question"]
+    question: Any = parse_text(row["question"])  # a cell of a table has it as JSON
     if not isinstance(question, dict):
         raise InputError(f"{where}: 'question' must be an object, not {type(question).__name__}")
     query = cast(Row, question)

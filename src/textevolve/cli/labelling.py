@@ -25,8 +25,8 @@ from textevolve.desk.labelling import (
 from textevolve.errors import InputError
 from textevolve.labelling.tasks import StoredTask, agree, item_rows
 from textevolve.report import wording
-from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
+from textevolve.rows.formats import choose_writer
 from textevolve.spec import option
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import open_store

@@ -35,8 +35,8 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord, MemorySpec, memory_data
 from textevolve.report import wording
 from textevolve.report.blocks import Report
-from textevolve.report.data import choose_writer
 from textevolve.report.files import check_target, open_target
+from textevolve.rows.formats import choose_writer
 from textevolve.settings import read_settings
 from textevolve.texts.prose import fold_case
 

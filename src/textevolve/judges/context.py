@@ -50,6 +50,8 @@ from textevolve.llm.prompts import (
 )
 from textevolve.llm.structured import require_text
 from textevolve.llm.verdicts import read_log_odds, word_request
+from textevolve.llm.structured import describe_missing_text
+from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
 
 if TYPE_CHECKING:
@@ -266,7 +268,9 @@ class JudgeContext:
         if not self.options.reference:
             return ""
         if self.case.reference is not None:
-            return self.case.reference.strip()
+            answers = list_answers(self.case.reference)
+            lead = ("Each of these answers is right:",) if len(answers) > 1 else ()
+            return "\n".join((*lead, *answers)).strip()
         text = prompt("answer").render(instruction=self.lone_instruction)
         response = await self.model(
             Request(

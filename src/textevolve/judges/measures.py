@@ -32,6 +32,8 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.prompts import fence, image_rules, images_of, name_images
 from textevolve.llm.structured import require_text
+from textevolve.llm.structured import describe_missing_text
+from textevolve.rows.columns import list_answers
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -195,10 +197,12 @@ class EmbeddingSimilarity(ModelJudge):
         case = context.case
         reject_candidate_images(case, "a judge by embeddings")
         require_field(case, "reference")
-        reference = await embed(context.model, case.reference or "")
+        answers = list_answers(case.reference or "")
+        references = [await embed(context.model, answer) for answer in answers]
 
         async def compare(text: str) -> EvaluationResult:
-            near = cosine(await embed(context.model, text), reference)
+            vector = await embed(context.model, text)
+            near = max(cosine(vector, reference) for reference in references)
             return context.result(max(0.0, near), ())
 
         return context.judgement(await context.each(case.candidates, compare))

@@ -29,6 +29,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from textevolve.errors import InputError, SettingsError, describe_error
 from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.json_texts import parse_printed, write_text
 from textevolve.metrics.plain import (
     LABEL,
     LabelMetric,
@@ -43,6 +44,7 @@ from textevolve.metrics.plain import (
     read_score,
 )
 from textevolve.rows import read_text
+from textevolve.rows.columns import list_answers
 from textevolve.rows.tables import parse_json
 from textevolve.spec import suggest
 from textevolve.texts.patterns import search_apart
@@ -232,6 +234,42 @@ def list_calls(trajectory: Trajectory, column: str = "tool_calls") -> Sequence[T
     return calls
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerMetric:
+    """A metric for labels that may be a list of accepted answers, of which the best one counts. An
+    output that is a list itself is compared with the whole list, too.
+
+    Attributes:
+        metric: The metric for one answer.
+        blocks: Whether it may be slow, and must not run on the event loop.
+    """
+
+    metric: LabelMetric
+    blocks: bool = False
+
+    def __call__(self, output: str, label: Any) -> Any:
+        answers = list(list_answers(label))
+        if len(answers) > 1 and not isinstance(parse_printed(output), str):
+            answers.append(write_text(label))
+
+        results: list[Any] = []
+        faults: list[InputError] = []
+        for answer in answers:
+            try:
+                results.append(self.metric(output, answer))
+            except InputError as fault:
+                # Such as an answer in words beside the same number in digits.
+                faults.append(fault)
+        if not results:
+            raise faults[0]
+
+        return max(results, key=_score_of)
+
+
+def _score_of(result: Any) -> float:
+    return result.score if isinstance(result, EvaluationResult) else float(result)
+
+
 PASSES = 0.5
 """The default threshold: the lowest score with which an output passes."""
 NO_ROW: Mapping[str, Any] = {}
@@ -300,11 +338,14 @@ def open_metric(text: str) -> LabelMetric:
         if (colon and not argument) or (argument and form == name):
             raise InputError(f"metric {text}: write {form}")
         try:
-            return SHIPPED[name].open(argument)
+            metric = SHIPPED[name].open(argument)
         except ModuleNotFoundError as error:
             raise SettingsError(
                 f'metric {name} needs {error.name}: pip install "textevolve[metrics]"'
             ) from None
+        if not needs_label(text):
+            return metric
+        return AnswerMetric(metric, getattr(metric, "blocks", False))
 
     if colon:
         return check_metric(load_function(text, Path()), text)

@@ -6,7 +6,6 @@ completely or not at all.
 
 from __future__ import annotations
 
-import ast
 import csv
 import datetime
 import itertools
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.json_texts import CONTAINERS, parse_printed, parse_text
 from textevolve.mappings import map_values
 from textevolve.node_eval.documents import VALUES, is_export, read_documents
 from textevolve.node_eval.history import ID_NAMES, History, HistoryItem, Instruction
@@ -273,10 +272,7 @@ def _read_cell(name: str, cell: Any) -> Any:
     """Parse a cell in which pandas writes a container, as JSON or as a Python literal. The whole
     input or output of a span may be a text that looks like one."""
     if isinstance(cell, str) and cell.startswith(CONTAINERS) and not name.endswith(VALUES):
-        for parse in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-                return parse(cell)
-
+        return parse_printed(cell)
     return cell
 
 

@@ -1,5 +1,5 @@
-"""Rows of data from outside, each with its position: from files of JSON lines, JSON, CSV or
-Parquet, folders and glob patterns of files, data sets of the Hugging Face hub, or standard input.
+"""Rows of data from outside, each with its position: from files in the formats of `formats.py`,
+folders and glob patterns of files, data sets of the Hugging Face hub, or standard input.
 
 Callers decide what a row means, such as a case or a labelled item. Files are read row by row,
 except JSON.
@@ -8,17 +8,21 @@ except JSON.
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from textevolve.errors import InputError
+from textevolve.json_texts import as_array, as_object, find_path, parse_printed
 from textevolve.reach import is_file, is_folder, is_there, matching_files
+from textevolve.rows.exports import KnownExport, find_export, refuse_checks
+from textevolve.rows.formats import SUFFIXES, RowFile, read_file
 from textevolve.rows.images import PREFIX, fetch_files
+from textevolve.rows.spreadsheets import Header
 from textevolve.rows.tables import (
     STANDARD_INPUT,
-    Header,
     Placed,
     Row,
     has_outputs,
@@ -26,19 +30,10 @@ from textevolve.rows.tables import (
     name_of,
     open_text,
     parse_json,
-    read_cells,
-    read_csv,
-    read_log,
-    read_parquet,
-    read_results,
-    read_tool_result,
     take_object,
 )
 
-__all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
-
-# The endings of files of rows.
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval")
+__all__ = ["STANDARD_INPUT", "SUFFIXES", "Placed", "Row", "mend_halves"]
 
 
 def read_rows(
@@ -75,11 +70,12 @@ def read_rows(
         header([renaming.new_name(column) for column in columns])
 
     def is_text_here(column: str) -> bool:
-        return is_text(renaming.new_name(column))
+        return column not in renaming.roots and is_text(renaming.new_name(column))
 
     for file, name in files:
         opened(file)
-        for where, row in _read_file(file, name, noun, is_text_here, tell):
+        renaming.open(name)
+        for where, row in read_file(file, RowFile(name, "", noun, is_text_here, tell)):
             yield where, renaming(row)
 
     renaming.refuse_unused()
@@ -90,7 +86,12 @@ def names_rows(text: str) -> bool:
     hub."""
     if text.startswith(PREFIX):
         return not any(map(str.isspace, text))
-    return Path(text).suffix.lower() in SUFFIXES or is_folder(text)
+    return is_row_file(text) or is_folder(text)
+
+
+def is_row_file(name: str) -> bool:
+    """Tell by its ending whether a name is that of a file of rows."""
+    return Path(name).suffix.lower() in SUFFIXES
 
 
 def find_files(path: str, noun: str) -> list[tuple[str, str]]:
@@ -109,46 +110,85 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
     else:
         return [(path, name_of(path))]
 
-    files = sorted(name for name in matches if Path(name).suffix.lower() in SUFFIXES)
+    files = sorted(filter(is_row_file, matches))
     if not files:
         raise InputError(f"{path}: the folder has no files of {noun}s ({', '.join(SUFFIXES)})")
 
     return [(file, file) for file in files]
 
 
-def _read_file(
-    path: str, name: str, noun: str, is_text: Callable[[str], bool], header: Header
-) -> Iterator[Placed]:
-    suffix = ".jsonl" if path == STANDARD_INPUT else Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InputError(f"{name}: {noun}s are read from {', '.join(SUFFIXES)} files")
-    if suffix == ".parquet":
-        yield from read_parquet(path, name, header)
-    elif suffix == ".eval":
-        yield from read_log(path, name)
-    else:
-        with open_text(path) as file:
-            if suffix in (".csv", ".tsv"):
-                for where, row in read_csv(file, name, is_text, header):
-                    yield from ((where, each) for each in read_cells(row))
-            elif suffix == ".json":
-                yield from _json(file, name, noun)
-            else:
-                for where, line in place_lines(file, name):
-                    yield where, read_tool_result(parse_row(line, where, noun))
+_PLAIN = frozenset((str, int, bool, list, dict, type(None)))
+_MISSING = ("NAType", "NaTType")  # the types of missing values of pandas
+_EXACT = 2**53
+"""The largest number up to which floats have all whole numbers."""
+
+
+def clean_row(row: Row) -> Row:
+    """Return the row with plain values for those of data frames: None for missing ones, lists for
+    arrays, and whole numbers where a column with missing values has made them floats."""
+    if _PLAIN.issuperset(map(type, row.values())):
+        return row
+    return {name: _clean_value(value) for name, value in row.items()}
+
+
+def _clean_value(value: Any) -> Any:
+    if type(value).__name__ in _MISSING:
+        return None
+    if hasattr(value, "tolist"):  # an array or a number of numpy
+        value = value.tolist()
+    if isinstance(value, tuple):
+        return list(cast("tuple[Any, ...]", value))
+    if not isinstance(value, float):
+        return value
+    if value != value:
+        return None
+    is_whole = value.is_integer() and abs(value) < _EXACT and str(value) != "-0.0"
+
+    return int(value) if is_whole else value
 
 
 class Renaming:
-    """A function that renames the columns of rows. `renamed`: the old name for each new name. If a
-    row already has a column of the new name, that column gets the suffix ` (as it was)`."""
+    """A function that gives the columns of rows their usual names: by the table of known exports,
+    and as the user says. `renamed`: the old name for each new name, or the path of a nested value,
+    such as `data.0.text`. If a row already has a column of the new name, that column gets the
+    suffix ` (as it was)`. Values are cleaned (`clean_row`).
+
+    Attributes:
+        roots: The columns that paths lead into.
+    """
 
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._new = {old: new for new, old in renamed.items()}
         self._unused = dict(self._new)
         self._seen: dict[str, None] = {}
+        self._has_rows = False
+        self._nearest: dict[str, str] = {}
+        self._export: KnownExport | None = None
+        self.roots = {old.partition(".")[0] for old in self._new if "." in old}
+        self.open("rows")
         if len(self._new) < len(renamed):
             double = next(old for old in renamed.values() if list(renamed.values()).count(old) > 1)
             raise InputError(f"--map: the column '{double}' is given two new names; choose one")
+
+    def open(self, name: str) -> None:
+        """Begin with the rows of a file, whose first row tells what wrote it."""
+        self._name = name
+        self._is_first = True
+
+    def _recognise(self, row: Row) -> None:
+        self._is_first = False
+        refuse_checks(row, self._name)
+        self._export = find_export(row)
+        if self._export is None:
+            return
+        columns = [name for name in self._export.read(row, self._new.values()) if name not in row]
+        if columns:
+            logging.getLogger("textevolve").info(
+                "%s: an export of %s, read as %s",
+                self._name,
+                self._export.program,
+                ", ".join(columns),
+            )
 
     def new_name(self, column: str) -> str:
         if column in self._new:
@@ -156,29 +196,73 @@ class Renaming:
         return f"{column} (as it was)" if column in self._new.values() else column
 
     def note_columns(self, columns: Iterable[str]) -> None:
+        """Record the columns of a table or row. A path into one of them is settled by its rows."""
         self._seen |= dict.fromkeys(map(str, columns))
         for name in columns:
             self._unused.pop(name, None)
 
     def __call__(self, row: Row) -> Row:
+        if self._is_first:
+            self._recognise(row)
+        usual_row = row
+        if self._export is not None:
+            usual_row = self._export.read(row, self._new.values())
         if not self._new:
-            return row
+            return clean_row(usual_row)
+
+        self._has_rows = True
         if self._unused:
             self.note_columns(row)
-        return {self.new_name(name): value for name, value in row.items()}
+        nested = self._find_nested(row)
+        roots = {path.partition(".")[0] for path in nested}
+        kept = {name: value for name, value in usual_row.items() if name not in roots}
+        # A field of an export may be renamed although the table of exports has used it.
+        kept |= {name: row[name] for name in self._new if name in row and name not in kept}
+        renamed = {self.new_name(name): value for name, value in kept.items()}
+
+        return clean_row({**renamed, **{self._new[path]: nested[path] for path in nested}})
+
+    def _find_nested(self, row: Row) -> dict[str, Any]:
+        """Return the values at the paths that lead into columns of the row."""
+        nested: dict[str, Any] = {}
+        for path in self._new:
+            root = path.partition(".")[0]
+            if path in row or "." not in path or root not in row:
+                continue
+            value = find_path(row, path)
+            if value is not None:
+                nested[path] = value
+                self._unused.pop(path, None)
+            elif path in self._unused:
+                self._nearest[path] = _describe_nearest(row, path)
+
+        return nested
 
     def refuse_unused(self) -> None:
         """Raise an InputError if no row had a column that was to be renamed."""
         for old, new in self._unused.items():
-            raise InputError(
-                f"--map {new}={old}: no row has a column '{old}'; saw"
-                f" {', '.join(self._seen) or 'no columns'}"
-            )
+            if old.partition(".")[0] in self._seen and not self._has_rows:
+                continue  # of a path only the rows can tell
+            seen = self._nearest.get(old) or f"saw {', '.join(self._seen) or 'no columns'}"
+            raise InputError(f"--map {new}={old}: no row has a column '{old}'; {seen}")
+
+
+def _describe_nearest(row: Row, path: str) -> str:
+    """Describe the fields at the longest part of a path that a row has a value at."""
+    steps = path.split(".")
+    for length in range(len(steps) - 1, 0, -1):
+        part = ".".join(steps[:length])
+        if (value := find_path(row, part)) is not None:
+            value = parse_printed(value)
+            if entries := as_array(value):
+                return f"'{part}' is a list of {len(entries)}"
+            fields = ", ".join(map(str, as_object(value)))
+            return f"'{part}' has {fields}" if fields else f"'{part}' has no fields"
+    return ""
 
 
 def place_rows(rows: Iterable[Row]) -> Iterator[Placed]:
-    """Yield the rows of a Python program, each with its position. NaN, by which data frames mark
-    missing values, becomes None.
+    """Yield the rows of a Python program, each with its position, cleaned as those of files.
 
     Raises:
         InputError: a row is no mapping.
@@ -190,10 +274,7 @@ def place_rows(rows: Iterable[Row]) -> Iterator[Placed]:
                 f" {type(row).__name__}; give a data frame as frame.to_dict('records')"
             )
 
-        yield (
-            f"row {number}",
-            {n: None if isinstance(v, float) and v != v else v for n, v in row.items()},
-        )
+        yield f"row {number}", clean_row(row)
 
 
 def read_lines(path: str) -> Iterator[tuple[str, str]]:
@@ -248,14 +329,3 @@ def read_argument(text: str) -> str:
         return text
 
     return text[1:] if text.startswith("@@") else read_text(text[1:])
-
-
-def _json(file: IO[str], name: str, noun: str) -> Iterator[Placed]:
-    data = parse_json(mend_halves(file.read()), name, noun)
-    if isinstance(data, dict) and (results := read_results(cast("Row", data))) is not None:
-        data = results
-    if not isinstance(data, list):
-        raise InputError(f"{name}: must be a list of {noun}s")
-    for number, row in enumerate(cast(list[Any], data), 1):
-        where = f"{name}: {noun} {number}"
-        yield where, take_object(row, where, noun)

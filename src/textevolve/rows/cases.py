@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
+from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
 from textevolve.rows import Renaming, read_rows
@@ -31,9 +32,12 @@ from textevolve.rows.columns import (
     INPUTS,
     Columns,
     fold_name,
+    is_answer,
     is_text_column,
     join_passages,
     list_names,
+    list_paths,
+    refuse_object,
 )
 from textevolve.rows.images import folder_of, list_images, read_images
 from textevolve.rows.tables import name_of
@@ -225,8 +229,8 @@ class _RowSource:
                 raise InputError(f"{self.where}: '{names[0]}' is missing")
             raise InputError(
                 f"{self.where}: no column has the input, whose usual names are"
-                f" {', '.join(INPUTS)}; saw {list_names(self.row)}; name the column with --map"
-                " input=COLUMN"
+                f" {', '.join(INPUTS)}; saw {list_names(list_paths(self.row))}; name the column"
+                " with --map input=COLUMN"
             )
 
         instruction = roles.instruction
@@ -251,13 +255,15 @@ class _RowSource:
 
     def _take_list(self, name: str, value: object) -> tuple[str, ...]:
         """Return several outputs: texts or chats. A list of messages that are all the assistant's
-        is a list of outputs."""
+        is a list of outputs; the candidates of an exported evaluation are objects with a text."""
         chat = read_chat(value)
         if chat is not None and any(turn.speaker != ASSISTANT for turn in chat):
             return (write_chat(chat),)
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise InputError(f"{self.where}: '{name}' must be a list of texts")
-        items = cast("Iterable[Any]", value)
+        items = list(cast("Iterable[Any]", value))
+        if items and all(isinstance(as_object(item).get("text"), str) for item in items):
+            return tuple(item["text"] for item in items)
 
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
 
@@ -278,23 +284,31 @@ class _RowSource:
         return read(IMAGES, self.get(IMAGES)), candidates
 
     def take_reference(self) -> str | None:
-        """Return the reference answer: a text, a number or a chat. Values of other types are
-        ignored, except in the column `reference`, where they are an error."""
+        """Return the reference answer: a text, a number, a chat, or a list of accepted answers, as
+        JSON. Truth values are ignored, except in the column `reference`, where they are an error.
+
+        Raises:
+            InputError: it is an object, of which a path must name a part.
+        """
         for name in self.roles.references:
             value = self.get(name)
-            is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
             text = ""
-            if (
-                is_text
-                or (value is not None and fold_name(name) == "reference")
-                or read_chat(value)
-            ):
+            answers = as_array(value)
+            if answers and all(map(is_answer, answers)):
+                text = write_text(answers)
+            elif is_answer(value) or read_chat(value):
+                text = self.text(name, value)
+            elif value not in (None, []) and fold_name(name) == "reference":
+                refuse_object(value, name, self.where)
                 text = self.text(name, value)
 
             if text.strip():
                 self.read[name] = "reference"
                 self.columns.references[name] = None
                 return text
+
+        for name in self.roles.references:
+            refuse_object(self.get(name), name, self.where)
 
         return None
 

@@ -19,6 +19,8 @@ from textevolve.json_texts import parse_text, write_text
 from textevolve.ledger import leave_out, note
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
+from textevolve.json_texts import as_array, as_object, parse_printed
+from textevolve.messages import list_messages
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")
@@ -46,6 +48,9 @@ CANDIDATE_IMAGES = "candidate_images"
 """The default columns with images: those of the input, and those of the candidates."""
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 
+_USUAL = frozenset(
+    (*INPUTS, *CHATS, *LISTS, *OUTPUTS, *REFERENCES, *CONTEXTS, "id", "task", "text", "label")
+)
 _MEASURES = (
     "tokens",
     "cost",
@@ -69,7 +74,7 @@ _MEASURES = (
 )
 """The endings of column names that describe an output but contain none, as in output_tokens."""
 _BLANK = re.compile(r"\n\s*\n")
-_BREAKS = re.compile(r"[\s_-]+")
+_BREAKS = re.compile(r"[\s_-]+|(?<=[a-z])(?=[A-Z])")
 _LETTERS = ("a", "b")
 """The names of the two texts of a pair in labelled data."""
 
@@ -97,10 +102,16 @@ class Roles:
         return bool(self.lists or self.outputs)
 
 
+@lru_cache(maxsize=1024)
 def fold_name(name: object) -> str:
     """Return a column's name in the form that is compared: lower case, with underscores for spaces
-    and hyphens."""
-    return _BREAKS.sub("_", str(name).strip().lower()).strip("_")
+    and hyphens, and before the capitals of `expectedOutput`."""
+    return _BREAKS.sub("_", str(name).strip()).lower().strip("_")
+
+
+def names_column(text: str) -> bool:
+    """Tell whether a text is one of the usual names of columns."""
+    return fold_name(text) in _USUAL
 
 
 @lru_cache(maxsize=256)
@@ -112,7 +123,10 @@ def find_roles(columns: tuple[object, ...], *, letters: bool = False) -> Roles:
     for column in names:
         folded.setdefault(fold_name(column), column)
     lists = _named(LISTS, folded)
-    outputs = next(filter(None, (_family(stem, folded) for stem in OUTPUTS)), ())
+    families = [family for stem in OUTPUTS if (family := _family(stem, folded))]
+    # Beside another output, `candidate` alone is the number of a text, as in exports.
+    is_number = len(families) > 1 and families[0] == (folded.get(OUTPUTS[0]),)
+    outputs = families[is_number] if families else ()
     if letters and not (lists or outputs):
         outputs = _named(_LETTERS, folded)
     answer = folded.get(ANSWER)
@@ -164,18 +178,54 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
 
 
 def join_passages(value: object) -> str:
-    """Return a context as one text. A text is returned unchanged; the passages of a list, or of its
-    JSON, are joined by blank lines, which are removed within passages. Other values give an empty
-    text."""
-    if isinstance(value, str):
-        parsed = parse_text(value)
-        joined = "" if isinstance(parsed, str) else join_passages(parsed)
-        return joined or (value if value.strip() else "")
+    """Return a context as one text. A text is returned unchanged; the passages of a list, or of a
+    text that is one as JSON or Python writes it, are joined by blank lines, which are removed
+    within passages. An empty list and other values give an empty text."""
+    parsed = parse_printed(value)
+    if isinstance(parsed, str):
+        return parsed if parsed.strip() else ""
+    passages = cast("Sequence[object]", parsed) if isinstance(parsed, list | tuple) else ()
+    texts = [_BLANK.sub("\n", passage.strip()) for passage in passages if isinstance(passage, str)]
+    if len(texts) == len(passages) and (texts or isinstance(value, list | tuple) or passages == []):
+        return "\n\n".join(filter(None, texts))
 
-    listed = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
-    texts = [_BLANK.sub("\n", passage.strip()) for passage in listed if isinstance(passage, str)]
+    return value if isinstance(value, str) else ""
 
-    return "\n\n".join(filter(None, texts)) if len(texts) == len(listed) else ""
+
+def list_answers(label: object) -> tuple[str, ...]:
+    """Return the accepted answers that a reference answer stands for: those of a list, or of a text
+    that is a list of texts or numbers as JSON or Python writes it; otherwise the text itself. Blank
+    ones are left out."""
+    parsed = parse_printed(label)
+    answers = cast("Sequence[object]", parsed) if isinstance(parsed, list | tuple) else (label,)
+    if not answers or not all(map(is_answer, answers)):
+        return (str(label),)
+    texts = (
+        str(answer).removesuffix(".0") if isinstance(answer, float) else str(answer)
+        for answer in answers
+    )
+    return tuple(filter(str.strip, texts)) or (str(label),)
+
+
+def is_answer(value: object) -> bool:
+    """Tell whether a value can be a reference answer as it is: a text or a number."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def refuse_object(value: object, column: str, where: str) -> None:
+    """Raise an InputError if a reference answer is an object, or a list of objects; it names the
+    paths to its parts."""
+    entries = as_array(value)
+    path = f"{column}.0" if entries else column
+    first: object = entries[0] if entries else value
+    if not isinstance(first, Mapping) or list_messages(entries):
+        return
+    fields = [f"{path}.{name}" for name in cast("Mapping[object, object]", first)]
+    raise InputError(
+        f"{where}: '{column}' is an object, and a reference answer is a text or a list of texts;"
+        f" name the part with --map reference={fields[0] if fields else f'{path}.NAME'}"
+        f" (it has {', '.join(fields[:NAMED]) or 'no fields'})"
+    )
 
 
 def column_text(value: object) -> str:
@@ -340,6 +390,17 @@ class Columns:
 def leave_out_columns(names: Collection[str]) -> None:
     """Record columns that nothing reads in the ledger."""
     leave_out("column", f"nothing reads {list_names(names)}", len(names))
+
+
+def list_paths(row: Mapping[str, Any]) -> list[str]:
+    """Return the names of a row's columns; instead of a column with an object, the paths of its
+    fields, which `--map` takes."""
+    paths: list[str] = []
+    for name, value in row.items():
+        fields = as_object(value)
+        paths += [f"{name}.{field}" for field in fields] if fields else [str(name)]
+
+    return paths
 
 
 def list_names(names: Iterable[object]) -> str:

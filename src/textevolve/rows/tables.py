@@ -1,16 +1,19 @@
-"""Rows of tables: CSV files with any of the usual delimiters, and Parquet."""
+"""Texts of files with their encodings, JSON parsed from them, and the result files of Inspect and
+promptfoo. Tables are read in `spreadsheets.py`.
+"""
 
 from __future__ import annotations
 
-import csv
-import itertools
+import codecs
+import io
 import json
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
@@ -51,10 +54,22 @@ def import_pyarrow(module: str, purpose: str) -> Any:
     Raises:
         SettingsError: pyarrow is not installed.
     """
+    return import_optional(module, purpose, "parquet")
+
+
+def import_optional(module: str, purpose: str, extra: str) -> Any:
+    """Import a module of an optional package. `extra`: the extra that installs it.
+
+    Raises:
+        SettingsError: it is not installed; names `purpose`, which needs it.
+    """
     try:
         return import_module(module)
     except ImportError:
-        raise SettingsError(f'{purpose} needs pyarrow: pip install "textevolve[parquet]"') from None
+        package = module.partition(".")[0]
+        raise SettingsError(
+            f'{purpose} needs {package}: pip install "textevolve[{extra}]"'
+        ) from None
 
 
 def name_of(path: str) -> str:
@@ -63,18 +78,96 @@ def name_of(path: str) -> str:
 
 @contextmanager
 def open_text(path: str, errors: str = "strict") -> Generator[IO[str]]:
-    try:
+    """Open a text file, or standard input, whose encoding is UTF-8 or told by a byte order mark."""
+    with name_faults(path):
         if path == STANDARD_INPUT:
             yield _standard_input(errors)
-        else:
-            with open(allowed_path(path), encoding="utf-8-sig", errors=errors, newline="") as file:
-                yield file
+            return
+        with open(allowed_path(path), "rb") as file, open_decoded(file, errors) as text:
+            yield text
+
+
+@contextmanager
+def open_decoded(file: IO[bytes], errors: str = "strict") -> Generator[IO[str]]:
+    """Read a file as text within the block: in the encoding of its byte order mark, or in UTF-8.
+    The file stays open."""
+    encoding = _find_encoding(file.read(4))
+    file.seek(0)
+    text = io.TextIOWrapper(file, encoding, errors, newline="")
+    try:
+        yield text
+    finally:
+        text.detach()
+
+
+@contextmanager
+def name_faults(path: str) -> Generator[None]:
+    """Convert errors of reading a file within the block into InputErrors that name it.
+
+    Raises:
+        InputError: the file cannot be opened, or is no text; names the line and what converts it.
+    """
+    try:
+        yield
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name_of(path)}: not UTF-8 text (byte {error.start}); convert it first"
-        ) from None
+        raise InputError(_describe_encoding(path, error)) from None
     except OSError as error:
-        raise InputError(f"{name_of(path)}: cannot be read ({error.strerror})") from None
+        reason = error.strerror or str(error)
+        raise InputError(f"{name_of(path)}: cannot be read ({reason})") from None
+
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # which begins as the mark of UTF-16 does
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def _find_encoding(start: bytes) -> str:
+    """Return the encoding of a text by its first four bytes: that of its byte order mark, or else
+    UTF-8.
+
+    Raises:
+        UnicodeDecodeError: every second byte is 0, as in UTF-16.
+    """
+    for mark, encoding in _MARKS:
+        if start.startswith(mark):
+            return encoding
+    if start[:4:2] == b"\0\0" or start[1:4:2] == b"\0\0":
+        raise UnicodeDecodeError("utf-16", start, 0, 4, "without a byte order mark")
+
+    return "utf-8"
+
+
+def _describe_encoding(path: str, error: UnicodeDecodeError) -> str:
+    """Describe where a file is no UTF-8, as an editor counts, and how to convert it."""
+    name = name_of(path)
+    if path == STANDARD_INPUT:
+        return f"{name}: not UTF-8 text (byte {error.start}); convert it first"
+
+    convert = f"-t UTF-8 '{name}' > converted{Path(name).suffix}"
+    if error.encoding != "utf-8":
+        order = "BE" if error.object[:1] == b"\0" else "LE"
+        return f"{name}: UTF-16 {error.reason}; convert it first: iconv -f UTF-16{order} {convert}"
+
+    # The error counts from the block that was decoded last, not from the start of the file.
+    before = 0
+    with open(allowed_path(path), "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as fault:
+                column = len(line[: fault.start].decode()) + 1
+                place = f"column {column}, byte {before + fault.start}"
+                return (
+                    f"{name}:{number}: not UTF-8 text ({place}); convert it first: iconv"
+                    f" -f WINDOWS-1252 {convert}"
+                )
+            before += len(line)
+
+    return f"{name}: not UTF-8 text within its compression; unpack and convert it first"
 
 
 def _standard_input(errors: str) -> IO[str]:
@@ -89,8 +182,8 @@ def _standard_input(errors: str) -> IO[str]:
 
 
 def parse_json(text: str, where: str, noun: str) -> Any:
-    """Parse a text as JSON and return the value. `where`: its position for messages; `noun`: the
-    word for it.
+    """Parse a text as JSON and return the value. `where`: its position for messages, to which a
+    text of several lines adds the line; `noun`: the word for it.
 
     Raises:
         InputError: it is not JSON, or an object has the same key twice (JSON would silently drop
@@ -109,9 +202,13 @@ def parse_json(text: str, where: str, noun: str) -> Any:
         return row
 
     try:
-        return json.loads(text, object_pairs_hook=take_pairs)
+        # Without the end of the line, after which a text that was cut would go on in column 1.
+        return json.loads(text.rstrip(), object_pairs_hook=take_pairs)
     except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
+        line = f":{error.lineno}" if "\n" in text.rstrip() else ""
+        raise InputError(
+            f"{where}{line}: not valid JSON: {error.msg} at column {error.colno}"
+        ) from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError(f"{where}: not valid JSON: {str(error).split(';')[0]}") from None
     except RecursionError:
@@ -140,11 +237,11 @@ _ZSTANDARD = 93
 """The number of a method of compression in ZIP archives."""
 
 
-def read_log(path: str, name: str) -> Iterator[Placed]:
+def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
     """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
     sample."""
     try:
-        with zipfile.ZipFile(allowed_path(path)) as log:
+        with zipfile.ZipFile(file) as log:
             for member in sorted(log.namelist()):
                 if member.startswith("samples/"):
                     text = mend_halves(_read_member(log, member, name).decode())
@@ -200,7 +297,6 @@ def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:
 @_checked
 def _read_sample(sample: Row) -> Row:
     output: Any = sample.get("output") or {}
-    target: Any = sample.get("target")
     chat = read_chat(sample.get("input"))
     messages: Any = sample.get("messages") or ()
     options = (f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ()))
@@ -209,7 +305,7 @@ def _read_sample(sample: Row) -> Row:
         "id": f"{sample.get('id', '')}{epoch}",
         "input": "\n".join([write_chat(chat) if chat else sample["input"], *options]),
         "output": output.get("completion"),
-        "reference": "\n".join(cast("list[str]", target)) if isinstance(target, list) else target,
+        "reference": sample.get("target"),
         "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
     }
 
@@ -262,103 +358,3 @@ def read_cells(row: Row) -> Iterator[Row]:
 
     if not outputs:
         yield row
-
-
-DELIMITERS = ",;\t"
-"""The possible delimiters of cells. European spreadsheets write semicolons, since their numbers
-contain commas."""
-
-_NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)(e[-+]?\d+)?\s?%?", re.IGNORECASE | re.ASCII)
-_FORMULA = re.compile(r"'*[-=+@\t\r\n]")
-"""The beginning of a text that a spreadsheet may run as a formula, or of one that `defuse` has
-changed."""
-_EXPORTS: tuple[set[str], ...] = (
-    {"status", "reason"},
-    {"failure", "seconds"},
-    {"failure", "feedback"},
-    {"superseded_by"},
-    {"labeller"},
-    {"human", "output"},
-    {"candidate_1", "scores"},
-)
-"""The columns by which a table that this package exported is recognised: tables of cases, of chains
-and refined inputs, of guided answers, of memories, of labels."""
-
-Header = Callable[[Sequence[str]], None]
-"""A function that is called with the names of a table's columns, before its rows."""
-
-
-def defuse(text: str) -> str:
-    """Return a text as a cell that no spreadsheet runs as a formula: a leading apostrophe is added
-    if it starts like a formula and is no number."""
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
-
-
-def _restore(cell: str) -> str:
-    """Return the text of a cell without the apostrophe that `defuse` added."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def read_csv(
-    file: IO[str], name: str, is_text: Callable[[str], bool], header: Header
-) -> Iterator[Placed]:
-    """Yield the rows of a CSV file with their positions. The first line has the column names; the
-    delimiter is the most frequent of `DELIMITERS` in that line. In files that this package
-    exported, the apostrophes that `defuse` added are removed."""
-    csv.field_size_limit(sys.maxsize)
-    header_line = next(iter(file), "")
-    lines = itertools.chain([header_line] if header_line else [], file)
-    delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", header_line).count)
-    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
-    begins = 1  # the line in which the row begins that is being read
-
-    try:
-        columns = list(reader.fieldnames or ())
-        restore = _restore if any(map(set(columns).issuperset, _EXPORTS)) else str
-        reader.fieldnames = columns = [restore(name) for name in columns]
-        double = [column for column in columns if column.strip() and columns.count(column) > 1]
-        if not (is_export := has_outputs(columns)) and double:
-            raise InputError(f"{name}:1: two columns have the name '{double[0]}'; rename one")
-        header(columns)
-        begins = reader.line_num + 1
-
-        for row in reader:
-            where = f"{name}:{reader.line_num}"
-            begins = reader.line_num + 1
-            if None in row:
-                raise InputError(f"{where}: more cells than the header has columns")
-            filled = {k: restore(v) for k, v in row.items() if v or (v == "" and is_export)}
-            yield where, {k: v if is_text(k) else _cell(v) for k, v in filled.items()}
-    except csv.Error as error:
-        if "unexpected end" not in str(error):
-            raise InputError(f"{name}:{reader.line_num}: not valid CSV: {error}") from None
-        raise InputError(
-            f"{name}:{begins}: a quote opens in this row and is never closed; close it, or double"
-            " it where it is part of a text"
-        ) from None
-
-
-def _cell(value: str) -> Any:
-    """Return the value of a cell if it is JSON, otherwise its text."""
-    try:
-        return json.loads(mend_halves(value))
-    except (ValueError, RecursionError):
-        return value
-
-
-def read_parquet(path: str, name: str, header: Header) -> Iterator[Placed]:
-    """Yield the rows of a Parquet file with their positions; one batch of rows is loaded at a
-    time."""
-    parquet = import_pyarrow("pyarrow.parquet", f"{name}: reading Parquet")
-    counter = itertools.count(1)
-
-    try:
-        table: Any = parquet.ParquetFile(allowed_path(path))
-        header([str(column) for column in table.schema_arrow.names])
-        for batch in table.iter_batches(batch_size=200):
-            for row in batch.to_pylist():
-                yield f"{name}: row {next(counter)}", row
-    except OSError as error:
-        raise InputError(f"{name}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:  # pyarrow's own errors of content are of this kind
-        raise InputError(f"{name}: not a Parquet file ({error})") from None

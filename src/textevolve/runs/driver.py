@@ -52,7 +52,7 @@ from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory_snapshots import pin_agents, pin_collections
 from textevolve.reach import allow_namespace, also_reach
-from textevolve.report.data import write_rows
+from textevolve.rows.formats import write_rows
 from textevolve.runs.chains import (
     asks_default,
     describe_chains,

@@ -33,9 +33,10 @@ from textevolve.report.blocks import (
     Table,
 )
 from textevolve.report.cells import IntervalChart, main_score
-from textevolve.report.data import WRITERS, choose_writer, plain, write_rows
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
+from textevolve.rows.formats import WRITERS, choose_writer, write_rows
+from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import (
     Aggregates,
     aggregate,

@@ -525,7 +525,7 @@ STUDY = Study(
     note=note,
     reads=reads,
     texts={
-        ".txt": lambda _spec, result: result.template.rstrip("\n") + "\n",
+        ".txt": lambda _spec, result: result.template,  # as it was measured
         **dict.fromkeys((".yaml", ".yml"), lambda _spec, result: write_prompts(result.templates)),
     },
 )

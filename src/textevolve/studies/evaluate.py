@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -57,7 +56,7 @@ from textevolve.report.blocks import (
     Report,
 )
 from textevolve.report.html import html_fragment
-from textevolve.rows import SUFFIXES, names_rows, read_argument
+from textevolve.rows import SUFFIXES, is_row_file, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
 from textevolve.rows.columns import Columns
 from textevolve.runs.aggregates import Aggregates, describe_judges, describe_scores
@@ -395,7 +394,7 @@ def _read_case(spec: EvaluateSpec) -> Case:
             + (f"; '{first_text[:40]}' is neither" if first_text else "")
         )
 
-    if Path(texts[0]).suffix.lower() in SUFFIXES and is_file(texts[0]):
+    if is_row_file(texts[0]) and is_file(texts[0]):
         raise InputError(
             f"'{texts[0]}' is a file of cases, which must be the only argument; '{texts[1][:40]}'"
             " is one too many. To read a text from a file write @FILE"

@@ -48,6 +48,8 @@ from textevolve.report.blocks import (
 )
 from textevolve.rows import SUFFIXES, names_rows, read_rows
 from textevolve.rows.columns import Columns, find_roles, is_text_column
+from textevolve.rows import is_row_file, names_rows, read_rows
+from textevolve.rows.columns import find_roles, is_text_column
 from textevolve.runs.chains import ChainWriter, chains_among, open_chain_named, reject_rehearsal
 from textevolve.runs.study import (
     Asks,
@@ -190,8 +192,7 @@ def _is_file(task: str) -> bool:
     try:
         if task.startswith("hf:"):
             return names_rows(task)
-        ends = Path(task).suffix.lower() in SUFFIXES
-        return ends and (not any(map(str.isspace, task)) or is_file(task))
+        return is_row_file(task) and (not any(map(str.isspace, task)) or is_file(task))
     except (OSError, ValueError):
         return False
 

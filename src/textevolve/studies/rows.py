@@ -16,6 +16,7 @@ from textevolve.debate.profile import Profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.json_texts import as_object
+from textevolve.json_texts import find_path, write_text
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.target_calls import identify_target
@@ -66,7 +67,8 @@ def read_cases(path: str) -> Iterator[Case]:
 def name_row(row: Mapping[str, Any], number: int, counts: Counter[str]) -> str:
     """Return the id of a row, or else its number. A repeated id has a number at its end, so that no
     row takes another's place. `counts`: how often each id has occurred so far."""
-    id = str(row.get("id", number))
+    row_id = row.get("id")
+    id = str(number if row_id is None else row_id)
     counts[id] += 1
     return id if counts[id] == 1 else f"{id} ({counts[id]})"
 
@@ -253,7 +255,7 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
 def _find_text(target: Target, part: object) -> str | None:
     value = part
     if target.answer:
-        value = _find_path(part, target.answer)
+        value = find_path(part, target.answer)
     elif isinstance(part, dict):
         fields = cast("dict[str, object]", part)
         value = first_of(fields, ANSWER_FIELDS)
@@ -262,16 +264,5 @@ def _find_text(target: Target, part: object) -> str | None:
 
 
 def _find_last(parts: Sequence[object], path: str) -> object:
-    values = (_find_path(part, path) for part in reversed(parts))
+    values = (find_path(part, path) for part in reversed(parts))
     return next((value for value in values if value is not None), None)
-
-
-def _find_path(value: object, path: str) -> object:
-    """Return the value at a path such as `data.0.text`; None if there is no such value."""
-    for step in path.split("."):
-        try:
-            value = cast(Any, value)[int(step) if isinstance(value, list) else step]
-        except (LookupError, TypeError, ValueError):
-            return None
-
-    return value

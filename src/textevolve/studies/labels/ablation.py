@@ -20,7 +20,7 @@ from textevolve.bench.verdicts import gather_outcomes
 from textevolve.evaluation import Case, Result
 from textevolve.judges.judge import Judge, parse_judge
 from textevolve.report.blocks import Report
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.runs.study import Asks, Study
 from textevolve.spec import Several, option
 from textevolve.studies.labels.agreement import (

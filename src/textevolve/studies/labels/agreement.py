@@ -34,7 +34,7 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.report.cells import cell_text
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import estimate, finite
 from textevolve.runs.study import Asks, Study
 from textevolve.spec import option

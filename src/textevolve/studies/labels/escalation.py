@@ -36,7 +36,7 @@ from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table
 from textevolve.report.cells import cell_text
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import estimate, finite
 from textevolve.runs.study import (
     Asks,

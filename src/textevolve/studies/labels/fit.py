@@ -35,7 +35,7 @@ from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.report.cells import cell_text
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import estimate
 from textevolve.runs.study import Asks, Row, Study, json_decoder
 from textevolve.spec import option

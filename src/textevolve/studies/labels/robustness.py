@@ -31,7 +31,7 @@ from textevolve.judges.judge import Judge
 from textevolve.mappings import drop_empty, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Estimate, Note, Report, Section, Table
-from textevolve.report.data import plain
+from textevolve.rows.writing import plain
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, record_status
 from textevolve.spec import option
 from textevolve.wiring import Workbench

@@ -20,9 +20,13 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.rows.tables import defuse, import_pyarrow
+from textevolve.rows.spreadsheets import defuse
+from textevolve.rows.tables import import_pyarrow
 
 FlatRow = Mapping[str, Any]  # a row before it is flattened: values that JSON can express, by column
+RowSource = Callable[[], Iterable[FlatRow]]  # is called for each pass over the rows
+RowWriter = Callable[[RowSource, IO[bytes]], int]
+"""A function that writes rows to a file, and returns their number."""
 Scalar = str | int | float | bool | None
 
 ROWS_AT_ONCE = 2000
@@ -57,36 +61,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a value of the type {type(value).__name__} cannot be written as data")
 
 
-def write_rows(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes], suffix: str) -> int:
-    """Write rows in the format of a file name's suffix, and return their number. `rows` is called
-    for each pass over the rows.
-
-    Raises:
-        InputError: the format is not known, or the rows are not the same in the second pass.
-        SettingsError: the format is Parquet, and pyarrow is not installed.
-    """
-    return choose_writer(suffix)(rows, target)
-
-
-def choose_writer(suffix: str) -> Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]:
-    """Return the writer of a suffix's format. It is chosen before the work, so that an unknown
-    format costs nothing.
-
-    Raises:
-        InputError: the format is not known; names the known ones. SettingsError: the format is
-            Parquet, and pyarrow is not installed.
-    """
-    writer = WRITERS.get(suffix.lower())
-    if writer is None:
-        names = ", ".join(WRITERS)
-        raise InputError(f"'{suffix}': rows are written as one of {names}")
-    if writer is _write_parquet:
-        import_pyarrow("pyarrow", "writing Parquet")
-
-    return writer
-
-
-def _write_lines(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
+def write_lines(rows: RowSource, target: IO[bytes]) -> int:
     number = 0
     for row in rows():
         # ASCII: some readers take U+2028 and its like for the end of a line.
@@ -156,7 +131,7 @@ def _cells(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
     return {name: cells.get(name) for name in columns}
 
 
-def _write_csv(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
+def write_csv(rows: RowSource, target: IO[bytes]) -> int:
     columns = find_columns(rows())
     number = 0
     with _text(target) as text:
@@ -185,7 +160,7 @@ def _csv_cell(value: Scalar) -> Scalar:
     return defuse(value) if isinstance(value, str) else value
 
 
-def _write_parquet(rows: Callable[[], Iterable[FlatRow]], target: IO[bytes]) -> int:
+def write_parquet(rows: RowSource, target: IO[bytes]) -> int:
     pa, parquet = (import_pyarrow(m, "writing Parquet") for m in ("pyarrow", "pyarrow.parquet"))
     columns = find_columns(rows())
     kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
@@ -207,10 +182,3 @@ def _typed(row: FlatRow, columns: FlatColumns) -> dict[str, Scalar]:
         if columns[name] is str and value is not None and not isinstance(value, str):
             cells[name] = json.dumps(value)
     return cells
-
-
-WRITERS: Mapping[str, Callable[[Callable[[], Iterable[FlatRow]], IO[bytes]], int]] = {
-    ".jsonl": _write_lines,
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-}
