@@ -50,7 +50,6 @@ from textevolve.llm.prompts import (
 )
 from textevolve.llm.structured import require_text
 from textevolve.llm.verdicts import read_log_odds, word_request
-from textevolve.llm.structured import describe_missing_text
 from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
 

@@ -32,7 +32,6 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.prompts import fence, image_rules, images_of, name_images
 from textevolve.llm.structured import require_text
-from textevolve.llm.structured import describe_missing_text
 from textevolve.rows.columns import list_answers
 
 if TYPE_CHECKING:

@@ -15,12 +15,10 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPAN_IDS, empty_default
-from textevolve.json_texts import parse_text, write_text
+from textevolve.json_texts import as_array, as_object, parse_printed, write_text
 from textevolve.ledger import leave_out, note
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
-from textevolve.json_texts import as_array, as_object, parse_printed
-from textevolve.messages import list_messages
 
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")

@@ -46,9 +46,6 @@ from textevolve.rows.chats import (
 )
 from textevolve.rows.columns import IMAGES, join_passages
 from textevolve.runs.chains import chain_response
-from textevolve.rows.columns import IMAGES, join_passages, refuse_object
-from textevolve.rows.images import folder_of, read_images
-from textevolve.runs.chains import chain_response, chains_among, open_chain_named
 from textevolve.spans import current_span, span
 from textevolve.studies.compare_spec import MOST_SAMPLES
 from textevolve.studies.conversations import (

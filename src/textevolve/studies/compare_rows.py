@@ -25,6 +25,7 @@ from textevolve.rows.columns import (
     join_passages,
     leave_out_columns,
     prompt_text,
+    refuse_object,
 )
 from textevolve.rows.images import folder_of, read_images
 from textevolve.runs.chains import chains_among, open_chain_named
@@ -124,8 +125,9 @@ def row_cases(
 
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
-        if spec.label is not None and label is None:
+        if spec.label is not None and label in (None, []):
             raise InputError(f"{where}: the label column '{spec.label}' is missing or empty")
+        refuse_object(label, spec.label or "", where)
         images: tuple[str, ...] = row.get(IMAGES, ())
         if IMAGES in row:
             names_of_images = " ".join(f"(image {n})" for n, _ in enumerate(images, 1))

@@ -46,10 +46,8 @@ from textevolve.report.blocks import (
     Transcript,
     Utterance,
 )
-from textevolve.rows import SUFFIXES, names_rows, read_rows
-from textevolve.rows.columns import Columns, find_roles, is_text_column
 from textevolve.rows import is_row_file, names_rows, read_rows
-from textevolve.rows.columns import find_roles, is_text_column
+from textevolve.rows.columns import Columns, find_roles, is_text_column
 from textevolve.runs.chains import ChainWriter, chains_among, open_chain_named, reject_rehearsal
 from textevolve.runs.study import (
     Asks,

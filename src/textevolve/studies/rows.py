@@ -15,8 +15,7 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
-from textevolve.json_texts import as_object
-from textevolve.json_texts import find_path, write_text
+from textevolve.json_texts import as_object, find_path
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.target_calls import identify_target
