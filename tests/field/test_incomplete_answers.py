@@ -67,7 +67,8 @@ def test_compared_output_is_missing(server, model, cli, home, name):
     server.script = lambda body, _number: bad if "Question 1" in str(body) else "4"
     (home / "rows.jsonl").write_text(ROWS)
     options = ("-d", "rows.jsonl", "--label", "a", "--metric", "contains", "-o", "out.csv")
-    ended = cli("compare", "-p", "{q}", *options, "-m", model)
+    (home / "prompt.txt").write_text("Answer this: {q}")
+    ended = cli("compare", "-p", "prompt.txt", *options, "-m", model)
     assert ended.code == 3, ended.err
     with (home / "out.csv").open(newline="") as file:
         first, second = csv.DictReader(file)
@@ -76,12 +77,12 @@ def test_compared_output_is_missing(server, model, cli, home, name):
     assert ("--max-output-tokens" in second["reason"]) == name.startswith("cut")
 
 
+CHAIN = "inputs: {topic: text}\nsteps:\n  - {ask: story, prompt: 'Tell of {topic}.'}\n"
+
+
 def test_cut_output_of_a_chain(server, model, cli, home):
     server.script = lambda _body, _number: Answer(text="Once upon", finish_reason="length")
-    (home / "chain.yaml").write_text("steps: [{into: story, prompt: 'Tell of {topic}.'}]\n")
-    (home / "rows.jsonl").write_text('{"topic": "the sea"}\n')
-    ended = cli("run", "chains", "run", "chain.yaml", "rows.jsonl", "-m", model)
-    if ended.code == 2:
-        ended = cli("chains", "run", "chain.yaml", "rows.jsonl", "-m", model)
+    (home / "story.yaml").write_text(CHAIN)
+    ended = cli("run", "chains", "run", "story.yaml", "-i", "topic=the sea", "-m", model)
     assert ended.code == 3, ended.err
     assert "step 'story': the answer was cut at the token limit" in ended.err

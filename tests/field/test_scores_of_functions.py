@@ -67,5 +67,5 @@ def test_unreadable_number_of_a_node(cli, home):
     (home / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = cli("nodes", "evaluate", "trace.jsonl", "--threshold", "sure=0.7")
     assert ended.code == 3
-    assert "sure is not a number but nan" in ended.err
+    assert "sure is not a number but 'nan'" in ended.err
     assert "sure is not a number but 'high'" in ended.err
