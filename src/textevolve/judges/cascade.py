@@ -33,7 +33,7 @@ from textevolve.evaluation import (
     failure_of,
     select_skipped,
 )
-from textevolve.judges.context import Judgement, Options
+from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import (
     CombinedJudge,
     Judge,
@@ -172,7 +172,7 @@ class Cascade:
         """
         check_case(case)
         override = case.parameters.get("threshold")
-        bar = float(override) if isinstance(override, int | float) else Options().threshold
+        bar = float(override) if isinstance(override, int | float) else CaseOptions().threshold
         evaluations = [await _ask(self.first, case, InputError, ModelError)]
         sure = certainty_of(evaluations[0], bar)
         failures = [failure for failure in evaluations[0].result if isinstance(failure, Failure)]

@@ -38,7 +38,7 @@ async def ask_letters(
         reference=context.fenced("answer", reference) if reference else "",
         first=context.response(candidate),
         second=context.response(rival, (candidate,)),
-        question=ask_better(context.options.rubric),
+        question=ask_better(context.rubric),
     )
     messages = (context.system(), context.user(text, candidates=(candidate, rival)))
 

@@ -228,7 +228,7 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
         messages=(_rules(context), context.user(request_text)),
         temperature=0.0,
         max_tokens=ANSWER_TOKENS,
-        seed=context.options.seed,
+        seed=context.seed,
     )
 
     try:
@@ -276,8 +276,6 @@ async def _probe_parts(
         questions = context.user(*parts) if sees else Message("user", parts)
         return await context.choose((rules, questions), "yes", "no")
 
-    odds = await gather_bounded(
-        [partial(probe, part) for part in materials], context.options.concurrency
-    )
+    odds = await gather_bounded([partial(probe, part) for part in materials], context.concurrency)
 
     return AnswerOdds(tuple(odds))
