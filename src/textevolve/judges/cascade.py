@@ -68,6 +68,7 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
     scored = [outcome for outcome in evaluation.result if isinstance(outcome, EvaluationResult)]
     if not scored or len(scored) < len(evaluation.result):
         return None
+    # A debate knows more than its scores: the votes of its first round.
     stated: Any = getattr(evaluation, "certainty", None)
     if isinstance(stated, float) and math.isfinite(stated):
         return stated
@@ -179,6 +180,7 @@ class Cascade:
         noted: dict[str, Any] = {} if sure is None else {"certainty": sure}
         is_sure = sure is not None and sure >= self.below
 
+        # After a limit the second judge is not asked, or another limit would give another score.
         if not is_sure and not select_skipped(failures):
             if failures:
                 noted["first_failed"] = failures[0].reason

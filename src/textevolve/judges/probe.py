@@ -78,7 +78,9 @@ class CriteriaJudge(QuestionJudge):
     by_criteria: ClassVar[bool] = True
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        rubric = context.rubric or (load_rubric(self.shipped).text if self.shipped else "")
+        rubric = context.rubric
+        if not rubric and self.shipped:
+            rubric = load_rubric(self.shipped).text
         # Without levels, since a probe asks yes / no questions only.
         lines = dict.fromkeys(read_levels(line).text for line in read_criteria(rubric))
         criteria = tuple(lines) or await _write_criteria(context)
@@ -129,7 +131,14 @@ async def _examine(
 
     probed = await context.each(range(len(context.case.candidates)), probe)
 
-    return [r if isinstance(r, Failure) else weigh_answers(context, questions, r) for r in probed]
+    results: list[EvaluationResult | Failure] = []
+    for answers in probed:
+        if isinstance(answers, Failure):
+            results.append(answers)
+        else:
+            results.append(weigh_answers(context, questions, answers))
+
+    return results
 
 
 def show_state(context: JudgeContext, material: str) -> tuple[str, ...]:
@@ -160,6 +169,7 @@ def weigh_answers(
 ) -> EvaluationResult:
     """Make a result of the mean log-odds of all answers. `lines`: describe the answers; empty: by
     their probability of yes."""
+    # The mean of log-odds, not of probabilities: one sure answer outweighs several unsure ones.
     total = sum(odds.log_odds) / len(odds.log_odds)
     answers = dict(zip(questions, odds.log_odds, strict=True))
     lines = lines or [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
