@@ -13,7 +13,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.model import Response, ToolCall
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.testing import Answer
-from textevolve.protocol.contents import ending_of
+from textevolve.protocol.contents import answer_ending
 
 ENDINGS = {
     "whole": ("stop", "eos", "end_turn", "STOP", "tool_calls", "", "something new"),
@@ -26,7 +26,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_ending_of_finish_reason(ending):
-    assert [ending_of(reason) for reason in ENDINGS[ending]] == [ending] * len(ENDINGS[ending])
+    assert [answer_ending(reason) for reason in ENDINGS[ending]] == [ending] * len(ENDINGS[ending])
 
 
 THOUGHT = Response("", "length", Usage(1, completion_tokens=9), reasoning="Hm.")

@@ -102,6 +102,9 @@ ENDS: Mapping[str, Way] = {
         end("insufficient_system_resource"), "resource"
     ),
     "finish reason network_error": Way(end("network_error"), "network_error"),
+    "a finish reason of its type": Way(
+        raw({**message(HALF), "finish_reason": {"type": "abort", "message": "gone"}}), "abort"
+    ),
     "finish reason SAFETY": Way(end("SAFETY"), "filter"),
     "finish reason MAX_TOKENS": Way(
         end("MAX_TOKENS"), "length|limit|cut|long|token", texts_only=True
@@ -124,9 +127,6 @@ BODIES: Mapping[str, Way] = {
     "the text null": Way(say("null")),
     "no choices": Way(raw(None), "choice|completion|answer"),
     "an error in the choice": Way(raw({**message(HALF, "error"), "error": UPSTREAM}), "overloaded"),
-    "a finish reason of its type": Way(
-        raw({**message(HALF), "finish_reason": {"type": "abort", "message": "gone"}}), "abort"
-    ),
     "an error beside the choices": Way(raw(message(HALF), error=UPSTREAM), "overloaded"),
     "NaN for numbers": Way(alter(lambda t: NUMBER.sub("NaN", t)), texts_only=True),
     "null for numbers": Way(alter(lambda t: NUMBER.sub("null", t)), texts_only=True),
