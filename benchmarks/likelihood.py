@@ -27,8 +27,12 @@ from pathlib import Path
 from judges import read_half
 from textevolve.bench.items import Item
 from textevolve.evaluation import Case
-from textevolve.judges.context import JudgeContext, Options, prompt
-from textevolve.judges.measures import cut_instruction, request_instruction
+from textevolve.judges.context import JudgeContext, prompt
+from textevolve.judges.measures import (
+    InstructionLikelihood,
+    cut_instruction,
+    request_instruction,
+)
 from textevolve.llm.model import Message, Model
 from textevolve.llm.opening import open_client
 from textevolve.llm.prompts import fence
@@ -210,7 +214,8 @@ async def ask(
 ) -> None:
     with file.open("a", encoding="utf-8") as stored:
         for item in items:
-            context = JudgeContext(Case(item.input, item.candidates), model, Options())
+            judge = InstructionLikelihood()
+            context = JudgeContext(judge, Case(item.input, item.candidates), model)
             target = cut_instruction(item.input, 0)
             responses = map(context.response, range(len(item.candidates)))
             fenced = (*responses, fence("response", "", context.lone_nonce))

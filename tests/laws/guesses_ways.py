@@ -226,6 +226,7 @@ CHOICES: Mapping[str, Way] = {
     "in a box": _words_before("\\", "boxed", "{", after="}"),
     "Answer: first": _words_before("Answer", ":", " "),
     "a quoted question first": _words_before("You", " ask", ":", " Yes", " or", " No", "?", " "),
+    "both verdicts first": _words_before("Yes", " or", " No", "?", " "),
     "another word with the mass": _alone("Hard", 0.0005, finish_reason="stop"),
     "a refusal's first word": _alone("I", 0.02),
     # Spellings.

@@ -101,6 +101,14 @@ ENDS: Mapping[str, Way] = {
     "finish reason insufficient_system_resource": Way(
         end("insufficient_system_resource"), "resource"
     ),
+    "finish reason network_error": Way(end("network_error"), "network_error"),
+    "a finish reason of its type": Way(
+        raw({**message(HALF), "finish_reason": {"type": "abort", "message": "gone"}}), "abort"
+    ),
+    "finish reason SAFETY": Way(end("SAFETY"), "filter"),
+    "finish reason MAX_TOKENS": Way(
+        end("MAX_TOKENS"), "length|limit|cut|long|token", texts_only=True
+    ),
     "finish reason content_filter": Way(end("content_filter"), "filter"),
     "finish reason model_length": Way(
         end("model_length"), "length|limit|cut|long|token", texts_only=True
@@ -167,6 +175,7 @@ WITHOUT_LOGPROBS = (
     "null in place of a text",
     "no choices",
     "an error in the choice",
+    "a finish reason of its type",
     "an error beside the choices",
 )
 """Ways whose answers have no log-probabilities, which concern the endpoint, too: a judge that reads

@@ -154,7 +154,7 @@ def judge_all_ways(request, judge: str) -> tuple[Judged, Judged]:
 def may_be_right(way: str) -> bool:
     """Tell whether the right value may come out of a bad answer: it can be read, or an answer
     without the part that is bad was not changed."""
-    cut = "length" in way or way == "CUT_JSON"
+    cut = "length" in way or "MAX_TOKENS" in way or way == "CUT_JSON"
     return WAYS[way].readable or (WAYS[way].texts_only and not cut)
 
 
@@ -168,7 +168,12 @@ def check_missing(way: str, scores: list[float | None], reasons: list[str]) -> N
 
 def check_advice(way: str, reason: str) -> None:
     """Assert that a reason advises more room only where room was short."""
-    short = "length" in way or "THOUGHT" in way or way in ("CUT_JSON", "EMPTY", "blank text")
+    short = (
+        "length" in way
+        or "MAX_TOKENS" in way
+        or "THOUGHT" in way
+        or way in ("CUT_JSON", "EMPTY", "blank text")
+    )
     assert short or "max-output-tokens" not in reason, f"this advice does not help: {reason}"
 
 

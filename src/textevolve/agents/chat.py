@@ -549,10 +549,10 @@ class AgentChat:
 
     async def _finish(self, response: Response) -> ChatAnswer:
         calls = response.tool_calls if self.parts.asking.tools is not None else ()
-        fault = "" if calls else describe_fault(response, may_be_cut=True)
-        is_empty = not response.text.strip() and not (response.tool_calls or response.reasoning)
-        if fault and not is_empty:
-            raise AnswerError(f"{self.parts.model.name}: {fault}")
+        unwanted = not calls and not response.text.strip()
+        # A part of an answer, and one without a word, are shown with their finish reason.
+        if unwanted and (response.tool_calls or response.reasoning):
+            raise AnswerError(f"{self.parts.model.name}: {describe_fault(response)}")
         if not calls:
             await self._end_turn(response.text, response.finish_reason)
 

@@ -33,7 +33,7 @@ from textevolve.evaluation import (
     failure_of,
     select_skipped,
 )
-from textevolve.judges.context import Judgement, Options
+from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import (
     CombinedJudge,
     Judge,
@@ -68,6 +68,7 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
     scored = [outcome for outcome in evaluation.result if isinstance(outcome, EvaluationResult)]
     if not scored or len(scored) < len(evaluation.result):
         return None
+    # A debate knows more than its scores: the votes of its first round.
     stated: Any = getattr(evaluation, "certainty", None)
     if isinstance(stated, float) and math.isfinite(stated):
         return stated
@@ -172,13 +173,14 @@ class Cascade:
         """
         check_case(case)
         override = case.parameters.get("threshold")
-        bar = float(override) if isinstance(override, int | float) else Options().threshold
+        bar = float(override) if isinstance(override, int | float) else CaseOptions().threshold
         evaluations = [await _ask(self.first, case, InputError, ModelError)]
         sure = certainty_of(evaluations[0], bar)
         failures = [failure for failure in evaluations[0].result if isinstance(failure, Failure)]
         noted: dict[str, Any] = {} if sure is None else {"certainty": sure}
         is_sure = sure is not None and sure >= self.below
 
+        # After a limit the second judge is not asked, or another limit would give another score.
         if not is_sure and not select_skipped(failures):
             if failures:
                 noted["first_failed"] = failures[0].reason

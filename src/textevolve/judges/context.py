@@ -8,7 +8,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
 
@@ -30,7 +30,7 @@ from textevolve.evaluation import (
     settings_of,
     share_scored,
 )
-from textevolve.judges.judge import AskingJudge, Judge, judge_option, options_of
+from textevolve.judges.judge import AskingJudge, Judge, judge_option
 from textevolve.llm.decision_wires import wire_of
 from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.model import Message, Model, Request, UsageMeter, text_hash
@@ -105,6 +105,10 @@ def judge_prompts() -> dict[str, str]:
     return {**prompt_versions("judges"), "judges.examples": text_hash(turns)[:12]}
 
 
+ANSWER_TOKENS = 400
+"""The limit on each text that a judge writes for itself."""
+
+
 class CaseOptions(Frozen):
     """The options of a judge that the parameters of a case may set. `seed`: sent with each call,
     and used to draw the marks around texts. `threshold`: the score in [0, 1] from which a text
@@ -112,36 +116,6 @@ class CaseOptions(Frozen):
 
     seed: Seed = 0
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-
-
-class Options(CaseOptions):
-    """The options that all judges of this package have.
-
-    `rules`: adds explicit rules to the prompts: follow the instruction, be precise, give no credit
-    for length. `reference`: the judge sees the case's reference answer with the response; if the
-    case has none, the judge first answers the input itself, in a separate call. `examples`: a probe
-    is first shown six answered examples, and asks one question instead of several.
-    `max_answer_tokens`: the limit on each written answer. `rubric`: the user's own criteria, which
-    replace the judge's questions; each line is a criterion of a checklist. `concurrency`: the
-    maximum number of concurrent calls for one case.
-    """
-
-    rules: bool = False
-    reference: bool = False
-    examples: bool = False
-    max_answer_tokens: int = 400
-    rubric: str = ""
-    concurrency: int = 64
-
-    def overridden(self, parameters: Mapping[str, Any]) -> Options:
-        """Return these options with the `seed` and the `threshold` of a case's parameters.
-
-        Raises:
-            InputError: another parameter, or a value out of range.
-        """
-        if not parameters:
-            return self
-        return self.model_copy(update=CaseOptions(**parameters).model_dump(exclude_unset=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,19 +158,45 @@ class AnswerOdds:
 
 class JudgeContext:
     """The state of a judge that works on one case: the case's texts between marks, as prompts show
-    them, and the calls made for it. `decider`: the model that answers questions, if another model
-    writes the texts that it judges."""
+    them, and the calls made for it.
+
+    Attributes:
+        seed: Sent with each call, and used to draw the marks around texts.
+        threshold: The score from which a text passes.
+        rubric: The user's criteria, which replace the judge's questions; empty: none.
+        decider: The model that answers questions, if another one writes the texts that it judges.
+        concurrency: The most concurrent calls for the case.
+        shows_rules: Whether prompts have explicit rules: follow the instruction, be precise, give
+            no credit for length.
+        shows_reference: Whether the judge sees a reference answer with the response. If the case
+            has none, the judge first answers the input itself, in a separate call.
+        shows_examples: Whether the model sees six answered examples first.
+    """
 
     def __init__(
-        self, case: Case, model: Model, options: Options, decider: Model | None = None
+        self,
+        judge: ModelJudge,
+        case: Case,
+        model: Model,
+        decider: Model | None = None,
+        rubric: str = "",
+        concurrency: int = 64,
     ) -> None:
         check_case(case)
+        options = CaseOptions(**{"seed": judge.seed, **settings_of(case)})
         self.case = case
-        self.options = options.overridden(settings_of(case))
+        self.seed = options.seed
+        self.threshold = options.threshold
+        self.rubric = rubric
+        self.concurrency = concurrency
+        # Each judge declares as its fields which of these options it has.
+        self.shows_rules = bool(getattr(judge, "rules", False))
+        self.shows_reference = bool(getattr(judge, "reference", False))
+        self.shows_examples = bool(getattr(judge, "examples", False))
         self.model = UsageMeter(model)
         self.decider = self.model if decider is None else UsageMeter(decider)
         # Whatever the candidates' order, so that what does not depend on it is asked once.
-        self.nonce = draw_nonce((case.input, *sorted(case.candidates)), self.options.seed)
+        self.nonce = draw_nonce((case.input, *sorted(case.candidates)), self.seed)
 
     def fenced(self, name: str, text: str, images: str = "") -> str:
         """Return a text between marks. `images`: the names of the images that belong to it."""
@@ -209,7 +209,7 @@ class JudgeContext:
     def system(self, *, quoted: bool = False) -> Message:
         """Return the system message with the judge's rules; `quoted`: for texts that are quoted
         line by line, not fenced by marks."""
-        rules = prompt("rules").render(rules=self.options.rules, quoted=quoted)
+        rules = prompt("rules").render(rules=self.shows_rules, quoted=quoted)
         return Message("system", (rules, *image_rules(self.case)))
 
     def user(self, *parts: str, candidates: Iterable[int] = ()) -> Message:
@@ -246,7 +246,7 @@ class JudgeContext:
     def lone_nonce(self) -> str:
         """Return a code for marks that depends on the input and the seed, and not on the
         candidates."""
-        return draw_nonce((self.case.input,), self.options.seed)
+        return draw_nonce((self.case.input,), self.seed)
 
     def show(self, candidate: int, reference: str) -> str:
         """Return the instruction and one candidate, both quoted, with the reference if it is not
@@ -264,7 +264,7 @@ class JudgeContext:
         Raises:
             AnswerError: the judge's own answer is empty. ModelError: the call failed.
         """
-        if not self.options.reference:
+        if not self.shows_reference:
             return ""
         if self.case.reference is not None:
             answers = list_answers(self.case.reference)
@@ -275,8 +275,8 @@ class JudgeContext:
             Request(
                 messages=(self.user(text),),
                 temperature=0.0,
-                max_tokens=self.options.max_answer_tokens,
-                seed=self.options.seed,
+                max_tokens=ANSWER_TOKENS,
+                seed=self.seed,
             )
         )
 
@@ -285,7 +285,7 @@ class JudgeContext:
     async def choose(self, messages: tuple[Message, ...], letter: str, other: str) -> float:
         """Ask for one word, and return the log-odds of `letter` against `other` as its first
         token."""
-        response = await self.decider(word_request(messages, self.options.seed))
+        response = await self.decider(word_request(messages, self.seed))
         return read_log_odds(response, letter, other)
 
     @property
@@ -325,10 +325,9 @@ class JudgeContext:
             name: replace(entry, instructions=self.rules + entry.instructions)
             for name, entry in questions.items()
         }
-        seed = self.options.seed
         images = () if candidates is None else images_of(self.case, candidates)
         decision = await decide(
-            self.decider, state, tuple(requests.values()), seed=seed, images=images
+            self.decider, state, tuple(requests.values()), seed=self.seed, images=images
         )
         answers: dict[str, Answer] = {}
 
@@ -364,7 +363,7 @@ class JudgeContext:
         """Judge all parts concurrently. A part whose calls fail becomes a failure; the others
         continue."""
         return await gather_bounded(
-            [lambda part=part: attempt(judge(part)) for part in parts], self.options.concurrency
+            [lambda part=part: attempt(judge(part)) for part in parts], self.concurrency
         )
 
     def result(
@@ -377,7 +376,7 @@ class JudgeContext:
             lines = [*lines, f"{unseen} {note} and were left out"]
         feedback = "\n".join(lines)
 
-        return EvaluationResult(score, score >= self.options.threshold, feedback, metadata)
+        return EvaluationResult(score, score >= self.threshold, feedback, metadata)
 
     def fail(self, failure: Failure) -> Judgement:
         """Return the judgement of a case whose candidates cannot be judged."""
@@ -400,44 +399,40 @@ class JudgeContext:
 @dataclass(frozen=True)
 class ModelJudge(AskingJudge):
     """The base of judges that ask a model. Each subclass implements `judge` for one case, and
-    declares as its fields which of `Options` it has."""
+    declares its options as fields."""
 
     seed: Seed = judge_option(0, "sent with each call, and draws the marks around texts")
 
     @property
     def threshold(self) -> float | None:
-        return Options().threshold
+        return CaseOptions().threshold
 
     @property
     def reads_reference(self) -> bool:
         return bool(getattr(self, "reference", False))
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        names = Options.model_fields.keys() & options_of(type(self)).keys()
-        values = {name: getattr(self, name) for name in names}
-        values |= {"rubric": rubric, "concurrency": bench.concurrency}
-        decider: str | None = getattr(self, "decider", None)
-        return partial(
-            self.judge_case,
-            model=bench.model_of(self.model or bench.model),
-            options=Options(**values),
-            decider=None if decider is None else bench.model_of(decider),
-        )
+        model = bench.model_of(self.model or bench.model)
+        decider_name: str | None = getattr(self, "decider", None)
+        decider = None if decider_name is None else bench.model_of(decider_name)
 
-    async def judge_case(
-        self, case: Case, /, model: Model, options: Options, decider: Model | None
-    ) -> Judgement:
-        """Judge a case. If a call for the case as a whole fails, no candidate has a score.
+        async def judge_case(case: Case, /) -> Judgement:
+            seen = self.show_case(case)
+            context = JudgeContext(self, seen, model, decider, rubric, bench.concurrency)
+            # If a call for the case as a whole fails, no candidate has a score.
+            outcome = await attempt(self.judge(context))
+            judgement = context.fail(outcome) if isinstance(outcome, Failure) else outcome
+            return replace(judgement, case=case)
+
+        return judge_case
+
+    def show_case(self, case: Case) -> Case:
+        """Return the case as prompts show it.
 
         Raises:
-            InputError: the case, its parameters or the options cannot be used.
-            FatalModelError: no call can succeed.
-            CapabilityError: the endpoint gives no log-probabilities.
+            InputError: the case has not what the judge needs.
         """
-        context = JudgeContext(case, model, options, decider)
-        outcome = await attempt(self.judge(context))
-
-        return context.fail(outcome) if isinstance(outcome, Failure) else outcome
+        return case
 
     @abstractmethod
     async def judge(self, context: JudgeContext) -> Judgement:
@@ -485,7 +480,7 @@ class PlainJudge(Judge):
         """
         check_case(case)
         reject_candidate_images(case, self.title or self.name)
-        threshold = Options().overridden(settings_of(case)).threshold
+        threshold = CaseOptions(**settings_of(case)).threshold
         started = time.monotonic()
         outcomes = tuple([await self.grade(case, text, threshold) for text in case.candidates])
         seconds = time.monotonic() - started

@@ -81,7 +81,7 @@ async def decide_each(context: JudgeContext) -> Judgement:
     share in [0, 1]: P(yes), or how far up the levels the answer is expected to be. The score is
     computed from the mean of the log-odds of these shares.
     """
-    questions = ask_criteria(read_criteria(context.options.rubric) or DECIDED)
+    questions = ask_criteria(read_criteria(context.rubric) or DECIDED)
     reference = await context.reference()
 
     async def decide(candidate: int) -> EvaluationResult:
@@ -103,7 +103,7 @@ async def choose_among_all(context: JudgeContext) -> Judgement:
     if len(case.candidates) < 2:
         raise InputError("a choice needs at least two candidates")
     reject_candidate_images(case, "the judge 'decide' with choices")
-    question = ask_options(case.candidates, context.options.rubric)
+    question = ask_options(case.candidates, context.rubric)
     answers, odds = await context.decide((case.input,), {question.name: question})
     probabilities = answers[question.name].probabilities
     logs = [math.log(max(p, UNSURE)) for p in probabilities]
@@ -156,7 +156,7 @@ async def choose_between(
         first=context.quoted_response(candidate),
         second=context.quoted_response(rival, (candidate,)),
     )
-    question = choice("better", ask_better(context.options.rubric), (FIRST, SECOND))
+    question = choice("better", ask_better(context.rubric), (FIRST, SECOND))
     questions = {question.instructions: question}
     _, odds = await context.decide(context.state(text), questions, (candidate, rival))
 

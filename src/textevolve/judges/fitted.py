@@ -6,7 +6,7 @@ values of several judges.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -262,14 +262,9 @@ class FittedJudge:
             return scores
         turned = choose_candidates(case, range(len(case.candidates))[::-1])
         turned_scores = await self._ask_once(signal, turned)
-        values = [
-            forward
-            if isinstance(forward, Failure)
-            else other
-            if isinstance(other, Failure)
-            else (forward + other) / 2
-            for forward, other in zip(scores[0], turned_scores[0][::-1], strict=True)
-        ]
+        # The second order is turned back, so that each value stands at its candidate.
+        pairs = zip(scores[0], turned_scores[0][::-1], strict=True)
+        values = [_mean_of(*pair) for pair in pairs]
 
         return values, scores[1] + turned_scores[1], scores[2] + turned_scores[2]
 
@@ -285,17 +280,17 @@ class FittedJudge:
         if isinstance(judged, Failure):
             return [_about(name, judged)] * len(case.candidates), Usage(), 0.0
         unit = "log-odds" if has_log_odds(judged.result) else "scores"
-        other = Failure(
-            "failed", f"signal {name}: gave {unit}, but the judge was fitted to {signal.values}"
-        )
-        values = [
-            _about(name, result)
-            if isinstance(result, Failure)
-            else other
-            if rank is None or unit != signal.values
-            else rank
-            for result, rank in zip(judged.result, ranks_of(judged.result), strict=True)
-        ]
+        fault = f"signal {name}: gave {unit}, but the judge was fitted to {signal.values}"
+        values: list[float | Failure] = []
+
+        for result, rank in zip(judged.result, ranks_of(judged.result), strict=True):
+            if isinstance(result, Failure):
+                values.append(_about(name, result))
+            elif rank is None or unit != signal.values:
+                # A weight for log-odds says nothing about scores.
+                values.append(Failure("failed", fault))
+            else:
+                values.append(rank)
 
         return values, judged.usage, float(getattr(judged, "seconds", 0.0))
 
@@ -303,15 +298,14 @@ class FittedJudge:
         self, values: Sequence[SignalValues], threshold: float
     ) -> list[EvaluationResult | Failure]:
         """Compute a result for each candidate from the values of all signals."""
-        weights, means, scales = (
-            np.array([getattr(signal, name) for signal in self.file.signals])
-            for name in ("weight", "mean", "scale")
-        )
+        signals = self.file.signals
+        weights = np.array([signal.weight for signal in signals])
+        means = np.array([signal.mean for signal in signals])
+        scales = np.array([signal.scale for signal in signals])
+
+        # A candidate without the value of one signal has no sum, and is compared with no other.
         columns = list(zip(*values, strict=True))
-        results: list[EvaluationResult | Failure | None] = [
-            next((value for value in column if isinstance(value, Failure)), None)
-            for column in columns
-        ]
+        results: list[EvaluationResult | Failure | None] = [_first_failure(c) for c in columns]
         places = [n for n, failure in enumerate(results) if failure is None]
         table = np.array([columns[n] for n in places]).reshape(-1, len(weights))
         added = weights * (table - means) / scales
@@ -324,6 +318,7 @@ class FittedJudge:
             results[places[0]] = Failure("failed", "no other candidate has a score to compare with")
             places = []
         elif len(places) > 1:
+            # The utility of each against the mean of the others.
             added = added - (added.sum(axis=0) - added) / (len(places) - 1)
             odds = added.sum(axis=1)
             text = "against the others"
@@ -354,6 +349,19 @@ class FittedJudge:
         metadata = {"log_odds": odds, "signals": signals}
 
         return EvaluationResult(score, score >= threshold, feedback, metadata)
+
+
+def _mean_of(value: float | Failure, other: float | Failure) -> float | Failure:
+    """Return the mean of a candidate's values in both orders; the failure if there is one."""
+    if isinstance(value, Failure):
+        return value
+    if isinstance(other, Failure):
+        return other
+    return (value + other) / 2
+
+
+def _first_failure(values: Iterable[float | Failure]) -> Failure | None:
+    return next((value for value in values if isinstance(value, Failure)), None)
 
 
 def _about(name: str, failure: Failure) -> Failure:

@@ -21,8 +21,9 @@ class JudgedCase(Shown):
     usage: Usage = Usage()
 
     def __repr__(self) -> str:
-        text = f"scores {[round(result.score, 3) for result in self.scores]}"
-        text = text if self.failure is None else f"{self.failure}"
+        text = str(self.failure)
+        if self.failure is None:
+            text = f"scores {[round(result.score, 3) for result in self.scores]}"
         return f"JudgedCase({self.case.id!r}, {text}, best={self.best})"
 
     @property
@@ -40,9 +41,12 @@ class JudgedCase(Shown):
         """Return the index of the best candidate; None if a candidate has no score, or several are
         best."""
         ranks = [rank for rank in ranks_of(self.result) if rank is not None]
+        # Without the score of one candidate nobody knows which is best.
         if not ranks or len(ranks) < len(self.result):
             return None
-        return ranks.index(max(ranks)) if ranks.count(max(ranks)) == 1 else None
+        if ranks.count(max(ranks)) > 1:
+            return None
+        return ranks.index(max(ranks))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,11 +64,18 @@ class NamedJudgement(JudgedCase):
 def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | None, ...]:
     """Return the values that candidates are ranked by: log-odds if all scored results have them,
     since they separate saturated scores, otherwise scores; None without a score."""
-    odds = has_log_odds(results)
-    return tuple(
-        None if isinstance(r, Failure) else float(r.metadata["log_odds"] if odds else r.score)
-        for r in results
-    )
+    by_odds = has_log_odds(results)
+    ranks: list[float | None] = []
+
+    for result in results:
+        if isinstance(result, Failure):
+            ranks.append(None)
+        elif by_odds:
+            ranks.append(float(result.metadata["log_odds"]))
+        else:
+            ranks.append(float(result.score))
+
+    return tuple(ranks)
 
 
 def has_log_odds(results: Sequence[EvaluationResult | Failure]) -> bool:

@@ -108,7 +108,7 @@ async def _surprise(
             gives no log-probabilities.
     """
     rules = image_rules(context.case) if images else ()
-    request = request_instruction(response, target, context.options.seed, images, rules)
+    request = request_instruction(response, target, context.seed, images, rules)
 
     return read_surprise(await context.model(request), target)
 

@@ -45,9 +45,12 @@ class Judges:
 
     def open_parts(self, judge: Judge, rubric: str) -> list[Evaluator]:
         """Open the judges that a judge calls, and pass the rubric to each that takes one."""
-        return [
-            keep_whole(self.open(part, rubric if part.takes_rubric else "")) for part in judge.parts
-        ]
+        opened: list[Evaluator] = []
+        for part in judge.parts:
+            own_rubric = rubric if part.takes_rubric else ""
+            opened.append(keep_whole(self.open(part, own_rubric)))
+
+        return opened
 
 
 def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:

@@ -38,7 +38,7 @@ async def ask_letters(
         reference=context.fenced("answer", reference) if reference else "",
         first=context.response(candidate),
         second=context.response(rival, (candidate,)),
-        question=ask_better(context.options.rubric),
+        question=ask_better(context.rubric),
     )
     messages = (context.system(), context.user(text, candidates=(candidate, rival)))
 
@@ -93,11 +93,13 @@ def _weigh_pairs(
     other pairs."""
     count = len(context.case.candidates)
     answers = {pair: both for pair, both in outcomes.items() if not isinstance(both, Failure)}
+    # The second answer is about the turned pair, so its sign is turned, too.
     odds = {pair: (one.log_odds[0], -other.log_odds[0]) for pair, (one, other) in answers.items()}
     wins = np.zeros((count, count))
     for (a, b), both in odds.items():
         wins[a, b] = probability(sum(both) / 2)
         wins[b, a] = 1.0 - wins[a, b]
+    # Two candidates need no model of their strengths: the answer about the pair is the score.
     if count == 2 and odds:
         mean = sum(odds[0, 1]) / 2
         strengths = np.array([mean, -mean]) / 2
@@ -107,10 +109,19 @@ def _weigh_pairs(
         shares = mean_wins(strengths)
 
     def judge(candidate: int) -> EvaluationResult | Failure:
-        own = [outcome for pair, outcome in outcomes.items() if candidate in pair]
-        compared = [answer for both in own if not isinstance(both, Failure) for answer in both]
+        compared: list[AnswerOdds] = []
+        failures: list[Failure] = []
+        for pair, both in outcomes.items():
+            if candidate not in pair:
+                continue
+            if isinstance(both, Failure):
+                failures.append(both)
+            else:
+                compared += both
+
+        # A candidate that was compared with some of the others has a score by these.
         if not compared:
-            return next(outcome for outcome in own if isinstance(outcome, Failure))
+            return failures[0]
         strength = float(strengths[candidate])
         score = min(max(float(shares[candidate]), 0.0), 1.0)
         cut = sum(answer.cut for answer in compared)

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.judges.context import (
+    ANSWER_TOKENS,
     AnswerOdds,
     DecidedJudge,
     JudgeContext,
     Judgement,
-    Options,
     QuestionJudge,
     example_state,
     example_turns,
@@ -29,7 +29,7 @@ from textevolve.judges.context import (
 from textevolve.judges.judge import judge, judge_option
 from textevolve.judges.rubric import load_rubric, read_criteria, read_levels
 from textevolve.llm.decisions import probability
-from textevolve.llm.model import Model, Request
+from textevolve.llm.model import Request
 from textevolve.llm.structured import ask_structured
 from textevolve.metrics.label_metrics import list_calls
 from textevolve.trajectory import Trajectory
@@ -63,8 +63,8 @@ class Probe(QuestionJudge):
     async def judge(self, context: JudgeContext) -> Judgement:
         reference = await context.reference()
         questions = QUESTIONS[:1] if self.examples else QUESTIONS
-        if context.options.rubric:
-            questions = (f"{BY_RUBRIC}\n{context.options.rubric}\n",)
+        if context.rubric:
+            questions = (f"{BY_RUBRIC}\n{context.rubric}\n",)
         return context.judgement(await _examine(context, questions, reference))
 
 
@@ -78,7 +78,9 @@ class CriteriaJudge(QuestionJudge):
     by_criteria: ClassVar[bool] = True
 
     async def judge(self, context: JudgeContext) -> Judgement:
-        rubric = context.options.rubric or (load_rubric(self.shipped).text if self.shipped else "")
+        rubric = context.rubric
+        if not rubric and self.shipped:
+            rubric = load_rubric(self.shipped).text
         # Without levels, since a probe asks yes / no questions only.
         lines = dict.fromkeys(read_levels(line).text for line in read_criteria(rubric))
         criteria = tuple(lines) or await _write_criteria(context)
@@ -108,8 +110,8 @@ async def _write_criteria(context: JudgeContext) -> tuple[str, ...]:
     request = Request(
         messages=(context.system(), context.user(request_text)),
         temperature=0.0,
-        max_tokens=context.options.max_answer_tokens,
-        seed=context.options.seed,
+        max_tokens=ANSWER_TOKENS,
+        seed=context.seed,
     )
     answer = await ask_structured(context.model, request, _Criteria)
 
@@ -129,13 +131,20 @@ async def _examine(
 
     probed = await context.each(range(len(context.case.candidates)), probe)
 
-    return [r if isinstance(r, Failure) else weigh_answers(context, questions, r) for r in probed]
+    results: list[EvaluationResult | Failure] = []
+    for answers in probed:
+        if isinstance(answers, Failure):
+            results.append(answers)
+        else:
+            results.append(weigh_answers(context, questions, answers))
+
+    return results
 
 
 def show_state(context: JudgeContext, material: str) -> tuple[str, ...]:
     """Return the state that a decision model sees of one candidate, after examples if the options
     ask for them."""
-    examples = (example_state(QUESTIONS[0]),) if context.options.examples else ()
+    examples = (example_state(QUESTIONS[0]),) if context.shows_examples else ()
     return context.state(*examples, material)
 
 
@@ -145,7 +154,7 @@ async def _probe(
     """Ask the questions about one candidate in turn, so that the prompts share a prefix."""
     odds: list[float] = []
     for text in questions:
-        shots = example_turns(text) if context.options.examples else ()
+        shots = example_turns(text) if context.shows_examples else ()
         question = prompt("question").render(question=text)
         message = context.user(material, question, candidates=(candidate,))
         odds.append(
@@ -160,6 +169,7 @@ def weigh_answers(
 ) -> EvaluationResult:
     """Make a result of the mean log-odds of all answers. `lines`: describe the answers; empty: by
     their probability of yes."""
+    # The mean of log-odds, not of probabilities: one sure answer outweighs several unsure ones.
     total = sum(odds.log_odds) / len(odds.log_odds)
     answers = dict(zip(questions, odds.log_odds, strict=True))
     lines = lines or [f"{text} {probability(v):.0%} yes" for text, v in answers.items()]
@@ -189,21 +199,15 @@ class TrajectoryJudge(CriteriaJudge):
     def describe(self) -> Mapping[str, Any]:
         return {"rubric": self.find_rubric() or load_rubric(self.shipped).text}
 
-    async def judge_case(
-        self, case: Case, /, model: Model, options: Options, decider: Model | None
-    ) -> Judgement:
-        """Judge each candidate as the final answer of the case's trajectory.
+    def show_case(self, case: Case) -> Case:
+        """Return the case with each candidate as the final answer of its trajectory.
 
         Raises:
-            InputError: no calls are recorded, or the case or the options cannot be used.
-            FatalModelError, CapabilityError: no call can succeed, or the endpoint gives no
-                log-probabilities.
+            InputError: no calls are recorded.
         """
         trajectory = case.trajectory or Trajectory()
         texts = tuple(write_trajectory(trajectory, answer) for answer in case.candidates)
-        seen = replace(case, candidates=texts)
-
-        return replace(await super().judge_case(seen, model, options, decider), case=case)
+        return replace(case, candidates=texts)
 
 
 def write_trajectory(trajectory: Trajectory, answer: str) -> str:

@@ -118,6 +118,7 @@ class StatementJudge(DecidedJudge):
         reject_candidate_images(case, "a judge that takes texts apart")
         for name in check.needs:
             require_field(case, name)
+        # What depends on the reference alone is the same for all candidates, and asked once.
         gold = None if check.answer == "response" else case.reference
         looked_at = [gold or text for text in case.candidates]
         distinct = tuple(dict.fromkeys(looked_at))
@@ -177,13 +178,11 @@ async def _examine(context: JudgeContext, check: StatementCheck, answer: str) ->
     reading = await _probe_parts(context, check, answer, parts)
     shares = [probability(odds) for odds in reading.log_odds]
     score = check.score(shares)
-    lines = [f"{s:.0%} yes: {p}" for s, p in zip(shares, parts, strict=True)]
+    lines = [f"{share:.0%} yes: {part}" for share, part in zip(shares, parts, strict=True)]
+    questions = [f"{check.question} {part}" for part in parts]
     metadata = {
         "question": check.question,
-        "answers": {
-            f"{check.question} {part}": odds
-            for part, odds in zip(parts, reading.log_odds, strict=True)
-        },
+        "answers": dict(zip(questions, reading.log_odds, strict=True)),
         "yes": sum(share >= CLEAR for share in shares),
         "parts": len(parts),
         **reading.told,
@@ -228,7 +227,7 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
         messages=(_rules(context), context.user(request_text)),
         temperature=0.0,
         max_tokens=ANSWER_TOKENS,
-        seed=context.options.seed,
+        seed=context.seed,
     )
 
     try:
@@ -238,8 +237,8 @@ async def _list_statements(context: JudgeContext, text: str) -> tuple[str, ...]:
             raise
         return sentences
 
-    lines = (" ".join(line.split()) for line in answer.value.statements)
-    statements = tuple(dict.fromkeys(line for line in lines if line))
+    lines = [" ".join(line.split()) for line in answer.value.statements]
+    statements = tuple(dict.fromkeys(filter(None, lines)))
     if not statements:
         # A greeting, a refusal or "I do not know." claims nothing, also in one sentence.
         raise AnswerError("the text has no statement that could be scored")
@@ -276,8 +275,6 @@ async def _probe_parts(
         questions = context.user(*parts) if sees else Message("user", parts)
         return await context.choose((rules, questions), "yes", "no")
 
-    odds = await gather_bounded(
-        [partial(probe, part) for part in materials], context.options.concurrency
-    )
+    odds = await gather_bounded([partial(probe, part) for part in materials], context.concurrency)
 
     return AnswerOdds(tuple(odds))

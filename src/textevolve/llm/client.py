@@ -65,7 +65,7 @@ from textevolve.protocol.chat import (
     encode,
     read_completion,
 )
-from textevolve.protocol.contents import ending_of
+from textevolve.protocol.contents import answer_ending
 from textevolve.protocol.decisions import WIRES, DecisionAnswer, read_answers, write_questions
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
@@ -573,7 +573,7 @@ class OpenAIClient:
         if completion.model not in (None, "", self.model) and self._watch is None:
             name = f"{self.name}{ANSWERED_BY}{self._http.scrub(completion.model)}"
             response = replace(response, usage=replace(response.usage, models={name: 1}))
-        is_answer = response.text and ending_of(response.finish_reason) in ("whole", "cut")
+        is_answer = response.text and answer_ending(response.finish_reason) in ("whole", "cut")
         if request.top_logprobs and is_answer and not response.logprobs:
             raise without_logprobs(self.name, "requested, but missing in the answer")
         if request.schema is not None and request.schema not in self._refused_schemas:
@@ -711,7 +711,7 @@ def forced_response(
         written += token_bytes
         if written == expected:
             # What follows the text is of no interest, unless a filter has stopped the answer.
-            is_whole = ending_of(response.finish_reason) in ("whole", "cut")
+            is_whole = answer_ending(response.finish_reason) in ("whole", "cut")
             reason = "stop" if is_whole else response.finish_reason
             return replace(
                 response, text=text, finish_reason=reason, logprobs=response.logprobs[:number]

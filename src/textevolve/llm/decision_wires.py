@@ -182,9 +182,8 @@ async def emulate(model: Model, request: Request) -> Response:
     async def ask(showing: Showing) -> Response:
         return await model(_chat(request, showing))
 
-    first_response = await ask(
-        calls[0]
-    )  # alone, so that the others find the state in the server's cache
+    # The first one alone, so that the others find the state in the server's cache.
+    first_response = await ask(calls[0])
     other_responses = await gather_bounded(
         [lambda call=call: ask(call) for call in calls[1:]], CONCURRENCY
     )
@@ -199,11 +198,7 @@ async def emulate(model: Model, request: Request) -> Response:
         except AnswerError as error:
             failed[name] = str(error)
 
-    answers = {  # the normalised geometric mean of the distributions
-        name: softmax([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])
-        for name, rows in shares.items()
-        if name not in failed
-    }
+    answers = {name: _average(rows) for name, rows in shares.items() if name not in failed}
 
     return Response(
         text=dump_answers(answers, failed, emulated=True),
@@ -212,6 +207,12 @@ async def emulate(model: Model, request: Request) -> Response:
         seconds=sum(response.seconds for response in responses),
         replayed=all(response.replayed for response in responses),
     )
+
+
+def _average(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Return the normalised geometric mean of distributions, given as logarithms."""
+    logs = [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
+    return softmax(logs)
 
 
 def show(question: Question) -> tuple[Showing, ...]:

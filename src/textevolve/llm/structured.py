@@ -29,7 +29,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import load_template
 from textevolve.llm.wire import EMBEDDING
 from textevolve.messages import split_thought
-from textevolve.protocol.contents import LENGTH, ending_of
+from textevolve.protocol.contents import LENGTH, answer_ending
 from textevolve.rows import mend_halves
 from textevolve.spans import current_span
 
@@ -57,7 +57,7 @@ def describe_fault(
 ) -> str:
     """Return why an answer is not complete: the generation failed, a filter or a limit cut it off,
     the model refused, called a tool instead, or wrote nothing. Empty for a complete answer."""
-    ending = ending_of(response.finish_reason)
+    ending = answer_ending(response.finish_reason)
     is_empty = not response.text.strip()
 
     if ending == "failed":
@@ -95,7 +95,7 @@ def is_lost(response: Response) -> bool:
     """Return whether a response holds nothing that may be kept as an answer, although nothing says
     that the next one will be the same: half of a generation that failed, an empty text, or an
     embedding without a direction."""
-    ending = ending_of(response.finish_reason)
+    ending = answer_ending(response.finish_reason)
     if ending in ("filtered", "refused") or response.tool_calls:
         return False
     if ending == "failed":

@@ -42,6 +42,9 @@ UNLIKELY = 1e-3
 LEAST = 1e-12
 """The lowest probability of an option, so that its logarithm is finite."""
 
+BESIDE = 12
+"""The number of characters after an option within which another one makes the answer unclear."""
+
 _MARKS = " \t\r\n\ufeff.,:;!?\"'“”‘’`*_#()[]{}▁Ġ"
 """The characters around a word that do not belong to it: punctuation, Markdown, and the marks by
 which some tokenisers write a space."""
@@ -95,6 +98,7 @@ def read_labels(response: Response, labels: Sequence[str]) -> list[float]:
         raise AnswerError(f"{_describe_other(token.token, labels)}{_describe_mass(mass)}")
     least = min(share for _, share in alternatives)
     _require_listed(shares, alternatives, mass, least)
+    _require_one_option(response.text, token.token.strip(_MARKS), labels)
 
     return [math.log(max(share, min(least, UNLIKELY), LEAST)) for share in shares.values()]
 
@@ -143,6 +147,21 @@ def _require_listed(
             f" words, without {' and '.join(missing[:3])}, which may have {possible:.0%} of the"
             " probability; use a model whose endpoint lists more"
         )
+
+
+def _require_one_option(text: str, word: str, labels: Sequence[str]) -> None:
+    """Raise AnswerError if an answer begins with several options, as in "Yes or No? No". They count
+    only if they are written like the first one, since "Yes, no doubt" is an answer."""
+    place = text.find(word)
+    following = text[place + len(word) : place + len(word) + BESIDE]
+    others = {label.lower() for label in labels} - {word.lower()}
+
+    for other in re.findall(r"\w+", following):
+        if other.lower() in others and other.istitle() == word.istitle():
+            raise AnswerError(
+                f"the verdict cannot be read: the model answered {text[:40]!r}, which begins with"
+                " several of the options"
+            )
 
 
 def _describe_other(answer: str, labels: Sequence[str]) -> str:

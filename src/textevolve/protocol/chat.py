@@ -35,7 +35,7 @@ from textevolve.protocol.contents import (
     TokenLogprobs,
     ToolCall,
     align_tokens,
-    ending_of,
+    answer_ending,
     split_reasoning,
 )
 from textevolve.protocol.reported import (
@@ -326,7 +326,7 @@ class _Ended(BaseModel):
     def failure(self) -> object:
         """Return the error that ended the generation; None if it has not failed."""
         reason = self.finish_reason or ""
-        if not self.error and ending_of(reason) != "failed":
+        if not self.error and answer_ending(reason) != "failed":
             return None
         return self.error or f"the generation broke off (finish reason {reason})"
 
@@ -519,7 +519,7 @@ def read_reply(completion: Completion) -> ChatReply:
     thoughts = message.thoughts
     calls = read_calls(message.tool_calls or ())
     finish_reason = _COMMON_REASONS.get(
-        ending_of(choice.finish_reason or ""), choice.finish_reason or "stop"
+        answer_ending(choice.finish_reason or ""), choice.finish_reason or "stop"
     )
     if message.refusal and not content:
         finish_reason = REFUSAL

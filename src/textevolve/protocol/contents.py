@@ -63,7 +63,7 @@ class TokenLogprobs:
 
 # Why an answer ended.
 
-Ending: TypeAlias = Literal["whole", "cut", "filtered", "failed", "refused"]
+AnswerEnding: TypeAlias = Literal["whole", "cut", "filtered", "failed", "refused"]
 """How an answer ended: `whole` at its own end; `cut` at a limit of tokens; `filtered` by a content
 filter; `failed` by an error in the middle of the generation; `refused` by the model."""
 
@@ -71,7 +71,7 @@ LENGTH = "length"
 FILTERED = "content_filter"
 REFUSAL = "refusal"
 
-_ENDINGS: Mapping[str, Ending] = {
+_ENDINGS: Mapping[str, AnswerEnding] = {
     **dict.fromkeys((LENGTH, "model_length", "max_tokens", "max_output_tokens"), "cut"),
     **dict.fromkeys((FILTERED, "safety", "recitation", "prohibited_content"), "filtered"),
     **dict.fromkeys(("blocklist", "spii", "sensitive", "guardrail_intervened"), "filtered"),
@@ -83,7 +83,7 @@ _ENDINGS: Mapping[str, Ending] = {
 SGLang mean, in lower case."""
 
 
-def ending_of(finish_reason: str) -> Ending:
+def answer_ending(finish_reason: str) -> AnswerEnding:
     """Return how an answer with this finish reason ended; an unknown reason is a whole answer."""
     return _ENDINGS.get(finish_reason.lower(), "whole")
 

@@ -194,7 +194,7 @@ def _output_text(spec: CompareSpec, value: object) -> str:
 
 def _context_text(value: object) -> str | None:
     """Return the passages of a row as judges read them, as `evaluate` does; None without any."""
-    return join_passages(value) or column_text(value) or None
+    return join_passages(value) or None
 
 
 def input_column(spec: CompareSpec, columns: Collection[str]) -> str:

@@ -39,7 +39,7 @@ from textevolve.evaluation import (
     refer_to_images,
     select_failure,
 )
-from textevolve.judges.context import Options, judge_prompts
+from textevolve.judges.context import CaseOptions, judge_prompts
 from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase, NamedJudgement
 from textevolve.judges.opening import describe_limit, trace_judge
@@ -313,7 +313,7 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
             " probe+rules"
         )
 
-    Options().overridden(judge_options)
+    CaseOptions(**judge_options)
 
 
 def ask(spec: EvaluateSpec) -> Asks:
