@@ -207,8 +207,7 @@ def test_from_python_with_metrics_and_judges_of_ones_own(files, model):
     assert len(frame) == 12
     assert all("brief" in said.values() for said in frame["reasons"])
     assert "careful" in found._repr_html_()
-    with pytest.raises(textevolve.InputError, match=r"'short\.txt' is a file"):
-        flat_verbs.compare(rows, ["short.txt"], models=model)
+    assert flat_verbs.compare(rows, ["short.txt"], **given).rows == 6
     frame = frame[["row", "text", "reference", "seconds"]].assign(seconds=math.nan)
     with pytest.raises(textevolve.InputError, match=r"row 1: must be a mapping .*to_dict"):
         flat_verbs.compare(frame, outputs="text", label="reference", metric="exact")

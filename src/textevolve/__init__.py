@@ -13,8 +13,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from textevolve.terms import OLD_NAMES
-
 if TYPE_CHECKING:
     from textevolve.api.client import (
         AsyncClient,
@@ -203,7 +201,8 @@ _MODULES = dict.fromkeys(__all__, "api.client") | {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        advice = f"; {OLD_NAMES[name]}" if name in OLD_NAMES else ""
+        old_names: dict[str, str] = import_module(f"{__name__}.terms").OLD_NAMES
+        advice = f"; {old_names[name]}" if name in old_names else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 

@@ -206,7 +206,7 @@ def embed_with(model_of: Callable[[str], Model], *, made_up: bool = False) -> Em
                 f"{collection.embedder} gives embeddings of {len(vector)} numbers, and the"
                 f" collection {collection.full_name} has {collection.dimension}: if its model was"
                 " replaced, embed the memories again with `textevolve memories re-embed"
-                f" {collection.full_name}`"
+                f" {collection.full_name} --embedder {collection.embedder}`"
             )
 
         return vector

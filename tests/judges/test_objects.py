@@ -97,7 +97,8 @@ def test_an_evaluation_parses_its_judge_once(cli, home, model, monkeypatch):
 
 def test_a_specification_is_stored_with_the_text():
     spec = EvaluateSpec(judge="probe+few-shot")
-    assert spec.judge.examples
+    (judge,) = spec.judge
+    assert judge.examples
     for written in (spec.model_dump(), spec.model_dump(mode="json", exclude_defaults=True)):
         assert written["judge"] == "probe+few-shot"
     assert EvaluateSpec(judge=Probe(rules=True)).model_dump()["judge"] == "probe+rules"

@@ -590,6 +590,7 @@ FIELDS: Mapping[str, Mapping[str, Field]] = {
 NO_INFLUENCE: Mapping[str, str] = {
     "evaluate / recall": "only Python can give it",
     "guide / recall": "only Python can give it",
+    "evaluate / score_by": "it chooses whose scores the gates check, and changes none",
     "rates / model": "no model is asked",
     "compare-quants / models": "`original` and `quants` take its place",
     "compare-quants / baseline": "`original` takes its place",

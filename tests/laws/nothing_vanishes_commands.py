@@ -137,6 +137,17 @@ BOTH: Mapping[str, tuple[Mapping[str, Any], Sequence[str], Mapping[str, Place]]]
             "second": Place('"variant": "y"', exported=True),
         },
     ),
+    "evaluate --judge": (
+        {"c.jsonl": [CASE]},
+        (
+            *("evaluate", "c.jsonl", "--map", "input=q", "--map", "output=a", "--judge", "probe"),
+            *("--judge", "look:length", "-m", "MODEL", "--json"),
+        ),
+        {
+            "first": Place('"judge": "probe"', exported=True),
+            "second": Place('"judge": "look:length"', exported=True),
+        },
+    ),
     "bench agreement --judge": (
         {"c.jsonl": [{"input": "?", "candidates": ["a", "b"], "winner": 1}]},
         (

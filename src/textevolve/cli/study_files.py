@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -35,10 +36,10 @@ def init(
     """Write a commented example of a study file, with every field at its default."""
     if kind is None:
         raise InputError(f"name a kind of study: {', '.join(kinds())}")
-    text = write_example(kind)
+    text = write_example(kind, "" if output == "-" else output)
     if output != "-" and Path(output).exists():
         raise InputError(f"{output}: exists already; write to another file with -o")
     with open_target(output) as target:
         target.write(text.encode())
     if output != "-":
-        say(f"written to {output}; run it with: textevolve run {output}")
+        say(f"written to {output}; run it with: textevolve run {shlex.quote(output)}")

@@ -9,8 +9,17 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 from collections import ChainMap
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -28,7 +37,7 @@ from typing import (
 )
 
 import yaml
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from textevolve.errors import InputError
@@ -39,7 +48,7 @@ from textevolve.judges.judge import Judge
 from textevolve.mappings import map_values
 from textevolve.rows import mend_halves, read_text
 from textevolve.spec import Frozen, option, option_properties
-from textevolve.texts.yaml_lines import line_of, parse_yaml
+from textevolve.texts.yaml_lines import find_line, line_of, parse_yaml
 from textevolve.user_code import load_point, names_chain
 
 if TYPE_CHECKING:
@@ -433,11 +442,20 @@ def read_study_file(path: str) -> tuple[AnyStudy, StudySpec]:
         raise InputError(f"{path}:{line_of(node, (KIND,))}: {error}") from None
 
     try:
-        return read_study(mapping)
+        study, spec = read_study(mapping)
+        for judge in _list_judges(spec):
+            judge.check()  # a run that is stored has its judges anyway, and is shown without them
     except InputError as error:
-        cause = error.__cause__
-        place = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
-        raise InputError(f"{path}:{line_of(node, place)}: {error}") from None
+        raise InputError(f"{path}:{find_line(node, error)}: {error}") from None
+
+    return study, spec
+
+
+def _list_judges(spec: StudySpec) -> Iterator[Judge]:
+    """Yield the judges that the fields of a specification name."""
+    for _, value in spec:
+        judges = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        yield from (judge for judge in judges if isinstance(judge, Judge))
 
 
 def read_study(mapping: Mapping[str, Any]) -> tuple[AnyStudy, StudySpec]:
@@ -502,12 +520,14 @@ def schema_of_all() -> dict[str, Any]:
     }
 
 
-def write_example(kind: str) -> str:
+def write_example(kind: str, path: str = "") -> str:
     """Write a commented study file of this kind: required fields are left to be filled in, and all
-    others are comments with their defaults."""
+    others are comments with their defaults. `path`: the file's name for the command that runs
+    it; by default that of the kind."""
     spec = find_study(kind).spec
     lines = [f"# {line}".rstrip() for line in inspect.cleandoc(spec.__doc__ or "").splitlines()]
-    lines += ["# Run it with: textevolve run FILE.yaml", "", f"{KIND}: {kind}", ""]
+    command = shlex.join(["textevolve", "run", path or f"{kind}.yaml"])
+    lines += [f"# Run it with: {command}", "", f"{KIND}: {kind}", ""]
 
     for name, info in spec.model_fields.items():
         lines.append(f"# {info.description or name}")

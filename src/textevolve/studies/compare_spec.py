@@ -7,6 +7,7 @@ read and checked.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from textevolve.texts.placeholders import fill, find_placeholders, whole_placeho
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
 
+PLAIN = (".txt", ".md", ".prompt", ".jinja")
+"""The endings of prompt files that hold a plain template."""
 CHATS = (".yaml", ".yml", ".json")
 """The endings of prompt files that hold a chat (a list of messages); other files hold a plain
 template."""
@@ -161,9 +164,11 @@ def read_chat(text: str, source: str) -> list[Any]:
 
 
 Prompts: TypeAlias = (
-    tuple[str | NamedPrompt | dict[str, str], ...] | dict[str, str | tuple[ChatMessage, ...]]
+    tuple[str | NamedPrompt | dict[str, str], ...]
+    | dict[str, str | dict[str, str] | tuple[ChatMessage, ...]]
 )
-"""Prompts in a study file or in Python: a list, or a mapping from names to templates or chats."""
+"""Prompts in a study file or in Python: a list, or a mapping from names to templates, files, fields
+or chats."""
 
 
 def take_prompts(prompts: Any) -> Any:
@@ -172,7 +177,7 @@ def take_prompts(prompts: Any) -> Any:
     @FILE."""
     if isinstance(prompts, Mapping):
         return [
-            _by_name(str(name), prompt)
+            _check(f"prompts.{name}", _by_name(str(name), prompt))
             for name, prompt in cast("Mapping[str, Any]", prompts).items()
         ]
 
@@ -182,26 +187,49 @@ def take_prompts(prompts: Any) -> Any:
             f" {wording.shorten(repr(prompts), 60)}"
         )
 
-    return [_take(prompt, n) for n, prompt in enumerate(cast("Sequence[Any]", prompts), 1)]
+    return [
+        _check(f"prompts.{n}", _take(prompt, n + 1))
+        for n, prompt in enumerate(cast("Sequence[Any]", prompts))
+    ]
+
+
+def _check(place: str, fields: Any) -> Any:
+    """Return a prompt. An error names the place: that of one prompt of many would be unknown."""
+    if not isinstance(fields, Mapping):
+        return fields
+    try:
+        return NamedPrompt(**cast("Mapping[str, Any]", fields))
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error.__cause__
 
 
 def _by_name(name: str, content: Any) -> Any:
     if isinstance(content, str | Path):
         return {**_take(content, 0), "name": name}
+    if isinstance(content, Mapping):  # the fields of a prompt, such as {file: NAME}
+        return {**cast("Mapping[str, Any]", content), "name": name}
     return {"name": name, "messages": content}
 
 
 def _take(prompt: Any, number: int) -> Any:
-    if isinstance(prompt, Path) or (
-        isinstance(prompt, str) and prompt.startswith("@") and prompt[1:2] != "@"
+    if isinstance(prompt, str) and (
+        (prompt.startswith("@") and prompt[1:2] != "@") or _names_file(prompt)
     ):
-        return {"file": str(prompt).removeprefix("@")}
+        return {"file": prompt.removeprefix("@")}
+    if isinstance(prompt, Path):
+        return {"file": str(prompt)}
 
     return (
         {"name": f"prompt {number}", "text": read_argument(prompt)}
         if isinstance(prompt, str)
         else prompt
     )
+
+
+def _names_file(text: str) -> bool:
+    """Tell whether a text is the name of a prompt's file: a single word with the ending of one,
+    which a template that asks for something never is."""
+    return not re.search(r"[\s{}]", text) and Path(text).suffix.lower() in (*CHATS, *PLAIN)
 
 
 DEFAULT_JUDGE = "single"

@@ -3,6 +3,8 @@ as YAML."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
 import yaml
@@ -79,12 +81,22 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
 def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
     """Return the line (from 1) of the value at `location` in the data, or of its deepest part that
     exists."""
+    return _find_part(node, location)[1]
+
+
+def _find_part(
+    node: yaml.Node | None, location: tuple[int | str, ...]
+) -> tuple[yaml.Node | None, int, bool]:
+    """Return the value at `location`, or its deepest part that exists, with its line, and whether
+    it is the value itself."""
     line = 1 if node is None else node.start_mark.line + 1
+    is_there = bool(location)
     for part in location:
         if isinstance(node, yaml.MappingNode):
             pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
             match = [(k, v) for k, v in pairs if str(k.value) == str(part)]
             if not match:  # as the kind of a part, which pydantic names and the file does not
+                is_there = False
                 continue
             line = match[0][0].start_mark.line + 1
             node = match[0][1]
@@ -93,7 +105,49 @@ def line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
             node = items[part]
             line = node.start_mark.line + 1
 
-    return line
+    return node, line, is_there
+
+
+def find_line(node: yaml.Node | None, error: Exception) -> int:
+    """Return the line (from 1) of the part of a file that an error of its validation is about.
+
+    The place that pydantic names counts if the file has it. The error of a part within a part names
+    only the end of its place, and that of a rule between fields none at all: then it is the line of
+    the key or value that the message names, the refused or quoted one before others.
+    """
+    message = str(error)
+    cause = error.__cause__
+    place = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
+    if path := re.match(r"[\w-]+(\.[\w-]+)+(?=: )", message):  # such as prompts.0
+        steps = [int(step) if step.isdigit() else step for step in path[0].split(".")]
+        place = (*steps, *place)
+    part, line, is_there = _find_part(node, place)
+    if is_there or part is None:
+        return line
+
+    named: list[tuple[int, int, int]] = []
+    for text, text_line in _list_scalars(part):
+        words = re.escape(text).replace("_", "[_-]")
+        match = re.search(rf"(?<![\w.-]){words}(?![\w-])", message.replace("--", " "))
+        if match and text.strip():
+            is_refused = message.endswith(f"not '{text}'")
+            is_quoted = message[match.start() - 1 : match.start()] == "'"
+            named.append((-is_refused - is_quoted, match.start(), text_line))
+
+    return min(named, default=(0, 0, line))[-1]
+
+
+def _list_scalars(node: yaml.Node) -> Iterator[tuple[str, int]]:
+    """Yield each key and value of a document, with its line."""
+    if isinstance(node, yaml.ScalarNode):
+        yield str(node.value), node.start_mark.line + 1
+    elif isinstance(node, yaml.CollectionNode):
+        for part in cast("list[Any]", node.value):
+            inner_nodes = cast(
+                "tuple[yaml.Node, ...]", part if isinstance(part, tuple) else (part,)
+            )
+            for inner in inner_nodes:
+                yield from _list_scalars(inner)
 
 
 def build_at(model: type[Model], data: Any, node: yaml.Node | None, source: str) -> Model:
@@ -108,6 +162,4 @@ def build_at(model: type[Model], data: Any, node: yaml.Node | None, source: str)
     try:
         return model(**cast("dict[str, Any]", data))
     except InputError as error:
-        cause = error.__cause__
-        place = cause.errors()[0]["loc"] if isinstance(cause, ValidationError) else ()
-        raise InputError(f"{source}:{line_of(node, place)}: {error}") from None
+        raise InputError(f"{source}:{find_line(node, error)}: {error}") from None
