@@ -4,6 +4,7 @@ the thread that writes them."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -239,6 +240,25 @@ async def test_look_ups_elsewhere(store: Store, new_run: NewRun, make_entry: Mak
     assert [answer is not None for answer in (*answers, later)] == [True, True, False, True]
     # An executor that is shut down is done without.
     assert await asyncio.wait_for(kept.find(make_entry(1).key), 5)
+
+
+async def test_look_ups_have_their_thread(
+    store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
+):
+    threads: list[str] = []
+
+    def note(_run_id: str, _keys: list[str]):
+        threads.append(threading.current_thread().name)
+        return []
+
+    monkeypatch.setattr(store.database, "find_answers", note)
+    run = new_run()
+    key = make_entry(1).key
+    with ThreadPoolExecutor(1, "looking") as elsewhere:
+        for executor in (elsewhere, None):
+            kept = StoreJournal(run.id, store.writer, store.database, executor)
+            assert await kept.find(key) is None
+    assert threads == ["looking_0", threading.current_thread().name]
 
 
 async def test_a_failed_look_up_reaches_all(
@@ -517,3 +537,22 @@ def test_beats_renew_leases(store: Store, new_run: NewRun, monkeypatch: pytest.M
         beat_until(store, lambda: (beat_of(store) or 0.0) > 1.0)
         store.writer.check_lease(run.id)
     assert beat_of(store) is None
+
+
+def test_beats_without_leases_write_nothing(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.0)
+    changes: list[object] = []
+    change = store.database.change
+
+    def note(run_id: str | None, wanted: Callable[..., object], *arguments: object):
+        changes.append(wanted)
+        return change(run_id, wanted, *arguments)
+
+    def do_nothing(_connection: object) -> None:
+        return None
+
+    monkeypatch.setattr(store.database, "change", note)
+    for _ in range(3):
+        store.writer.run(None, do_nothing)
+    store.writer.close()  # after the last beat
+    assert changes == [do_nothing] * 3

@@ -255,13 +255,11 @@ class Journaled:
             entries.append(replace(entry, attempts=max(1, attempts - len(lost)), usage=last))
             usage += tab.usage
 
-        try:
-            for each in entries:
-                await self.journal.append(each)
-        finally:
-            # Whoever is charged is told even if the caller goes away meanwhile.
-            if self.listener is not silence:
-                self.listener(CallFinished(self.name, usage, seconds, False, reason, failed))
+        # Whoever is charged is told at once: the caller may go away while the call is stored.
+        if self.listener is not silence:
+            self.listener(CallFinished(self.name, usage, seconds, False, reason, failed))
+        for each in entries:
+            await self.journal.append(each)
 
 
 UNSEEN_ANSWER = 4096
