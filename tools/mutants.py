@@ -51,7 +51,11 @@ TARGETS: Mapping[str, Target] = {
     "gates": Target(["runs/gates.py"], ["studies/test_gates.py"]),
     "journal": Target(
         ["store/journal.py", "store/writer.py"],
-        ["store/test_disk_journal.py", "store/test_store_failures.py"],
+        [
+            "store/test_disk_journal.py",
+            "store/test_store_failures.py",
+            "store/test_stored_calls.py",
+        ],
     ),
     "namespaces": Target(
         ["store/kinds.py", "store/resource_rows.py"],

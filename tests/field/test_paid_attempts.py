@@ -8,10 +8,11 @@ import pytest
 
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.meter import SentCall, open_tab
-from textevolve.llm.model import text_request
+from textevolve.llm.meter import SentCall
+from textevolve.llm.model import UsageMeter, open_tab, text_request
 from textevolve.llm.testing import Answer
-from textevolve.settings import Price
+from textevolve.llm.wrappers import Budget, Budgeted, Retrying
+from textevolve.settings import Price, Retries
 
 ROW = {"input": "Why is the sky blue?", "candidates": ["It scatters light."]}
 ROWS = json.dumps(ROW) + "\n"
@@ -143,3 +144,30 @@ def test_tabs_pass_on_attempts():
             fail_after_answer()
         assert inner.usage == Usage(1, 7, 0, 0, 7e-6)
     assert outer.failures == inner.failures
+
+
+async def test_meters_count_lost_attempts(server):
+    lost = body(choices=[])
+    server.script = lambda _body, number: lost if number == 1 else Answer(text="Yes", usage=USAGE)
+    async with OpenAIClient(server.url, "scripted", price=PRICE) as client:
+        meter = UsageMeter(Retrying(client, Retries(attempts=2, first=0.0)))
+        await meter(text_request("Why?", 8, 0))
+    assert meter.usage == Usage(2, 2000, 0, 1000, 2 * COST)
+
+
+async def test_lost_attempts_leave_costs_known(server):
+    """An endpoint that says costs in its answers says none of an answer that breaks off."""
+
+    def script(_body, number):
+        transport = "cut" if number == 2 else "whole"
+        return Answer(text="Yes", usage={**USAGE, "cost": 0.25}, transport=transport)
+
+    server.script = script
+    budget = Budget(cost=1.0)
+    async with OpenAIClient(server.url, "scripted") as client:
+        model = Budgeted(Retrying(client, Retries(attempts=2, first=0.0)), budget)
+        for number in range(2):
+            await model(text_request(f"Why {number}?", 8, 0))
+    assert budget.spent.cost is not None
+    assert 0.5 < budget.spent.cost < 0.6
+    assert budget.spent.calls == 3

@@ -1,19 +1,17 @@
 """The meter of paid calls: what each request that is sent costs, however it ends.
 
-A client opens an `SentCall` around every request. An attempt with an answer is charged by the usage
+A client opens a `SentCall` around every request. An attempt with an answer is charged by the usage
 of its `Response`. One that was paid and gave no answer (the connection broke, the time ran out, the
-answer cannot be used) is added to the enclosing `Tab`, by the usage that the endpoint reported, or
-by an estimate from the texts. The wrapper that stores calls opens a tab for each of them, and so
+answer cannot be used) is put on the enclosing `model.Tab`, at the usage that the endpoint reported,
+or at an estimate from the texts. The wrapper that stores calls opens a tab for each of them, and so
 does the one that keeps limits: what stands on it is stored, counted and limited like an answer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +20,7 @@ from pydantic_core import from_json
 from textevolve.errors import FatalModelError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.json_texts import as_object
+from textevolve.llm.model import note_answer, note_failure
 from textevolve.llm.prices import usage_of
 from textevolve.llm.prompts import count_tokens
 from textevolve.protocol.reported import ReportedUsage
@@ -29,53 +28,6 @@ from textevolve.settings import Price
 
 HUNG_UP = "cancelled before the answer came"
 """The reason of an attempt that ended because nobody waited for it any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class PaidFailure:
-    """An attempt that was paid and gave no answer. `reason`: what became of it."""
-
-    usage: Usage
-    reason: str
-
-
-@dataclass(slots=True)
-class Tab:
-    """The paid attempts of some calls: `failures`, which gave no answer, oldest first, and the
-    usage of the `answers`."""
-
-    failures: list[PaidFailure] = field(default_factory=list[PaidFailure])
-    answers: list[Usage] = field(default_factory=list[Usage])
-
-    @property
-    def usage(self) -> Usage:
-        """The usage of the failures."""
-        return sum((failure.usage for failure in self.failures), Usage())
-
-
-_tab: ContextVar[Tab | None] = ContextVar("tab", default=None)
-
-
-@contextmanager
-def open_tab() -> Generator[Tab]:
-    """Collect the paid attempts within the block. They also stand on the enclosing tab."""
-    tab = Tab()
-    outer = _tab.get()
-    token = _tab.set(tab)
-    try:
-        yield tab
-    finally:
-        _tab.reset(token)
-        if outer is not None:
-            outer.failures += tab.failures
-            outer.answers += tab.answers
-
-
-def note_failure(usage: Usage, reason: str) -> None:
-    """Put a paid attempt without a usable answer on the tab, if there is one."""
-    tab = _tab.get()
-    if tab is not None:
-        tab.failures.append(PaidFailure(usage, reason))
 
 
 def estimate_usage(prompt: int, completion: int, price: Price | None) -> Usage:
@@ -116,10 +68,8 @@ class SentCall:
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        tab = _tab.get()
         if error is None:
-            if tab is not None and self.usage is not None:
-                tab.answers.append(self.usage)
+            note_answer(self.usage)
             return
         if not self.answered and not is_unsent(error):
             self.usage = estimate_usage(self.prompt, count_tokens(self.received()), self.price)

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -248,9 +248,64 @@ class Journal(Protocol):
 # ones.
 
 
+@dataclass(frozen=True, slots=True)
+class PaidFailure:
+    """An attempt that was paid and gave no answer. `reason`: what became of it."""
+
+    usage: Usage
+    reason: str
+
+
+@dataclass(slots=True)
+class Tab:
+    """The paid attempts of some calls: `failures`, which gave no answer, oldest first, and the
+    usage of the `answers`."""
+
+    failures: list[PaidFailure] = field(default_factory=list[PaidFailure])
+    answers: list[Usage] = field(default_factory=list[Usage])
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of the failures."""
+        return sum((failure.usage for failure in self.failures), Usage())
+
+
+_tab: ContextVar[Tab | None] = ContextVar("tab", default=None)
+
+
+@contextmanager
+def open_tab() -> Generator[Tab]:
+    """Collect the paid attempts within the block. They also stand on the enclosing tab."""
+    tab = Tab()
+    outer = _tab.get()
+    token = _tab.set(tab)
+    try:
+        yield tab
+    finally:
+        _tab.reset(token)
+        if outer is not None:
+            outer.failures += tab.failures
+            outer.answers += tab.answers
+
+
+def note_answer(usage: Usage | None) -> None:
+    """Put a paid attempt with an answer on the tab, if there is one."""
+    tab = _tab.get()
+    if tab is not None and usage is not None:
+        tab.answers.append(usage)
+
+
+def note_failure(usage: Usage, reason: str) -> None:
+    """Put a paid attempt without a usable answer on the tab, if there is one."""
+    tab = _tab.get()
+    if tab is not None:
+        tab.failures.append(PaidFailure(usage, reason))
+
+
 class UsageMeter:
     """A model that passes requests on and sums up the answers' `usage` and `seconds`, including
-    unusable answers and those from the journal, which count as their original calls."""
+    unusable answers, attempts that were paid and gave none, and answers from the journal, which
+    count as their original calls."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -259,7 +314,13 @@ class UsageMeter:
         self.seconds = 0.0
 
     async def __call__(self, request: Request, /) -> Response:
-        response = await self.model(request)
+        with open_tab() as tab:
+            try:
+                response = await self.model(request)
+            finally:
+                if tab.failures:
+                    self.usage += tab.usage
+
         self.usage = response.usage if self.usage is NOTHING else self.usage + response.usage
         self.seconds += response.seconds
         return response

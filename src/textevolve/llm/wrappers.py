@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -31,7 +31,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
-from textevolve.llm.meter import HUNG_UP, Tab, open_tab
+from textevolve.llm.meter import HUNG_UP
 from textevolve.llm.model import (
     NOTHING,
     Journal,
@@ -39,7 +39,9 @@ from textevolve.llm.model import (
     Model,
     Request,
     Response,
+    Tab,
     note_call,
+    open_tab,
     request_key,
 )
 from textevolve.llm.prices import cost_of
@@ -220,28 +222,17 @@ class Journaled:
                 # The endpoint works on what was sent, and bills it, although nobody waits.
                 if tab.failures:
                     last = UnavailableError(HUNG_UP)
-                    entries = self._list_entries(key, request, last, tab, started, began)
-                    self._announce(tab.usage, entries[-1].seconds, last)
                     with suppress(StoreError):
-                        await asyncio.shield(self._append_all(entries))
+                        await asyncio.shield(self._keep(key, request, last, tab, started, began))
                 raise
 
-        entries = self._list_entries(key, request, outcome, tab, started, began)
-        failed = outcome if isinstance(outcome, ModelError) else None
-        answered = NOTHING if isinstance(outcome, ModelError) else outcome.usage
-        usage = answered + tab.usage if tab.failures else answered
-        try:
-            await self._append_all(entries)
-        finally:
-            # Whoever is charged is told even if the caller goes away meanwhile.
-            self._announce(usage, entries[-1].seconds, failed)
-
+        await self._keep(key, request, outcome, tab, started, began)
         if isinstance(outcome, ModelError):
             raise outcome
 
         return outcome
 
-    def _list_entries(
+    async def _keep(
         self,
         key: str,
         request: Request,
@@ -249,37 +240,31 @@ class Journaled:
         tab: Tab,
         started: float,
         began: float,
-    ) -> list[JournalEntry]:
-        """Return the journal's entries of a call: one for each attempt that was paid and gave no
-        answer, then that of the outcome. The error of the last attempt is the outcome's."""
-        failed = isinstance(outcome, ModelError)
+    ) -> None:
+        """Store a call: an entry for each attempt that was paid and gave no answer, then that of
+        the outcome. The error of the last attempt is the outcome's."""
         seconds = perf_counter() - began
-        lost = tab.failures[:-1] if failed else tab.failures
-        entry = JournalEntry(
-            key,
-            self.name,
-            request,
-            response=None if failed else outcome,
-            error=str(outcome) if failed else None,
-            started=started,
-            seconds=seconds,
-            attempts=max(1, outcome.attempts - len(lost)),
-            usage=tab.failures[-1].usage if failed and tab.failures else NOTHING,
-        )
-        before = replace(entry, response=None, attempts=1)
-        entries = [replace(before, error=part.reason, usage=part.usage) for part in lost]
-
-        return [*entries, entry]
-
-    async def _append_all(self, entries: Sequence[JournalEntry]) -> None:
-        for entry in entries:
-            await self.journal.append(entry)
-
-    def _announce(self, usage: Usage, seconds: float, failed: ModelError | None) -> None:
-        if self.listener is silence:
-            return
+        failed = outcome if isinstance(outcome, ModelError) else None
+        response = None if isinstance(outcome, ModelError) else outcome
         reason = None if failed is None else str(failed)
-        self.listener(CallFinished(self.name, usage, seconds, False, error=reason, cause=failed))
+        attempts = outcome.attempts
+        entry = JournalEntry(key, self.name, request, response, reason, started, seconds, attempts)
+        usage = NOTHING if response is None else response.usage
+        entries = [entry]
+
+        if tab.failures:
+            lost = tab.failures if failed is None else tab.failures[:-1]
+            last = NOTHING if failed is None else tab.failures[-1].usage
+            first = replace(entry, response=None, attempts=1)
+            entries = [replace(first, error=part.reason, usage=part.usage) for part in lost]
+            entries.append(replace(entry, attempts=max(1, attempts - len(lost)), usage=last))
+            usage += tab.usage
+
+        # Whoever is charged is told at once: the caller may go away while the call is stored.
+        if self.listener is not silence:
+            self.listener(CallFinished(self.name, usage, seconds, False, reason, failed))
+        for each in entries:
+            await self.journal.append(each)
 
 
 UNSEEN_ANSWER = 4096
@@ -458,7 +443,11 @@ class Allowance:
                     spent.usage = Usage(calls=1)
                 raise
             finally:
-                self.budget.settle(claim, spent.usage + tab.usage, self.name)
+                lost = tab.usage
+                if lost.cost is None and math.isfinite(self._most_per_token):
+                    # The endpoint says a cost only in its answers, and this attempt has none.
+                    lost = replace(lost, cost=lost.tokens * self._most_per_token / 2)
+                self.budget.settle(claim, spent.usage + lost, self.name)
 
     def _estimate(self, characters: int, max_tokens: int | None) -> Claim:
         low, high = self._seen_per_character

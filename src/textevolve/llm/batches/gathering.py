@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -88,12 +89,14 @@ class WaitingCall:
         key: The journal's key of the request.
         answer: The future that receives the answer.
         jobs: The number of jobs that contained the call and did not answer it.
+        context: The context of the caller, who is charged for a line that is no answer.
     """
 
     key: str
     request: Request
     answer: asyncio.Future[Response]
     jobs: int = 0
+    context: Context = field(default_factory=copy_context)
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
@@ -552,7 +555,8 @@ class Gatherer:
         reason = "the endpoint refuses a field of the request, which is left out from now on"
 
         try:
-            response = self._client.read_batched(line.status, line.body, call.request, seconds)
+            read = self._client.read_batched
+            response = call.context.run(read, line.status, line.body, call.request, seconds)
             if response is not None:
                 if not call.answer.done():
                     call.answer.set_result(response)
