@@ -17,7 +17,7 @@ from pydantic import field_validator, model_validator
 
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
 from textevolve.json_texts import pack, unpack
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
@@ -72,7 +72,6 @@ from textevolve.runs.study import (
 from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
-from textevolve.studies.row_values import LABEL, ROW
 from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench

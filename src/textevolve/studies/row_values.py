@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import LABEL, ROW, Case
 from textevolve.json_texts import pack, unpack, write_text
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
@@ -33,11 +33,8 @@ from textevolve.rows.chats import ASSISTANT, Chat, read_chat, speaker_of, write_
 from textevolve.rows.columns import prompt_text
 from textevolve.user_code import OWN
 
-ROW = "row"
-LABEL = "label"
 DRAW = "draw"
-"""The parameters of a case that hold the whole row and the label as they were, for functions of the
-user, and the number of the row among those that ask the same."""
+"""The parameter of a case that holds the number of its row among those that ask the same."""
 
 ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 """The role in which a turn is sent, by its speaker."""
