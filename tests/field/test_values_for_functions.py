@@ -12,7 +12,7 @@ import pytest
 
 from field.asked import record, write_rows
 from textevolve import Client
-from textevolve.json_texts import pack, unpack
+from textevolve.json_texts import pack_value, unpack_value
 
 ROW = {
     "word": "Oslo",
@@ -136,6 +136,6 @@ def test_shipped_metrics_read_texts(cli, home):
 
 def test_values_come_back_as_they_were():
     values = {**ROW, "$type": "date", "inf": float("inf"), "raw": b"\x00a", "time": dt.time(4, 5)}
-    assert unpack(json.loads(json.dumps(pack(values)))) == values
-    assert pack(PLAIN) == PLAIN
-    assert pack(float("nan")) is None
+    assert unpack_value(json.loads(json.dumps(pack_value(values)))) == values
+    assert pack_value(PLAIN) == PLAIN
+    assert pack_value(float("nan")) is None

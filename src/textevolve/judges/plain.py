@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure
-from textevolve.json_texts import unpack
+from textevolve.json_texts import unpack_value
 from textevolve.judges.context import PlainJudge
 from textevolve.judges.judge import CombinedJudge, Judge, judge, judge_argument, parse_judge
 from textevolve.llm.decisions import probability
@@ -85,8 +85,8 @@ class MetricJudge(PlainJudge):
         row = {"input": case.input, "reference": case.reference, "context": case.context}
         label: Any = case.reference
         if ROW in case.parameters:
-            label = unpack(case.parameters[LABEL])
-            row |= {"reference": label, **unpack(case.parameters[ROW])}
+            label = unpack_value(case.parameters[LABEL])
+            row |= {"reference": label, **unpack_value(case.parameters[ROW])}
         row |= case.trajectory.as_row() if case.trajectory else {}
 
         return await grade_output(self.opened_metric, text, label, threshold, row)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import IMAGE_ALONE, LABEL, ROW, SPAN_IDS, Case, empty_default
-from textevolve.json_texts import pack, write_text
+from textevolve.json_texts import pack_value, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
 from textevolve.rows import Renaming, read_rows
@@ -385,7 +385,7 @@ class _RowSource:
         """Return the parameters that hold the row and its reference as they were."""
         named = [name for name, role in self.read.items() if role == "reference"]
         label = self.get(named[0]) if named else None
-        return {ROW: pack(dict(self.row)), LABEL: pack(label)}
+        return {ROW: pack_value(dict(self.row)), LABEL: pack_value(label)}
 
 
 @lru_cache(maxsize=1024)

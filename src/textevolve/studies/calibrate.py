@@ -19,7 +19,7 @@ from textevolve.engine.local import follow
 from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
-from textevolve.json_texts import pack, unpack
+from textevolve.json_texts import pack_value, unpack_value
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.prompts import prompt_versions
@@ -366,8 +366,8 @@ def cases_of(
 
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
-        parameters = {LABEL: pack(example.label), "columns": list(columns)}
-        parameters |= {} if example.row is None else {ROW: pack(example.row)}
+        parameters = {LABEL: pack_value(example.label), "columns": list(columns)}
+        parameters |= {} if example.row is None else {ROW: pack_value(example.row)}
         yield Case(values, (), example.id, parameters)
 
 
@@ -391,8 +391,8 @@ def material_of(
 
     for case in cases:
         parameters = case.parameters
-        row = unpack(parameters.get(ROW))
-        label = unpack(parameters[LABEL])
+        row = unpack_value(parameters.get(ROW))
+        label = unpack_value(parameters[LABEL])
         examples.append(Example(case.id, json.loads(case.input), label, row))
         columns = tuple(parameters["columns"])
 

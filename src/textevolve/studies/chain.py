@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, error_of, failure_of
+from textevolve.llm.chains.chain import check_templates
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.mappings import read_fields
@@ -135,7 +136,7 @@ def chain_cases(
         inputs = {str(name): value for name, value in row.items() if value is not None}
         try:
             if tuple(inputs) not in checked:
-                chain.check_templates(tuple(inputs))
+                check_templates(chain, tuple(inputs))
                 checked.add(tuple(inputs))
             chain.take_inputs(inputs, others=True)
         except InputError as error:

@@ -15,6 +15,7 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.llm.chains.chain import check_templates
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
@@ -224,6 +225,32 @@ def _check_columns(
             f" columns: {', '.join(shown)}"
         )
 
+    questions = _find_questions(spec, shown, hidden, objects, talks=talks)
+    has_input = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown)
+
+    if not has_input and judges_of(spec):
+        raise InputError(
+            "judges need an input to judge by: name its column with --input; columns:"
+            f" {', '.join(columns)}"
+        )
+
+    return ComparedColumns(shown, hidden, questions)
+
+
+def _find_questions(
+    spec: CompareSpec,
+    shown: Sequence[str],
+    hidden: Mapping[str, Hidden],
+    objects: Mapping[str, object],
+    *,
+    talks: bool,
+) -> dict[str, Collection[str]]:
+    """Return the columns that decide what each variant asks, of those that may answer the same
+    question differently.
+
+    Raises:
+        InputError: a chain, an application or a prompt names a column that it cannot have.
+    """
     questions: dict[str, Collection[str]] = {}
     more = USER_COLUMNS if talks else ()
 
@@ -232,7 +259,7 @@ def _check_columns(
             continue  # opened when the run starts
         chain = open_chain_named(name, objects)
         chain.take_inputs(dict.fromkeys(shown, ""), others=True)
-        chain.check_templates(columns)
+        check_templates(chain, (*shown, *hidden))
         if is_random(chain):
             questions[f"chain {name}"] = tuple(chain.inputs)
 
@@ -248,7 +275,7 @@ def _check_columns(
             continue
         text = "\n".join([spec.system, *(text for _, text in prompt.templates)])
         check_spelling(text, shown, f"prompt {prompt.name}", hidden)
-        if not (talks or prompt.placeholders(shown) or IMAGES in columns):
+        if not (talks or prompt.placeholders(shown) or IMAGES in shown):
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(shown)}"
@@ -256,15 +283,7 @@ def _check_columns(
         if spec.temperature != 0:
             questions[f"prompt {prompt.name}"] = (*find_placeholders(text, shown), *more)
 
-    has_input = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown)
-
-    if not has_input and judges_of(spec):
-        raise InputError(
-            "judges need an input to judge by: name its column with --input; columns:"
-            f" {', '.join(columns)}"
-        )
-
-    return ComparedColumns(shown, hidden, questions)
+    return questions
 
 
 def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[Placed]) -> None:

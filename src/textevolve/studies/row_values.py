@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case
-from textevolve.json_texts import pack, unpack, write_text
+from textevolve.json_texts import pack_value, unpack_value, write_text
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
 from textevolve.llm.model import Message
@@ -61,8 +61,8 @@ def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None
     return RowValues(
         variables=map_values(prompt_text, columns),
         columns=columns,
-        row=unpack(parameters[ROW]) if ROW in parameters else known,
-        label=unpack(parameters[LABEL]) if LABEL in parameters else case.reference,
+        row=unpack_value(parameters[ROW]) if ROW in parameters else known,
+        label=unpack_value(parameters[LABEL]) if LABEL in parameters else case.reference,
         draw=parameters.get(DRAW, 0),
     )
 
@@ -75,9 +75,9 @@ def keep_values(
     equal before it, need no parameter, so that they leave stored runs as they are."""
     kept: dict[str, Any] = {}
     if whole:
-        kept[ROW] = pack(dict(row))
+        kept[ROW] = pack_value(dict(row))
     if label is not None and not isinstance(label, str):
-        kept[LABEL] = pack(label)
+        kept[LABEL] = pack_value(label)
     if draw:
         kept[DRAW] = draw
 
