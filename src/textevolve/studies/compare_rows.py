@@ -32,6 +32,7 @@ from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import TURN_COLUMNS, USER_COLUMNS, check_conversations
 from textevolve.studies.row_values import (
     Draws,
+    has_media,
     is_random,
     keep_values,
     read_sent_chat,
@@ -298,6 +299,7 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
         chats = prompt.chat_columns(shown)
         gaps: dict[str, list[str]] = {}
         cut: list[str] = []
+        media: list[str] = []
         for name in prompt.placeholders(shown):
             for where, row in placed:
                 value = row.get(name)
@@ -305,6 +307,8 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
                     gaps.setdefault(name, []).append(where)
                     continue
                 check_prompt_value(where, name, value)
+                if has_media(value):
+                    media.append(where)
                 if name in chats and (chat := read_sent_chat(value, where)) and chat.is_cut:
                     cut.append(where)
 
@@ -318,6 +322,15 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
                     len(placed),
                     places[0],
                 )
+        if media:
+            log.warning(
+                "prompt %s: %d of %d chats have parts that are no text, such as images, which are"
+                " not sent; first in %s",
+                prompt.name,
+                len(media),
+                len(placed),
+                media[0],
+            )
         if cut:
             log.warning(
                 "prompt %s: %d of %d chats end with an answer, which is not sent; first in %s",

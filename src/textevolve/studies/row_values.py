@@ -13,6 +13,7 @@ stores the columns as JSON in its input, and what a user's function needs in its
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
 from textevolve.llm.model import Message
 from textevolve.mappings import map_values
-from textevolve.messages import RawMessage, list_messages, read_message, result_text
+from textevolve.messages import RawMessage, list_entries, list_messages, read_message, result_text
 from textevolve.metrics.label_metrics import is_shipped, open_metric
 from textevolve.metrics.plain import takes_row
 from textevolve.protocol.contents import ToolCall
@@ -94,6 +95,20 @@ def wants_row(metrics: Iterable[str], objects: Mapping[str, object]) -> bool:
         function = objects.get(metric) if is_object else open_metric(metric)
         if function is None or takes_row(function):
             return True
+
+    return False
+
+
+MEDIA = re.compile("image|audio|video|file|document")
+"""The types of the parts of a message that are no text."""
+
+
+def has_media(value: Any) -> bool:
+    """Return whether a chat has pictures, sounds or files, of which prompts have only the kind."""
+    for message in list_messages(value) or ():
+        for part in list_entries(message.get("content")):
+            if isinstance(part, Mapping) and MEDIA.search(str(cast("Any", part).get("type", ""))):
+                return True
 
     return False
 
