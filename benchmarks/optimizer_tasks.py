@@ -44,9 +44,9 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.trial_runner import Example, part_examples, take_examples
-from textevolve.texts.placeholders import fill, find_placeholders
 from textevolve.settings import Settings, read_settings, today
 from textevolve.store.repository import Store, open_store
+from textevolve.texts.placeholders import fill, find_placeholders
 from textevolve.wiring import Limits, Workbench
 
 SHOWN = 4

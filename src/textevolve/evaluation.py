@@ -62,11 +62,16 @@ class Case:
 
 # Parameters that are no settings, but name the span that a case comes from.
 SPAN_IDS = ("span_id", "trace_id")
+ROW = "row"
+LABEL = "label"
+"""The parameters that hold the whole row and its label as they were, for a metric that is the
+user's function."""
+NO_SETTINGS = (*SPAN_IDS, ROW, LABEL)
 
 
 def settings_of(case: Case) -> dict[str, Any]:
     """Return the parameters of a case that are settings of its judge."""
-    return {name: value for name, value in case.parameters.items() if name not in SPAN_IDS}
+    return {name: value for name, value in case.parameters.items() if name not in NO_SETTINGS}
 
 
 PASSES = 0.5

@@ -84,16 +84,16 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "decimal": Decimal,
     "float": float,
     "bytes": bytes.fromhex,
-    "tuple": lambda items: tuple(map(unpack, items)),
-    "set": lambda items: set(map(unpack, items)),
-    "frozenset": lambda items: frozenset(map(unpack, items)),
-    "mapping": lambda pairs: {unpack(key): unpack(value) for key, value in pairs},
+    "tuple": lambda items: tuple(map(unpack_value, items)),
+    "set": lambda items: set(map(unpack_value, items)),
+    "frozenset": lambda items: frozenset(map(unpack_value, items)),
+    "mapping": lambda pairs: {unpack_value(key): unpack_value(value) for key, value in pairs},
 }
 
 
-def pack(value: object) -> Any:
-    """Return a value as JSON data from which `unpack` restores it. Dates, decimals, tuples, sets
-    and bytes keep their types; arrays become lists, and values of other types texts."""
+def pack_value(value: object) -> Any:
+    """Return a value as JSON data from which `unpack_value` restores it. Dates, decimals, tuples,
+    sets and bytes keep their types; arrays become lists, and values of other types texts."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -102,18 +102,18 @@ def pack(value: object) -> Any:
             return None
         return float(value) if math.isfinite(value) else _mark("float", str(float(value)))
     if isinstance(value, list):
-        return list(map(pack, cast("list[object]", value)))
+        return list(map(pack_value, cast("list[object]", value)))
     if isinstance(value, Mapping):
         return _pack_mapping(cast("Mapping[object, object]", value))
     if isinstance(value, tuple | set | frozenset):
-        items = list(map(pack, cast("Collection[object]", value)))
+        items = list(map(pack_value, cast("Collection[object]", value)))
         # The order of a set depends on the process, and equal rows must be equal.
         kind = _kind_of(value, (tuple, frozenset, set))
         return _mark(kind, items if kind == "tuple" else sorted(items, key=str))
 
     as_list = getattr(value, "tolist", None)  # of numbers and arrays of numpy
     if callable(as_list):
-        return pack(as_list())
+        return pack_value(as_list())
     if value != value:  # the missing date of a data frame
         return None
     if isinstance(value, date | time):
@@ -132,21 +132,21 @@ def _kind_of(value: Any, kinds: tuple[type, ...]) -> str:
 
 def _pack_mapping(value: Mapping[object, object]) -> dict[str, Any]:
     if TYPE not in value and all(isinstance(key, str) for key in value):
-        return {str(key): pack(item) for key, item in value.items()}
-    return _mark("mapping", [[pack(key), pack(item)] for key, item in value.items()])
+        return {str(key): pack_value(item) for key, item in value.items()}
+    return _mark("mapping", [[pack_value(key), pack_value(item)] for key, item in value.items()])
 
 
 def _mark(kind: str, content: Any) -> dict[str, Any]:
     return {TYPE: kind, "value": content}
 
 
-def unpack(data: Any) -> Any:
-    """Return the value that `pack` wrote as JSON data."""
+def unpack_value(data: Any) -> Any:
+    """Return the value that `pack_value` wrote as JSON data."""
     if isinstance(data, list):
-        return list(map(unpack, cast("list[Any]", data)))
+        return list(map(unpack_value, cast("list[Any]", data)))
     if not isinstance(data, dict):
         return data
     fields = cast("dict[str, Any]", data)
     if TYPE in fields:
         return _READERS[fields[TYPE]](fields["value"])
-    return {name: unpack(value) for name, value in fields.items()}
+    return {name: unpack_value(value) for name, value in fields.items()}

@@ -26,16 +26,19 @@ PROMPT_FORMS: Mapping[str, str] = {
     "in double braces": "{{ sum }}",
     "in tight double braces": "{{sum}}",
     "in a box of LaTeX": "\\boxed{sum}",
+    "in double braces in a box": "\\boxed{{sum}}",
     "as a field of JSON": '{"answer": {sum}}',
     "with a conversion": "{sum!r}",
     "with a width": "{sum:>9}",
     "in spaced braces": "{ sum }",
     "with a filter": "{{ sum | upper }}",
     "as a part of the row": "{row.sum}",
+    "as a part of the row in double braces": "{{ row['sum'] }}",
+    "in a condition": "{% if sum %}x{% endif %}",
 }
 """The ways in which a prompt can name the column `sum` of the recipes, which is the label."""
-FEW_FORMS = ("in braces", "in double braces", "in a box of LaTeX")
-SEARCHED_FORMS = (*FEW_FORMS, "as a field of JSON", "with a conversion")
+FEW_FORMS = ("in braces", "in double braces", "in a box of LaTeX", "in double braces in a box")
+SEARCHED_FORMS = (*FEW_FORMS, "as a field of JSON", "with a conversion", "with a filter")
 PROMPT_PLACES: Mapping[str, Iterable[str]] = {
     "text": PROMPT_FORMS,
     "template of calibrate": SEARCHED_FORMS,

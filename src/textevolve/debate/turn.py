@@ -142,9 +142,7 @@ def _ending(
     )
 
 
-async def take_turn(
-    context: DebateContext, round: int, agent: int, history: Sequence[str]
-) -> Turn:
+async def take_turn(context: DebateContext, round: int, agent: int, history: Sequence[str]) -> Turn:
     """Let one agent speak, and return its turn. A failed turn has a `failure` and no scores.
 
     Raises:

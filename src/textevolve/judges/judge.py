@@ -172,6 +172,11 @@ class Judge(ABC):
         return is_read or any(part.reads_context for part in self.parts)
 
     @property
+    def reads_row(self) -> bool:
+        """Return whether a function of the user reads the row as it is."""
+        return any(part.reads_row for part in self.parts)
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """Return which of `context` and `reference` a case needs for a score."""
         return tuple(dict.fromkeys(need for part in self.parts for need in part.needs))

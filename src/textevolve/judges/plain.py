@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
+from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure
+from textevolve.json_texts import unpack_value
 from textevolve.judges.context import PlainJudge
 from textevolve.judges.judge import CombinedJudge, Judge, judge, judge_argument, parse_judge
 from textevolve.llm.decisions import probability
@@ -22,6 +23,7 @@ from textevolve.loops.rules import Hybrid, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
     grade_output,
+    is_shipped,
     needs_label,
     open_metric,
     reads_trajectory,
@@ -57,6 +59,10 @@ class MetricJudge(PlainJudge):
         return ".py:" in self.metric or super().reads_context
 
     @property
+    def reads_row(self) -> bool:
+        return not is_shipped(self.metric)
+
+    @property
     def needs(self) -> tuple[str, ...]:
         return ("reference",) if needs_label(self.metric) else ()
 
@@ -81,8 +87,13 @@ class MetricJudge(PlainJudge):
             missing = f"the metric {self.metric} needs the case's reference, and it has none"
             return Failure("failed", missing)
         row = {"input": case.input, "reference": case.reference, "context": case.context}
+        label: Any = case.reference
+        if ROW in case.parameters:
+            label = unpack_value(case.parameters[LABEL])
+            row |= {"reference": label, **unpack_value(case.parameters[ROW])}
         row |= case.trajectory.as_row() if case.trajectory else {}
-        return await grade_output(self.opened_metric, text, case.reference, threshold, row)
+
+        return await grade_output(self.opened_metric, text, label, threshold, row)
 
 
 USUAL = 100

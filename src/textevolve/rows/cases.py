@@ -8,13 +8,15 @@ output. The names of columns are defined in `rows.columns`, chats in `rows.chats
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import IMAGE_ALONE, SPAN_IDS, Case, empty_default
-from textevolve.json_texts import as_array, as_object, write_text
+from textevolve.evaluation import IMAGE_ALONE, LABEL, ROW, SPAN_IDS, Case, empty_default
+from textevolve.json_texts import as_array, as_object, pack_value, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
 from textevolve.rows import Renaming, read_rows
@@ -46,6 +48,10 @@ from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read
 _GAP = "\n\n"
 """The text between an instruction and its input."""
 
+NEAR = 0.85
+"""The similarity ratio from which a column may be a misspelt parameter: `round` and `rounds` have
+0.91, `weigths` and `weights` 0.86, `ordering` and `order` 0.77."""
+
 # A case, a mapping with its columns, or a pair of an input and its candidates.
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
 
@@ -59,7 +65,10 @@ class RowReading:
         each_reply: Whether each reply of the assistant in a chat is a case of its own.
         images: Whether images are read from the columns `images` and `candidate_images`.
         folder: The folder from which relative paths of images start.
-        parameters: The columns that are parameters of the case.
+        parameters: The columns that are parameters of the case. Another column that is nearly named
+            so is refused if `fits` tells that its value would be one of the parameter.
+        whole: Whether the case keeps the row and its reference as they are, for a function of the
+            user.
         letters: Whether outputs may be in columns `a` and `b`.
         trajectory: Whether an agent's steps are read; rows with steps need no output.
         answered: Whether an application will produce the output, so that rows need none.
@@ -70,6 +79,8 @@ class RowReading:
     images: bool = True
     folder: str = ""
     parameters: tuple[str, ...] = ()
+    fits: Callable[[str, Any], bool] = lambda _name, _value: False
+    whole: bool = False
     letters: bool = False
     trajectory: bool = False
     answered: bool = False
@@ -115,14 +126,18 @@ def cases_of_row(
 
     case_id = source.take_first(source.roles.ids, "id")
     id = number if case_id is None else str(case_id)
+    reference = source.take_reference()
     facts: dict[str, Any] = {
         "parameters": source.take_parameters(),
-        "reference": source.take_reference(),
+        "reference": reference,
         "context": source.take_context(),
         "images": images,
         "candidate_images": candidate_images,
         "trajectory": trajectory,
     }
+    source.refuse_misspelt()
+    if reading.whole:
+        facts["parameters"] |= source.keep_row()
     columns.taken |= source.read
     columns.note_unread(row, (*source.read, "parameters"))
     if chat is not None and reading.each_reply:
@@ -292,6 +307,11 @@ class _RowSource:
         """
         for name in self.roles.references:
             value = self.get(name)
+            if self.reading.whole and value is not None and read_chat(value) is None:
+                # A function of the user takes what it is; other readers need a text.
+                self.read[name] = "reference"
+                self.columns.references[name] = None
+                return write_text(value)
             text = ""
             answers = as_array(value)
             if answers and all(map(is_answer, answers)):
@@ -341,9 +361,50 @@ class _RowSource:
         nested: object = self.row.get("parameters") or {}
         if not isinstance(nested, Mapping):
             raise InputError(f"{self.where}: 'parameters' must be a mapping")
+        known: dict[str, Any] = {}
+        for name, value in cast("Mapping[str, Any]", nested).items():
+            if name in self.reading.parameters:
+                known[name] = value
+                continue
+            self.refuse_near(name, value, f"parameters.{name}")
+            self.columns.unread[f"parameters.{name}"] = None
+
         parameters = pick(self.row, self.reading.parameters)
         self.read |= dict.fromkeys(parameters, "parameter")
-        return {**cast("Mapping[str, Any]", nested), **drop_none(parameters)}
+
+        return {**known, **drop_none(parameters)}
+
+    def refuse_misspelt(self) -> None:
+        """Refuse a column that nothing reads if it is a misspelt parameter."""
+        for name in self.row:
+            if name not in self.read:
+                self.refuse_near(name, self.get(name), name)
+
+    def refuse_near(self, name: str, value: object, place: str) -> None:
+        """Refuse a name that is nearly that of a parameter, with a value of it: the case would be
+        judged without what its row asks for. `place`: where the name stands in the row.
+
+        Raises:
+            InputError: it is a misspelt parameter; names the right one.
+        """
+        near = None if value is None else _near_parameter(fold_name(name), self.reading.parameters)
+        if near is not None and self.reading.fits(near, value):
+            raise InputError(
+                f"{self.where}: '{place}' is no parameter; write '{near}', or give it another name"
+                " if it is none"
+            )
+
+    def keep_row(self) -> dict[str, Any]:
+        """Return the parameters that hold the row and its reference as they were."""
+        named = [name for name, role in self.read.items() if role == "reference"]
+        label = self.get(named[0]) if named else None
+        return {ROW: pack_value(dict(self.row)), LABEL: pack_value(label)}
+
+
+@lru_cache(maxsize=1024)
+def _near_parameter(name: str, parameters: tuple[str, ...]) -> str | None:
+    names = [parameter for parameter in parameters if parameter not in SPAN_IDS]
+    return next(iter(get_close_matches(name, names, 1, NEAR)), None)
 
 
 def read_cases(

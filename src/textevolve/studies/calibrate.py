@@ -17,9 +17,9 @@ from pydantic import field_validator, model_validator
 
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
-from textevolve.json_texts import pack, unpack
+from textevolve.json_texts import pack_value, unpack_value
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.prompts import prompt_versions
@@ -72,7 +72,6 @@ from textevolve.runs.study import (
 from textevolve.spans import loop_span
 from textevolve.spec import option
 from textevolve.studies.programs import OpenedProgram, keeps_rows, open_program
-from textevolve.studies.row_values import LABEL, ROW
 from textevolve.studies.rows import MappedSpec
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -376,8 +375,8 @@ def cases_of(
 
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
-        parameters = {LABEL: pack(example.label), "columns": list(columns)}
-        parameters |= {} if example.row is None else {ROW: pack(example.row)}
+        parameters = {LABEL: pack_value(example.label), "columns": list(columns)}
+        parameters |= {} if example.row is None else {ROW: pack_value(example.row)}
         yield Case(values, (), example.id, parameters)
 
 
@@ -412,8 +411,8 @@ def material_of(
 
     for case in cases:
         parameters = case.parameters
-        row = unpack(parameters.get(ROW))
-        label = unpack(parameters[LABEL])
+        row = unpack_value(parameters.get(ROW))
+        label = unpack_value(parameters[LABEL])
         examples.append(Example(case.id, json.loads(case.input), label, row))
         columns = tuple(parameters["columns"])
 

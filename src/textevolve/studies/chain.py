@@ -18,6 +18,7 @@ from pydantic_core import to_jsonable_python
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, FatalModelError, InputError, ModelError
 from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, error_of, failure_of
+from textevolve.llm.chains.chain import check_templates
 from textevolve.llm.chains.chat_template import value_text
 from textevolve.llm.chains.scope import StepTrace, TraceRecorder
 from textevolve.mappings import read_fields
@@ -29,6 +30,7 @@ from textevolve.runs.chains import ask_chain, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_reason, row_of
 from textevolve.spans import span
 from textevolve.spec import option
+from textevolve.studies.row_values import DRAW, Draws, is_random, keep_values
 from textevolve.studies.rows import MappedSpec, keep_columns, name_row
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -131,10 +133,15 @@ def chain_cases(
     chain = open_chain_named(spec.chain, objects)
     counts = Counter[str]()
     read_rows_only = Columns().watch(rows, ("id", *chain.inputs))
+    draws = Draws()
+    checked: set[tuple[str, ...]] = set()
 
     for number, (where, row) in enumerate(read_rows_only, 1):
         inputs = {str(name): value for name, value in row.items() if value is not None}
         try:
+            if tuple(inputs) not in checked:
+                check_templates(chain, tuple(inputs))
+                checked.add(tuple(inputs))
             chain.take_inputs(inputs, others=True)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
@@ -144,7 +151,16 @@ def chain_cases(
         except ValueError as error:
             raise InputError(f"{where}: a value cannot be stored: {error}") from None
 
-        yield Case(values, (), name_row(row, number, counts))
+        draw = 0
+        if is_random(chain):
+            question = tuple(value_text(inputs[name]) for name in chain.inputs if name in inputs)
+            draw = draws.number([question])
+        yield Case(
+            values,
+            (),
+            name_row(row, number, counts),
+            keep_values(row, None, whole=False, draw=draw),
+        )
 
     if not counts:
         raise InputError("the data has no rows")
@@ -181,7 +197,9 @@ def run(spec: ChainSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenera
         try:
             bench.require_time()
             with span("case", f"case {case.id}", input=inputs) as here:
-                outputs = await ask_chain(bench, chain, values, spent, case.id)
+                outputs = await ask_chain(
+                    bench, chain, values, spent, case.id, sample=case.parameters.get(DRAW, 0)
+                )
                 here.note(output=outputs)
         except FatalModelError:
             raise

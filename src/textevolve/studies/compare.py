@@ -160,6 +160,10 @@ class Comparison(Result):
         return describe_variants(self.figures, self.differences, self.baseline)
 
 
+NO_USAGE = Usage()
+"""The usage of outputs that exist already, which are not worth an addition each."""
+
+
 @dataclass
 class _Tally:
     """The running figures of one variant, to which outputs are added as they are read."""
@@ -184,7 +188,8 @@ class _Tally:
         self.figures.add(find_row(output))
         self.outputs += 1
         self.cut += output.cut
-        self.usage += output.usage
+        if output.usage != NO_USAGE:
+            self.usage += output.usage
         if output.seconds is not None:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
@@ -229,7 +234,8 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         tallies.setdefault(output.variant, _Tally()).add(output)
         rows[output.row] = None
         scorers |= dict.fromkeys(output.grades)
-        judging += output.judging
+        if output.judging != NO_USAGE:
+            judging += output.judging
         failed += output.failure is not None
 
     baseline = baseline_of(spec, variants or [Variant(name) for name in tallies])
@@ -428,8 +434,10 @@ def _entry(output: Output) -> Entry:
 
 
 def find_row(output: Output) -> Row:
-    skipped = select_skipped(grade.failure for grade in output.grades.values())
-    failure = skipped or output.failure
+    failure = output.failure
+    grade_failures = [grade.failure for grade in output.grades.values() if grade.failure]
+    if grade_failures:
+        failure = select_skipped(grade_failures) or failure
     key = f"{output.row.replace('|', '||')}|{output.variant}"
     if output.sample:
         key += f"|{output.sample + 1}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
+from textevolve.llm.chains.chain import check_templates
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
@@ -33,6 +34,7 @@ from textevolve.studies.compare_spec import CompareSpec, judges_of
 from textevolve.studies.conversations import TURN_COLUMNS, USER_COLUMNS, check_conversations
 from textevolve.studies.row_values import (
     Draws,
+    has_media,
     is_random,
     keep_values,
     read_sent_chat,
@@ -254,6 +256,32 @@ def _check_columns(
             f" columns: {', '.join(shown)}"
         )
 
+    questions = _find_questions(spec, shown, hidden, objects, talks=talks)
+    has_input = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown)
+
+    if not has_input and judges_of(spec):
+        raise InputError(
+            "judges need an input to judge by: name its column with --input; columns:"
+            f" {', '.join(columns)}"
+        )
+
+    return ComparedColumns(shown, hidden, questions)
+
+
+def _find_questions(
+    spec: CompareSpec,
+    shown: Sequence[str],
+    hidden: Mapping[str, Hidden],
+    objects: Mapping[str, object],
+    *,
+    talks: bool,
+) -> dict[str, Collection[str]]:
+    """Return the columns that decide what each variant asks, of those that may answer the same
+    question differently.
+
+    Raises:
+        InputError: a chain, an application or a prompt names a column that it cannot have.
+    """
     questions: dict[str, Collection[str]] = {}
     more = USER_COLUMNS if talks else ()
 
@@ -262,7 +290,7 @@ def _check_columns(
             continue  # opened when the run starts
         chain = open_chain_named(name, objects)
         chain.take_inputs(dict.fromkeys(shown, ""), others=True)
-        chain.check_templates(columns)
+        check_templates(chain, (*shown, *hidden))
         if is_random(chain):
             questions[f"chain {name}"] = tuple(chain.inputs)
 
@@ -278,7 +306,7 @@ def _check_columns(
             continue
         text = "\n".join([spec.system, *(text for _, text in prompt.templates)])
         check_spelling(text, shown, f"prompt {prompt.name}", hidden)
-        if not (talks or prompt.placeholders(shown) or IMAGES in columns):
+        if not (talks or prompt.placeholders(shown) or IMAGES in shown):
             raise InputError(
                 f"prompt {prompt.name}: has no placeholder that the rows have a value for; columns:"
                 f" {', '.join(shown)}"
@@ -286,15 +314,7 @@ def _check_columns(
         if spec.temperature != 0:
             questions[f"prompt {prompt.name}"] = (*find_placeholders(text, shown), *more)
 
-    has_input = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown)
-
-    if not has_input and judges_of(spec):
-        raise InputError(
-            "judges need an input to judge by: name its column with --input; columns:"
-            f" {', '.join(columns)}"
-        )
-
-    return ComparedColumns(shown, hidden, questions)
+    return questions
 
 
 def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[Placed]) -> None:
@@ -309,6 +329,7 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
         chats = prompt.chat_columns(shown)
         gaps: dict[str, list[str]] = {}
         cut: list[str] = []
+        media: list[str] = []
         for name in prompt.placeholders(shown):
             for where, row in placed:
                 value = row.get(name)
@@ -316,6 +337,8 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
                     gaps.setdefault(name, []).append(where)
                     continue
                 check_prompt_value(where, name, value)
+                if has_media(value):
+                    media.append(where)
                 if name in chats and (chat := read_sent_chat(value, where)) and chat.is_cut:
                     cut.append(where)
 
@@ -329,6 +352,15 @@ def _check_prompts(spec: CompareSpec, shown: Collection[str], placed: Sequence[P
                     len(placed),
                     places[0],
                 )
+        if media:
+            log.warning(
+                "prompt %s: %d of %d chats have parts that are no text, such as images, which are"
+                " not sent; first in %s",
+                prompt.name,
+                len(media),
+                len(placed),
+                media[0],
+            )
         if cut:
             log.warning(
                 "prompt %s: %d of %d chats end with an answer, which is not sent; first in %s",

@@ -25,6 +25,8 @@ from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
+    LABEL,
+    ROW,
     SPAN_IDS,
     Case,
     EvaluationResult,
@@ -77,7 +79,15 @@ from textevolve.studies.judged_report import (
     winners_of,
     write_line,
 )
-from textevolve.studies.rows import PARAMETERS, answer_case, check_body, describe_targets
+from textevolve.studies.rows import (
+    PARAMETERS,
+    PROFILE,
+    answer_case,
+    check_body,
+    describe_targets,
+    fits_parameter,
+    with_profile,
+)
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
@@ -354,21 +364,28 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         yield _read_case(spec)
         return
     columns = Columns()
-    yield from read_cases(texts[0], columns, reading_of(spec))
+    yield from map(with_profile, read_cases(texts[0], columns, reading_of(spec)))
     report_columns(spec, columns)
 
 
 def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
-    yield from take_cases(rows, columns, reading_of(spec))
+    yield from map(with_profile, take_cases(rows, columns, reading_of(spec)))
     report_columns(spec, columns)
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
+    judges = tuple(itertools.chain.from_iterable(judge.leaves() for judge in spec.judge))
+    debates = not judges or any(judge.is_debate for judge in judges)
+    # To a judge that is no debate, a column such as `order` is one like any other.
+    parameters = (*PARAMETERS, PROFILE) if debates else OF_ANY_JUDGE
+
     return RowReading(
         spec.map,
         spec.each_reply,
-        parameters=(*PARAMETERS, *SPAN_IDS),
+        parameters=(*parameters, *SPAN_IDS),
+        fits=fits_parameter,
+        whole=any(judge.reads_row for judge in spec.judge),
         trajectory=any(judge.reads_trajectory for judge in spec.judge),
         answered=spec.target is not None,
     )
@@ -553,9 +570,12 @@ def decode(body: bytes) -> Judged:
 
 
 def _storable(case: Case) -> Case:
-    """Return the case with texts alone: those of an invalid case may be anything."""
+    """Return the case with texts alone: those of an invalid case may be anything. The row itself is
+    left out, since the run has it once already."""
+    parameters = {n: value for n, value in case.parameters.items() if n not in (ROW, LABEL)}
     return replace(
         case,
+        parameters=parameters,
         id=str(case.id),
         input=str(case.input),
         candidates=tuple(map(str, case.candidates)),

@@ -13,19 +13,20 @@ stores the columns as JSON in its input, and what a user's function needs in its
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
-from textevolve.json_texts import pack, unpack, write_text
+from textevolve.evaluation import LABEL, ROW, Case
+from textevolve.json_texts import pack_value, unpack_value, write_text
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
 from textevolve.llm.model import Message
 from textevolve.mappings import map_values
-from textevolve.messages import RawMessage, list_messages, read_message, result_text
+from textevolve.messages import RawMessage, list_entries, list_messages, read_message, result_text
 from textevolve.metrics.label_metrics import is_shipped, open_metric
 from textevolve.metrics.plain import takes_row
 from textevolve.protocol.contents import ToolCall
@@ -33,11 +34,8 @@ from textevolve.rows.chats import ASSISTANT, Chat, read_chat, speaker_of, write_
 from textevolve.rows.columns import prompt_text
 from textevolve.user_code import OWN
 
-ROW = "row"
-LABEL = "label"
 DRAW = "draw"
-"""The parameters of a case that hold the whole row and the label as they were, for functions of the
-user, and the number of the row among those that ask the same."""
+"""The parameter of a case that holds the number of its row among those that ask the same."""
 
 ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 """The role in which a turn is sent, by its speaker."""
@@ -64,8 +62,8 @@ def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None
     return RowValues(
         variables=map_values(prompt_text, columns),
         columns=columns,
-        row=unpack(parameters[ROW]) if ROW in parameters else known,
-        label=unpack(parameters[LABEL]) if LABEL in parameters else case.reference,
+        row=unpack_value(parameters[ROW]) if ROW in parameters else known,
+        label=unpack_value(parameters[LABEL]) if LABEL in parameters else case.reference,
         draw=parameters.get(DRAW, 0),
     )
 
@@ -78,9 +76,9 @@ def keep_values(
     equal before it, need no parameter, so that they leave stored runs as they are."""
     kept: dict[str, Any] = {}
     if whole:
-        kept[ROW] = pack(dict(row))
+        kept[ROW] = pack_value(dict(row))
     if label is not None and not isinstance(label, str):
-        kept[LABEL] = pack(label)
+        kept[LABEL] = pack_value(label)
     if draw:
         kept[DRAW] = draw
 
@@ -97,6 +95,20 @@ def wants_row(metrics: Iterable[str], objects: Mapping[str, object]) -> bool:
         function = objects.get(metric) if is_object else open_metric(metric)
         if function is None or takes_row(function):
             return True
+
+    return False
+
+
+MEDIA = re.compile("image|audio|video|file|document")
+"""The types of the parts of a message that are no text."""
+
+
+def has_media(value: Any) -> bool:
+    """Return whether a chat has pictures, sounds or files, of which prompts have only the kind."""
+    for message in list_messages(value) or ():
+        for part in list_entries(message.get("content")):
+            if isinstance(part, Mapping) and MEDIA.search(str(cast("Any", part).get("type", ""))):
+                return True
 
     return False
 

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from textevolve.debate.profile import Profile
+from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.json_texts import as_object, find_path
@@ -40,6 +41,39 @@ from textevolve.trajectory import NO_ANSWER, Trajectory, read_trajectory
 _ABOUT = ("name", "description")
 # The parameters of a debate that a row may set for its case: the fields of a profile.
 PARAMETERS = tuple(name for name in Profile.model_fields if name not in _ABOUT)
+PROFILE = "profile"
+"""The parameter with which a row names a whole profile; its other parameters override it."""
+
+
+def fits_parameter(name: str, value: Any) -> bool:
+    """Return whether a value has the type of a debate's parameter."""
+    field = Profile.model_fields.get(name)
+    kind: Any = str if field is None else field.annotation
+    try:
+        TypeAdapter(kind).validate_python(value)
+    except ValidationError:
+        return False
+
+    return True
+
+
+def with_profile(case: Case) -> Case:
+    """Return the case with the fields of the profile that its row names, so that the run holds what
+    the row meant, also if the profile's file changes.
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    parameters = dict(case.parameters)
+    named: Any = parameters.pop(PROFILE, None)
+    if named is None:
+        return case
+    try:
+        profile = load_profile(named) if isinstance(named, str) else build_profile(named)
+    except InputError as error:
+        raise InputError(f"case {case.id}: {error}") from None
+
+    return replace(case, parameters={**profile.model_dump(mode="json"), **parameters})
 
 
 class MappedSpec(StudySpec):

@@ -113,7 +113,7 @@ class Chain:
             )
         except InputError as error:
             raise InputError(f"chain '{name}': {error}") from None
-        self.check_templates((*self.inputs, *produced))
+        check_templates(self, (*self.inputs, *produced))
 
     def __repr__(self) -> str:
         return f"Chain({self.name!r}: {', '.join(self.inputs)} -> {', '.join(self.outputs)})"
@@ -201,17 +201,6 @@ class Chain:
         chains."""
         return {step.name: step.template for step in _model_steps(self)}
 
-    def check_templates(self, names: Collection[str]) -> None:
-        """Check that no template has one of these names, such as a column of the rows, with more
-        than the name in its braces.
-
-        Raises:
-            InputError: one has a format or a filter, which would reach the model as it stands.
-        """
-        for step, template in self.templates.items():
-            if fault := template.find_fault(names):
-                raise InputError(f"chain '{self.name}': the template of the step '{step}': {fault}")
-
     def with_template(self, name: str, template: ChatTemplate) -> Chain:
         """Return a copy of the chain in which the step of this name has another template.
 
@@ -297,6 +286,18 @@ class Chain:
     def text_of(self, outputs: Values) -> str:
         """Return the outputs as one text: a single output as its text, several outputs as JSON."""
         return value_text(_single(outputs))
+
+
+def check_templates(chain: Chain, names: Collection[str]) -> None:
+    """Check that no template of a chain has one of these names, such as a column of the rows, with
+    more than the name in its braces.
+
+    Raises:
+        InputError: one has a format or a filter, which would reach the model as it stands.
+    """
+    for step, template in chain.templates.items():
+        if fault := template.find_fault(names):
+            raise InputError(f"chain '{chain.name}': the template of the step '{step}': {fault}")
 
 
 def _model_steps(chain: Chain) -> list[ModelStep]:

@@ -39,7 +39,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import Listener, StepStarted, silence
-from textevolve.json_texts import pack
+from textevolve.json_texts import pack_value
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
 from textevolve.llm.structured import describe_fault
@@ -212,7 +212,7 @@ def _example(
     if label is not None and row.get(label) is None:
         raise InputError(f"{where}: the label column '{label}' is missing or empty")
     answer = None if label is None else row[label]
-    counted = [values, str(answer), *([pack(row)] if keep_row else [])]
+    counted = [values, str(answer), *([pack_value(row)] if keep_row else [])]
     key = text_hash(json.dumps(counted, sort_keys=True, ensure_ascii=False))
 
     return Example(key[:12], values, answer, row=dict(row) if keep_row else None)
