@@ -93,6 +93,21 @@ def lacks(text: str, other: str) -> frozenset[str]:
     return details_of(other) - words
 
 
+def exact_words(text: str) -> frozenset[str]:
+    """Return the words of a text that stand for one thing alone and have no synonyms: those with a
+    digit, such as 88231, 3.12.1 and the number of E-4012, and abbreviations in capitals, such as
+    DGIA, unless the whole text is in capitals."""
+    words = split_words(text, "facts")
+    shouts = text.upper() == text
+    exact = [
+        word
+        for word in words
+        if word[0].isdigit() or (len(word) > 1 and word.isupper() and not shouts)
+    ]
+
+    return frozenset(fold_case(word) for word in exact)
+
+
 def is_label(text: str) -> bool:
     """Check whether a text is only a name or a number, such as Ann Moss or KX-2041."""
     words = set(words_of(text))
