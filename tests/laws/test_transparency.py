@@ -415,9 +415,30 @@ def list_scored() -> dict[str, Scored]:
             cells[f"look:length / a word more / {name}"] = Scored(
                 "look:length", (longer, ""), (number + 1) / (number + 101)
             )
+    for name, (text, number) in WRITTEN.items():
+        wrong = str(number + 1)
+        right = str(number)
+        cells[f"numeric / {name} as output"] = Scored("numeric", (f"It is {text}", right), 1.0)
+        cells[f"numeric / {name} as reference"] = Scored("numeric", (right, text), 1.0)
+        cells[f"numeric / {name} beside another"] = Scored("numeric", (f"It is {text}", wrong), 0.0)
     return cells
 
 
+WRITTEN: dict[str, tuple[str, float]] = {
+    "a sign before a currency": ("-$40", -40),
+    "a sign behind a currency": ("€ −40", -40),
+    "groups by no-break spaces": ("9\u00a0234", 9234),
+    "groups by narrow spaces": ("9\u202f234", 9234),
+    "groups by apostrophes": ("9’234", 9234),
+    "groups as in India": ("₹2,50,000", 250_000),
+    "groups by dots": ("9.234.567", 9_234_567),
+    "a fraction": ("3 1/2", 3.5),
+    "a fraction in one sign": ("3½", 3.5),
+    "a power of ten": ("1.5 × 10³", 1500),
+    "a word for a thousand": ("3 thousand", 3000),
+    "percent": ("20 %", 20),
+}
+"""Ways to write a number in a sentence, each with the number."""
 SCORED = list_scored()
 _scores: dict[str, dict[str, float | None]] = {}
 

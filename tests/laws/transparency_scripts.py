@@ -116,6 +116,13 @@ SCRIPTS: dict[str, Script] = {
         inside=("طبيب", "ابنتي طبيبة في أسوان"),
         zero="\u0660",
     ),
+    "Persian": Script(
+        words=("دخترم", "نمی\u200cخواهد", "در", "تهران", "بماند"),
+        swap=("دخترم", "پسرم"),
+        stop="؟",
+        inside=("خواهد", "او نمی\u200cخواهد برود"),
+        zero="\u06f0",
+    ),
     "Hebrew": Script(
         words=("הבת", "שלי", "אומרת", "\ufb2a\u05b8לוֹם", "לכולם"),
         swap=("הבת", "הבן"),
@@ -146,6 +153,13 @@ SCRIPTS: dict[str, Script] = {
         swap=("ลูกสาว", "ลูกชาย"),
         stop="",
         zero="\u0e50",
+        spaced=False,
+    ),
+    "Khmer": Script(
+        words=("កូនស្រី", "ខ្ញុំ", "ស៊ី", "ត្រី"),
+        swap=("កូនស្រី", "កូនប្រុស"),
+        stop="។",
+        zero="\u17e0",
         spaced=False,
     ),
     "Chinese": Script(
@@ -182,6 +196,8 @@ SIGNS: dict[str, tuple[str, str]] = {
     "a currency": ("Mia's rent is €900.", "Mia's rent is $900."),
     "a temperature": ("Mia's freezer has 18 degrees.", "Mia's freezer has -18 degrees."),
     "a limit": ("Mia's limit is < 5 mg.", "Mia's limit is > 5 mg."),
+    "a letter": ("Mia lives in block A.", "Mia lives in block."),
+    "an emoji": ("Mia's pet is a 🐶.", "Mia's pet is a 🐱."),
     "an exponent": ("Mia's flat has 9 m².", "Mia's flat has 9 m³."),
     "a negation": ("Mia eats meat.", "Mia does not eat meat."),
     "a number": ("Mia has two cats.", "Mia has three cats."),
@@ -217,6 +233,7 @@ CLUSTERS: dict[str, str] = {
     "Vietnamese": "e\u0302\u0301",
     "Korean": "\u1112\u1161\u11ab",
     "an emoji": "\U0001f469\u200d\U0001f52c",
+    "a flag": "\U0001f1f3\U0001f1f4",
 }
 """Signs that a reader sees as one, each of several code points."""
 

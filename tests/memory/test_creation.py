@@ -37,11 +37,11 @@ from textevolve.memory.integration import (
 from textevolve.memory.record import ChangeSource, DialogueTurn, MemoryQuery
 from textevolve.memory.sameness import (
     differ_in_dates,
+    heard_names,
     lacks,
     names_in,
     nearly_same,
     speaks_of_nobody,
-    unheard_names,
 )
 
 SETTINGS = CreationSettings(floor=0.3, compare="structured")
@@ -294,7 +294,7 @@ def test_equal_words_are_equal_texts():
         "Kim",
     )
     assert lacks("Alex lives in Porto.", "Alex has 3 dogs in Porto") == {"3"}
-    assert unheard_names("The dog is Rex of Bonn", "my dog rex") == ("Bonn",)
+    assert heard_names("The dog is Rex of Bonn", "my dog rex") == {"Rex": "yes", "Bonn": "no"}
 
 
 @pytest.mark.parametrize(

@@ -105,15 +105,18 @@ async def test_keywords_only_break_ties():
     assert texts(recalled) == ["depot with a blue door", "depot depot of old", "blue door"]
 
 
-@pytest.mark.parametrize("query", ["KX-2041", "Ann Moss"])
-async def test_named_memories_come_first(query):
+@pytest.mark.parametrize(
+    ("query", "within"), [("KX-2041", "depot river KX-2041."), ("Ann Moss", "tea")]
+)
+async def test_named_memories_come_first(query, within):
+    # A number outranks meaning within a question, too; a name only where it stands alone.
     store = await filled(new("tea"), new("Ann Bell has KX-2042"), new(f"depot river {query}."))
 
     async def near_tea(collection, text):
         return vector("tea depot")
 
     assert texts(await recall_memories(store, near_tea, settings(), query))[0].endswith(f"{query}.")
-    assert texts(await recall_memories(store, near_tea, settings(), f"about {query}"))[0] == "tea"
+    assert texts(await recall_memories(store, near_tea, settings(), f"about {query}"))[0] == within
 
 
 async def test_omitted_memories_are_counted():

@@ -16,6 +16,7 @@ import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImp
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -24,6 +25,7 @@ from importlib.util import find_spec
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from textevolve.errors import InputError
+from textevolve.system import after_fork
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,7 +79,18 @@ class BackgroundLoop:
                     task.cancel()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop, and return a future for its result."""
+        """Start a coroutine on the loop, and return a future for its result.
+
+        Raises:
+            InputError: the loop was begun before a fork, so nothing runs it in this process.
+        """
+        if not self._thread.is_alive():
+            work.close()
+            raise InputError(
+                "this was begun before the process was forked, and cannot go on in the forked"
+                " process: begin it there"
+            )
+
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -103,7 +116,8 @@ class BackgroundLoop:
 
     def close(self) -> None:
         """Cancel all running tasks, and stop the loop and its thread."""
-        if sys.is_finalizing():  # Python is ending, and its threads have stopped already
+        # Python is ending, and its threads have stopped already; or this is a forked process.
+        if sys.is_finalizing() or not self._thread.is_alive():
             return
 
         async def end() -> None:
@@ -221,6 +235,8 @@ class KeptOpen(Generic[T]):
     """A resource that is opened with its first use and stays open until `close` or the end of the
     program. It has an event loop of its own, on which its async methods run.
 
+    A forked process opens the resource anew with its first use there.
+
     `open` returns a context manager of the resource, which is left when it is closed.
     `refusal`: the message of the error if the resource is used after `close`.
     """
@@ -228,14 +244,25 @@ class KeptOpen(Generic[T]):
     def __init__(self, open: Callable[[], AbstractAsyncContextManager[T]], refusal: str) -> None:
         self._open = open
         self._refusal = refusal
+        self._closed = False
+        self._of_parent: list[object] = []
+        self._begin_unopened()
+        _kept_open.add(self)
+        # Not when it is opened: that may be while the program ends, which is too late.
+        atexit.register(self.close)
+
+    def _begin_unopened(self) -> None:
         self._guard = threading.Lock()
         self._opening = asyncio.Lock()
         self._loop: BackgroundLoop | None = None
-        self._closed = False
         self._stack = AsyncExitStack()
         self.current: T | None = None
-        # Not when it is opened: that may be while the program ends, which is too late.
-        atexit.register(self.close)
+
+    def begin_anew(self) -> None:
+        """Forget what is open, in a forked process: it belongs to the parent, whose thread and
+        connections do not work here. It is not closed, which could end them for the parent."""
+        self._of_parent += [self._loop, self._stack, self.current]
+        self._begin_unopened()
 
     async def do(self, work: Callable[[T], Coroutine[Any, Any, R]]) -> R:
         """Run async work with the resource on the resource's own event loop, and return the result.
@@ -312,6 +339,17 @@ class KeptOpen(Generic[T]):
     async def _let_go(self) -> None:
         await cancel_others()
         await self._stack.aclose()
+
+
+def _begin_all_anew() -> None:
+    _blocked.clear()
+    for kept in list(_kept_open):
+        kept.begin_anew()
+
+
+_kept_open: weakref.WeakSet[KeptOpen[Any]] = weakref.WeakSet()
+"""All resources that may be open."""
+after_fork(_begin_all_anew)
 
 
 class StaysOpen:

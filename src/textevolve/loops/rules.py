@@ -7,6 +7,7 @@ returns a score in [0, 1] and, if it is below 1, instructions for changing the t
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -324,6 +325,9 @@ class Rules:
         reject_candidate_images(case, "a judge by rules")
         if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
             return PlainEvaluation(await search_apart(self._judge_all, case))
+        if any(isinstance(rule, Call) for rule in self.file.rules):
+            # The user's function may take its time, or run an event loop of its own.
+            return PlainEvaluation(await asyncio.to_thread(self._judge_all, case))
 
         return PlainEvaluation(self._judge_all(case))
 

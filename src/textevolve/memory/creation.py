@@ -443,7 +443,8 @@ async def _settle(
         return decide("drop", reason, by), None
 
     def add(reason: str, by: PointDecider, until: float | None = None) -> Outcome:
-        decision = decide("add", reason, by, point.text)
+        reasons = filter(None, (reason, point.doubt))
+        decision = decide("add", "; ".join(reasons), by, point.text)
         return decision, MemoryDraft(decision, vector, point.trust, until=until)
 
     if any(nearly_same(near_note.memory.text, point.text) for near_note in near):

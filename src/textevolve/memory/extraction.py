@@ -23,11 +23,11 @@ from textevolve.llm.prompts import draw_nonce, fence, load_template, sanitize
 from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.memory.record import DialogueTurn
 from textevolve.memory.sameness import (
+    heard_names,
     lacks,
     names_in,
     speaks_of_nobody,
     telling_words,
-    unheard_names,
     words_of,
 )
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
@@ -125,6 +125,8 @@ REFUSED = {
     "stranger": "it is about somebody else",
 }
 """The reasons why a point is not remembered, by the status that the model reports."""
+UNSURE_TRUST = 0.3
+"""The highest trust in a fact with a name that the dialogue says at most in another form."""
 _QUESTION_MARKS = ("?", "？", "؟")
 
 
@@ -135,8 +137,8 @@ class DialoguePoint:
     the window that was read. `author`: the speaker. `importance` and `trust`: in [0, 1]. `said`:
     the time of the statement; `since`: the time from which the fact holds; both in seconds since
     1970, None if unknown. `entities`: the people and things that it is about. `refused`: the reason
-    for rejecting it; empty if it is accepted. Only for an insight: `cites`, the ids of the memories
-    that support it, and `question`, which it answers."""
+    for rejecting it; empty if it is accepted. `doubt`: the reason for a low trust. Only for an
+    insight: `cites`, the ids of the memories that support it, and `question`, which it answers."""
 
     text: str
     turn: int | None
@@ -147,6 +149,7 @@ class DialoguePoint:
     since: float | None = None
     entities: tuple[str, ...] = ()
     refused: str = ""
+    doubt: str = ""
     cites: tuple[str, ...] = ()
     question: str = ""
 
@@ -351,24 +354,28 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     if since is not None and said_at is not None and since > said_at:
         since = None  # an appointment: the statement about it holds already
     heard = " ".join([settings.about, *(p.text for p in pieces)])
-    unheard = unheard_names(text, heard)
+    names = heard_names(text, heard)
+    unheard = [name for name, is_heard in names.items() if is_heard == "no"]
+    unsure = [name for name, is_heard in names.items() if is_heard == "perhaps"]
     refused = REFUSED.get(fact.status, "")
     if unheard and not refused:
         refused = f"the dialogue does not say “{unheard[0]}”"
     if not refused and (text.endswith("?") or speaks_of_nobody(text)):
         refused = "it says nothing about a person"
     sayers = [piece] if piece else pieces
+    trust = min(_trust(each.speaker, settings) for each in sayers)
 
     return DialoguePoint(
         text=text,
         turn=piece.turn if piece else None,
         author=piece.speaker if piece else "",
         importance=fact.importance / 10,
-        trust=min(_trust(each.speaker, settings) for each in sayers),
+        trust=min(trust, UNSURE_TRUST) if unsure else trust,
         said=said_at,
         since=said_at if since is None else since,
         entities=tuple(clean(name).strip()[:100] for name in about if name.strip())[:8],
         refused=refused,
+        doubt=f"it is unsure whether the dialogue says “{unsure[0]}”" if unsure else "",
     )
 
 

@@ -28,7 +28,7 @@ from textevolve.memory.record import (
     MemoryStore,
     Origin,
 )
-from textevolve.memory.sameness import is_label, words_of
+from textevolve.memory.sameness import exact_words, is_label, words_of
 from textevolve.spans import span
 from textevolve.texts.prose import fold_case
 
@@ -366,13 +366,21 @@ def _prefer_named(
     query: str, likeness: Mapping[str, float], memories: Mapping[str, MemoryRecord]
 ) -> dict[str, float]:
     """Return the similarities to a query by the ids of the memories. Embeddings hardly distinguish
-    names and numbers, so if a query consists of these alone, memories with all of its words rank
-    before the others."""
-    words = set(words_of(query)) if is_label(query) else None
-    return {
-        id: similarity + (words is not None and words <= set(words_of(memories[id].text)))
-        for id, similarity in likeness.items()
-    }
+    names and numbers, so memories with all words of a query that consists of these alone, or with
+    the exact words of another query, such as 88231 or DGIA, rank before the others."""
+    exact = frozenset(words_of(query)) if is_label(query) else exact_words(query)
+    preferred = dict(likeness)
+    if not exact:
+        return preferred
+
+    for id in likeness:
+        shared = exact.intersection(words_of(memories[id].text))
+        if is_label(query):
+            preferred[id] += shared == exact
+        else:
+            preferred[id] += len(shared) / len(exact)
+
+    return preferred
 
 
 def _sum_meanings(

@@ -8,6 +8,10 @@ do not fit they cost calls and lose nothing.
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Collection
+from itertools import takewhile
+from typing import Literal
 
 import regex
 
@@ -89,6 +93,21 @@ def lacks(text: str, other: str) -> frozenset[str]:
     return details_of(other) - words
 
 
+def exact_words(text: str) -> frozenset[str]:
+    """Return the words of a text that stand for one thing alone and have no synonyms: those with a
+    digit, such as 88231, 3.12.1 and the number of E-4012, and abbreviations in capitals, such as
+    DGIA, unless the whole text is in capitals."""
+    words = split_words(text, "facts")
+    shouts = text.upper() == text
+    exact = [
+        word
+        for word in words
+        if word[0].isdigit() or (len(word) > 1 and word.isupper() and not shouts)
+    ]
+
+    return frozenset(fold_case(word) for word in exact)
+
+
 def is_label(text: str) -> bool:
     """Check whether a text is only a name or a number, such as Ann Moss or KX-2041."""
     words = set(words_of(text))
@@ -161,9 +180,66 @@ def speaks_of_nobody(text: str) -> bool:
     return bool(words) and cased and not has_name and not _PERSONS.intersection(words)
 
 
-def unheard_names(text: str, heard: str) -> tuple[str, ...]:
-    """Return the words of names in a text that do not occur in `heard`; names at the beginning of a
-    sentence do not count."""
-    heard_words = {re.sub(r"['’]s$", "", word) for word in words_of(heard)}
-    name_words = (word for name in names_in(text, sentence_starts=False) for word in name.split())
-    return tuple(word for word in name_words if not set(words_of(word)) <= heard_words)
+# Names that somebody said, in another form: many languages inflect names, as in Москва and Москве,
+# and German writes each noun with a capital letter.
+
+_USERS, _GERMAN = (
+    frozenset(words.split())
+    for words in (
+        "nutzer nutzerin benutzer benutzerin anwender anwenderin assistent assistentin",
+        "der die das den dem ein eine einen ist hat und nicht kein keine",
+    )
+)
+"""What a model calls the user and the assistant in German, and frequent words of German."""
+GERMAN_WORDS = 2
+"""The number of frequent words from which a text counts as German."""
+LEAST_STEM = 3
+SURE_STEM = 0.7
+"""The letters at the beginning that two forms of a name have in common: at least `LEAST_STEM`, and
+half of the name. From a share of `SURE_STEM` on it is surely the same name; Praha and Praze have
+0.6, like Marta and Maria."""
+
+Heard = Literal["yes", "perhaps", "no"]
+
+
+def heard_names(text: str, heard: str) -> dict[str, Heard]:
+    """Return whether each name in a text occurs in `heard`, in any form. Names at the beginning of
+    a sentence do not count."""
+    heard_words = {_plain(word) for word in split_words(heard, "facts")}
+    # Another form of a name has a capital letter, too: Marta is no form of market.
+    heard_forms = {_plain(word) for word in split_words(heard, "facts") if word[0].isupper()}
+    has_noun_capitals = len(_GERMAN.intersection(words_of(text))) >= GERMAN_WORDS
+    names: dict[str, Heard] = {}
+
+    for name in " ".join(names_in(text, sentence_starts=False)).split():
+        parts = [_plain(word) for word in split_words(name, "facts")]
+        if not _USERS.isdisjoint(parts):
+            continue
+        if heard_words.issuperset(parts):
+            names[name] = "yes"
+            continue
+
+        share = min(_stem_share(part, heard_forms) for part in parts)
+        if share >= SURE_STEM:
+            names[name] = "yes"
+        else:
+            names[name] = "perhaps" if share >= 0.5 or has_noun_capitals else "no"
+
+    return names
+
+
+def _plain(word: str) -> str:
+    """Return a word in small letters, without accents and the ending of an English genitive."""
+    letters = unicodedata.normalize("NFD", fold_case(re.sub(r"['’]s$", "", word)))
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def _stem_share(name: str, forms: Collection[str]) -> float:
+    """Return the largest share of a name with which one of the forms begins; 0 below `LEAST_STEM`
+    letters."""
+    longest = 0
+    for form in forms:
+        pairs = zip(name, form, strict=False)
+        longest = max(longest, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+    return longest / len(name) if longest >= LEAST_STEM else 0.0

@@ -398,14 +398,20 @@ async def grade_output(
     passes: float = PASSES,
     row: Mapping[str, Any] = NO_ROW,
 ) -> EvaluationResult | Failure:
-    """Score an output with a metric, like `grade`, but in a thread if the metric may be slow
-    (`blocks`) or the output is longer than `GRADED_AT_ONCE`, so the event loop is not blocked."""
+    """Score an output with a metric, like `grade`, but in a thread if the metric is the user's, may
+    be slow (`blocks`), or the output is longer than `GRADED_AT_ONCE`, so that the event loop is not
+    blocked, and the user's code may run one of its own."""
     if getattr(metric, "blocks", False):
         return await search_apart(grade, metric, output, label, passes, row)
-    if len(output) > GRADED_AT_ONCE:
+    if len(output) > GRADED_AT_ONCE or not _is_ours(metric):
         return await asyncio.to_thread(grade, metric, output, label, passes, row)
 
     return grade(metric, output, label, passes, row)
+
+
+def _is_ours(metric: LabelMetric) -> bool:
+    module = getattr(metric, "__module__", None)
+    return isinstance(module, str) and module.startswith(f"{__name__.partition('.')[0]}.")
 
 
 def grade(

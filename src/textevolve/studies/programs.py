@@ -35,6 +35,7 @@ from textevolve.llm.chains.scope import (
     PromptUse,
     TraceRecorder,
     current_trial,
+    running_program,
     trying_prompts,
 )
 from textevolve.llm.chains.steps import call, is_module, is_runnable, take_callee
@@ -264,7 +265,9 @@ def _open_code(
         async def output() -> str:
             trial = current_trial.get()
             assert trial is not None
-            return choose_answer(await run(visible, trial), visible, answer, name)
+            async with running_program(trial):
+                returned = await run(visible, trial)
+            return choose_answer(returned, visible, answer, name)
 
         return Chain(name, call("output", output), inputs=())
 

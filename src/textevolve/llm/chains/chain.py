@@ -33,7 +33,7 @@ from textevolve.llm.chains.scope import (
     StepScope,
     TraceRecorder,
     current_scope,
-    current_trial,
+    find_trial,
     note_use,
     recording,
 )
@@ -455,7 +455,7 @@ class PromptSet(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         text = self._texts[name]
-        trying = current_trial.get()
+        trying = find_trial()
         return text if trying is None else trying.texts.get(name, text)
 
     def __iter__(self) -> Iterator[str]:

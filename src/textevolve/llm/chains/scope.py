@@ -4,9 +4,10 @@ that an optimiser tries instead of a program's own."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
@@ -255,6 +256,12 @@ class PromptTrial:
 
 
 current_trial: ContextVar[PromptTrial | None] = ContextVar("prompts", default=None)
+_running: dict[int, PromptTrial] = {}
+"""The trials whose program runs now, in all threads and tasks, by their `id()`."""
+_read_apart = threading.Event()
+"""Set once a program has read a prompt in a thread without its context."""
+TURN = 0.005
+"""The seconds between two checks whether a trial of other texts has ended."""
 
 
 @contextmanager
@@ -267,6 +274,47 @@ def trying_prompts(texts: Mapping[str, str]) -> Generator[PromptTrial]:
         yield trying
     finally:
         current_trial.reset(token)
+
+
+def find_trial() -> PromptTrial | None:
+    """Return the trial to which the code that runs belongs; None outside of trials.
+
+    Threads that a program starts by itself do not inherit its context. They belong to the trials
+    that run now, which is certain if all of these try the same texts.
+
+    Raises:
+        InputError: it is unknown, since trials of several texts run.
+    """
+    trial = current_trial.get()
+    running = [] if trial else list(_running.values())
+    if not running:
+        return trial
+    _read_apart.set()
+    if all(other.texts == running[0].texts for other in running):
+        return running[0]
+
+    raise InputError(
+        "a prompt is read in a thread that the program starts by itself, so it is unknown which"
+        " texts it is to try: start the thread with contextvars.copy_context().run, use"
+        " asyncio.to_thread, or try one program at a time with --concurrency 1"
+    )
+
+
+@asynccontextmanager
+async def running_program(trial: PromptTrial) -> AsyncGenerator[None]:
+    """Run a program of a trial within the block, so that threads of its own find the trial. Once a
+    program has read a prompt in such a thread, only trials of the same texts run side by side."""
+    # Trials may run on several event loops, for which asyncio has no common event to wait for.
+    while _read_apart.is_set() and any(  # noqa: ASYNC110
+        other.texts != trial.texts for other in _running.values()
+    ):
+        await asyncio.sleep(TURN)
+
+    _running[id(trial)] = trial
+    try:
+        yield
+    finally:
+        del _running[id(trial)]
 
 
 def note_use(name: str, prompt: str, output: str) -> None:
