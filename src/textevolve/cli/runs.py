@@ -290,6 +290,7 @@ def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
     return {
         "id": run.id,
         "name": run.name,
+        **({"aliases": run.aliases} if run.aliases else {}),
         "kind": _kind(run),
         "status": run.status,
         "created": run.created,
@@ -318,7 +319,9 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
     names = ("run", "study", "prompts or judge", "result", "change", "begun")
     cells = [
         (
-            " ".join([listed.run.id, wording.shorten(listed.run.name, 30), *listed.tags]),
+            " ".join(
+                [listed.run.id, wording.shorten(", ".join(listed.run.names), 30), *listed.tags]
+            ),
             f"{_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
             wording.shorten(listed.subject, 44) or wording.DASH,
             _describe_result(listed) or wording.DASH,

@@ -243,12 +243,44 @@ def _check(
         yield "no worse than", (False, statement, None)
         return
 
+    vouched = _check_baseline(baseline, name, gates.max_failed or 0)
     if gates.max_regressions is not None:
         passes = _pair(figures.case_passes(), baseline.case_passes())
-        yield "max regressions", _check_regressions(passes, name, gates.max_regressions)
+        finding = _check_regressions(passes, name, gates.max_regressions)
+        yield "max regressions", _join_findings(finding, vouched)
     if gates.max_regressions is None or gates.margin is not None:
         margin = MARGIN if gates.margin is None else gates.margin
-        yield "no worse than", _check_difference(pairs.values(), name, margin)
+        finding = _check_difference(pairs.values(), name, margin)
+        yield "no worse than", _join_findings(finding, vouched)
+
+
+def _check_baseline(baseline: Aggregates, name: str, most: float) -> _GateFinding:
+    """Check that at most `most` records of the baseline (below 1: that share) lack a score: for
+    those it vouches for nothing."""
+    lacking = baseline.unscored
+    if not lacking:
+        return True, "", None
+    holds = lacking <= _count_allowed(most, baseline.records)
+    records = wording.count(baseline.records, "record")
+    statement = f"{lacking:,} of {records} of {name} have no score"
+    if not holds:
+        statement += (
+            f", so nothing vouches for them: run {name} to its end, or allow it with --max-failed"
+            f" {lacking}"
+        )
+
+    return holds, statement, float(lacking)
+
+
+def _join_findings(finding: _GateFinding, vouched: _GateFinding) -> _GateFinding:
+    """Return a finding with that about the baseline, which must hold, too."""
+    holds, statement, value = finding
+    return holds and vouched[0], "; ".join(filter(None, [statement, vouched[1]])), value
+
+
+def _count_allowed(most: float, records: int) -> float:
+    """Return how many records may lack a score: `most`, or that share of them if it is below 1."""
+    return (most * records if 0 < most < 1 else most) + ROUNDING
 
 
 def _pair(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, tuple[float, float]]:
@@ -263,12 +295,11 @@ def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool
     share = 0 < most < 1
     records = figures.records + missing
     lacking = figures.unscored + missing
-    allowed = most * records if share else most
     limit = wording.percent(most, 1) if share else f"{most:,g}"
     lack = f"{lacking:,} of {wording.count(records, 'record')}"
     if not figures.scored and not absent:
         return False, f"{lack} have no score: there is nothing to judge by", float(lacking)
-    holds = lacking <= allowed + ROUNDING
+    holds = lacking <= _count_allowed(most, records)
     left_out = f" ({missing:,} of the baseline {'is' if missing == 1 else 'are'} missing)"
     statement = f"{lack} without a score{left_out if missing else ''}"
 
@@ -419,7 +450,7 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
         if record is None:
             return None
     else:
-        named_run = next((listed_run for listed_run in by_age if listed_run.name == name), None)
+        named_run = next((listed_run for listed_run in by_age if name in listed_run.names), None)
         try:
             record = named_run or store.get_run(name)
         except StoreAwayError:
@@ -482,7 +513,7 @@ def _measures(run: RunRecord, name: str | None) -> bool:
     """Tell whether a run is a finished measurement of judges that has this name or id, or that used
     the labels in a file of this name."""
     finished = run.spec.get("kind") == MEASURES and run.status == "finished"
-    return finished and name in (run.id, run.name, *run.spec["spec"].get("items", ()))
+    return finished and name in (run.id, *run.names, *run.spec["spec"].get("items", ()))
 
 
 class GateWatch:
