@@ -7,7 +7,6 @@ of a file, and stores its outputs and the trace of its steps.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from textevolve.runs.chains import ask_chain, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_reason, row_of
 from textevolve.spans import span
 from textevolve.spec import option
-from textevolve.studies.rows import MappedSpec, keep_columns, name_row
+from textevolve.studies.rows import MappedSpec, RowNames, keep_columns
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -128,7 +127,8 @@ def chain_cases(
         InputError: there is no row, an input is missing, or a value cannot be written as JSON.
     """
     chain = open_chain_named(spec.chain, objects)
-    counts = Counter[str]()
+    names = RowNames()
+    number = 0
 
     for number, (where, row) in enumerate(rows, 1):
         inputs = {str(name): value for name, value in row.items() if value is not None}
@@ -142,9 +142,9 @@ def chain_cases(
         except ValueError as error:
             raise InputError(f"{where}: a value cannot be stored: {error}") from None
 
-        yield Case(values, (), name_row(row, number, counts))
+        yield Case(values, (), names.name(row, number))
 
-    if not counts:
+    if not number:
         raise InputError("the data has no rows")
 
 

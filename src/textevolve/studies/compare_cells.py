@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -63,7 +62,7 @@ from textevolve.studies.conversations import (
     join_trajectories,
     turn_row,
 )
-from textevolve.studies.rows import ask_target, check_body, column_text, name_row, write_request
+from textevolve.studies.rows import RowNames, ask_target, check_body, column_text, write_request
 from textevolve.trajectory import NO_ANSWER, RECORDED, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
@@ -543,7 +542,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         )
 
-    counts = Counter[str]()
+    names = RowNames()
 
     for number, (where, row) in enumerate(placed, 1):
         label = None if spec.label is None else row.get(spec.label)
@@ -557,7 +556,7 @@ def row_cases(spec: CompareSpec, rows: Iterable[Placed]) -> Iterator[Case]:
             columns_shown = map_values(column_text, columns_shown)
         values = json.dumps(columns_shown, ensure_ascii=False, default=str)
         outputs = tuple(column_text(row.get(column)) for column in spec.outputs)
-        id = name_row(row, number, counts)
+        id = names.name(row, number)
         reference = None if label is None else column_text(label)
         context = None if spec.context is None else column_text(row.get(spec.context)) or None
         yield Case(values, outputs, id, reference=reference, context=context, images=images)

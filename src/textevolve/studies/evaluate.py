@@ -73,7 +73,7 @@ from textevolve.studies.judged_report import (
     winners_of,
     write_line,
 )
-from textevolve.studies.rows import PARAMETERS, answer_case, check_body, describe_targets
+from textevolve.studies.rows import PARAMETERS, RowNames, answer_case, check_body, describe_targets
 from textevolve.wiring import Workbench
 
 IN_FULL = 1000
@@ -262,13 +262,13 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         yield _read_case(spec)
         return
     columns = Columns()
-    yield from read_cases(texts[0], columns, reading_of(spec))
+    yield from RowNames().separate(read_cases(texts[0], columns, reading_of(spec)))
     report_columns(spec, columns)
 
 
 def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
-    yield from take_cases(rows, columns, reading_of(spec))
+    yield from RowNames().separate(take_cases(rows, columns, reading_of(spec)))
     report_columns(spec, columns)
 
 
