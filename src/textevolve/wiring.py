@@ -39,11 +39,11 @@ from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Journal, Model, Request, Response
 from textevolve.llm.prices import find_price
-from textevolve.llm.providers import FORMS, Endpoint, resolve
+from textevolve.llm.providers import FORMS, Endpoint, identify_address, resolve
 from textevolve.llm.refusals import check_request_fits
 from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
-from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
+from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying, Salted
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.record import Embed
 from textevolve.memory_snapshots import (
@@ -394,7 +394,8 @@ async def open_models(
             from textevolve.llm import opening
 
             if ledger is not None:
-                means = BatchMeans(settings, ledger, journal, stack, listener, deadline)
+                kept = Salted(journal, identify_address(spec, settings))
+                means = BatchMeans(settings, ledger, kept, stack, listener, deadline)
                 return await opening.open_gatherer(spec, means)
             model = await opening.open_model(spec, settings, stack, listener, limits_of)
             return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
@@ -411,7 +412,9 @@ async def open_models(
                 if batches is not None and takes_batches(resolve(spec, settings, asks=False)):
                     gatherer = _Opening(spec, settings, partial(open_one, ledger=batches))
                     model = BatchedModel(model, bound(gatherer, batch_price))
-                models[spec] = _journaled(model, halt, journal, listener)
+                # Another address under the same name gives other answers.
+                kept = Salted(journal, identify_address(spec, settings))
+                models[spec] = _journaled(model, halt, kept, listener)
 
             return models[spec]
 

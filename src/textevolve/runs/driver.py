@@ -39,6 +39,7 @@ from textevolve.labelling.tasks import item_rows
 from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
+from textevolve.llm.providers import identify_address
 from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory_snapshots import pin_agents, pin_collections
@@ -191,7 +192,12 @@ async def specify(
         check_takes_batches(models, settings)
     check_spread(study, settings, models, described)
 
-    return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
+    addresses = drop_empty({model: identify_address(model, settings) for model in models})
+    if addresses:
+        described["addresses"] = addresses
+    prices = sources_of_prices(models, settings)
+
+    return stored.model_copy(update={"prices": prices, "described": described})
 
 
 def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
@@ -490,7 +496,7 @@ def _work(
     batches = None
 
     if mode == "replay":
-        models = replay_models(journal, answers.errors)
+        models = replay_models(journal, answers.errors, stored.described.get("addresses", {}))
     else:
         batches = store.batches(run.id)
         if settings.batch:
