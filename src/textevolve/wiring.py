@@ -39,7 +39,7 @@ from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
 from textevolve.llm.model import Journal, Model, Request, Response
 from textevolve.llm.prices import find_price
-from textevolve.llm.providers import FORMS, Endpoint, identify_address, resolve
+from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import check_request_fits
 from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
@@ -299,7 +299,10 @@ async def open_workbench(
         model_of = models
         budget = make_budget(limits)
         if model_of is None:
-            opened = open_models(settings, journal, budget, listener, halt, batches, deadline)
+            addresses = setting.described.get("addresses", {})
+            opened = open_models(
+                settings, journal, budget, listener, halt, batches, deadline, addresses
+            )
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
         targets = dict[str, Model]()
@@ -380,10 +383,12 @@ async def open_models(
     halt: Halt = never,
     batches: BatchLedger | None = None,
     deadline: float | None = None,
+    addresses: Mapping[str, str] = {},
 ) -> AsyncGenerator[ModelOf]:
     """Yield a function that returns the model of a spec; all models share one budget. With
     `batches`, calls are sent as batch jobs if the settings say so, and the call waits for open jobs
-    until the `deadline` (as `time.monotonic` counts)."""
+    until the `deadline` (as `time.monotonic` counts). `addresses`: what is added to the keys of the
+    calls of models whose address is another than before, since it gives other answers."""
     budget = make_budget(limits)
     models = dict[str, Model]()
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
@@ -394,7 +399,7 @@ async def open_models(
             from textevolve.llm import opening
 
             if ledger is not None:
-                kept = Salted(journal, identify_address(spec, settings))
+                kept = Salted(journal, addresses.get(spec, ""))
                 means = BatchMeans(settings, ledger, kept, stack, listener, deadline)
                 return await opening.open_gatherer(spec, means)
             model = await opening.open_model(spec, settings, stack, listener, limits_of)
@@ -412,8 +417,7 @@ async def open_models(
                 if batches is not None and takes_batches(resolve(spec, settings, asks=False)):
                     gatherer = _Opening(spec, settings, partial(open_one, ledger=batches))
                     model = BatchedModel(model, bound(gatherer, batch_price))
-                # Another address under the same name gives other answers.
-                kept = Salted(journal, identify_address(spec, settings))
+                kept = Salted(journal, addresses.get(spec, ""))
                 models[spec] = _journaled(model, halt, kept, listener)
 
             return models[spec]

@@ -58,6 +58,7 @@ from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
     StudyRun,
+    find_moved,
     list_differences,
     read_spec,
 )
@@ -193,11 +194,9 @@ async def specify(
     check_spread(study, settings, models, described)
 
     addresses = drop_empty({model: identify_address(model, settings) for model in models})
-    if addresses:
-        described["addresses"] = addresses
     prices = sources_of_prices(models, settings)
 
-    return stored.model_copy(update={"prices": prices, "described": described})
+    return stored.model_copy(update={"prices": prices, "addresses": addresses})
 
 
 def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
@@ -311,6 +310,9 @@ class RunPlan:
         The cases are copied to the store one after the other, and are not held in memory.
         """
         stored = self.stored
+        if moved := find_moved(store, stored.addresses):
+            described = {**stored.described, "addresses": moved}
+            stored = stored.model_copy(update={"described": described})
         spec = read_spec(self.study, stored)
         fingerprint = Fingerprint(identify_run(stored, spec), self.study.reads(spec))
         cases = self.cases
@@ -372,11 +374,16 @@ async def plan_run(
     return RunPlan(study, spec, settings, stored, cases, replace(launch, objects=objects))
 
 
+FACTS = {"spec", "judges", "described", "code", "addresses"}
+"""The fields of a stored run that may be written anew: names of files, and what earlier versions
+did not store."""
+
+
 def _bring_up(store: Store, run: RunRecord, stored: StoredSpec) -> RunRecord:
     """Update a stored run whose files were renamed, or whose prices come from another source."""
     stored_sources = run.spec.get("prices", [])
     # Their contents are equal, since the fingerprints are, but names of files may be others.
-    changed = stored.model_dump(mode="json", include={"spec", "judges", "described", "code"})
+    changed = stored.model_dump(mode="json", include=FACTS)
     changed["prices"] = [
         *stored_sources,
         *(source for source in stored.prices if source not in stored_sources),

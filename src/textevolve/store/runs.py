@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,6 +22,7 @@ from textevolve.mappings import drop_none
 from textevolve.store import lease
 from textevolve.store.dialects import sweep_texts
 from textevolve.store.documents import (
+    DAMAGES,
     IMAGES,
     bytes_to_text,
     dump_case,
@@ -211,6 +213,18 @@ def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:
     """Return the newest runs, newest first."""
     query = select(runs).order_by(runs.c.created.desc(), runs.c.id).limit(limit)
     return [row_to_record(connection, row) for row in connection.execute(query)]
+
+
+def all_specs(connection: Connection) -> list[Mapping[str, Any]]:
+    """Return the specifications of all runs, oldest first; a damaged one is empty."""
+    specs: list[Mapping[str, Any]] = []
+    for (body,) in connection.execute(select(runs.c.spec).order_by(runs.c.created, runs.c.id)):
+        with suppress(*DAMAGES):
+            spec = load_json(body)
+            require(spec, dict)
+            specs.append(spec)
+
+    return specs
 
 
 def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
