@@ -71,6 +71,16 @@ def settings_of(case: Case) -> dict[str, Any]:
 
 PASSES = 0.5
 """The passing threshold for results that are a plain number without a verdict."""
+ROUNDING = 1e-9
+"""The difference of two scores that rounding can make: five rules of which four hold may come to
+0.7999999999999999, which passes from 0.8 on."""
+
+
+def reaches(score: float, threshold: float) -> bool:
+    """Tell whether a score passes from a threshold on."""
+    return score >= threshold - ROUNDING
+
+
 IMAGE_ALONE = "(image)"
 """The text of a candidate that consists only of an image."""
 
@@ -297,7 +307,7 @@ def check_result(value: Any) -> EvaluationResult | Failure:
                 + (f"; its error: {error}" if error else ""),
             )
 
-        result = EvaluationResult(float(score), float(score) >= PASSES, reason)
+        result = EvaluationResult(float(score), reaches(float(score), PASSES), reason)
 
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Any
@@ -150,6 +150,9 @@ def _resume(run: str = "last", **values: Any) -> None:
         is_finished = whole.record.status == "finished"
         complete = is_finished and {*opened.count_records(whole.id)} == {"scored"}
         follow = partial(_reread, opened, whole) if complete else None  # metrics may take long
+        if complete:
+            with suppress(InputError):  # a file that is gone changes nothing of what is stored
+                driver.require_unchanged(whole, {})
         raise typer.Exit(
             execute(opened, whole, settings, take_launch(run_options), run_options, follow)
         )

@@ -17,6 +17,7 @@ from pydantic import model_validator
 
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
+from textevolve.evaluation import ROUNDING, reaches
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 GROUP = "Gates (exit code 4 where one fails)"
 MARGIN = 0.02  # the default for how much worse the mean score may be than the baseline's
 LAST = "last"  # the name that stands for the newest other run, as the baseline
-ROUNDING = 1e-9  # the tolerance for rounding errors in comparisons with limits
 DIFFERENCES = (-1.0, 1.0)  # the range of a difference between two scores
+MOST_DIGITS = 9  # the most digits of a figure that is close to its limit
 NAMED = 5  # the number of cases that a message names
 AGREEMENT = "min agreement"  # the name of the gate on the judges' agreement with people
 
@@ -316,17 +317,25 @@ def _check_pass_rate(figures: Aggregates, least: float) -> _GateFinding:
 def _compare(name: str, figure: Estimate, least: float) -> _GateFinding:
     if figure.value is None:
         return False, f"{name} unknown: no record has a score", None
-    holds = figure.value >= least - ROUNDING
-    statement = f"{name} {_format_figure(figure)}, {'at least' if holds else 'below'} {least:g}"
+    holds = reaches(figure.value, least)
+    statement = (
+        f"{name} {_format_figure(figure, least)}, {'at least' if holds else 'below'} {least:g}"
+    )
     return holds, statement, figure.value
 
 
-def _format_figure(figure: Estimate) -> str:
-    """Format a figure with its interval."""
+def _format_figure(figure: Estimate, limit: float | None = None) -> str:
+    """Format a figure with its interval, and with so many digits that a reader sees on which side
+    of the limit it lies."""
+    digits = 3
+    value = figure.value
+    if value is not None and limit is not None and not reaches(value, limit):
+        while digits < MOST_DIGITS and round(value, digits) >= limit:
+            digits += 1
     ends = "no interval"
     if figure.low is not None and figure.high is not None:
         ends = f"95 % {figure.low:.3f} to {figure.high:.3f}"
-    return f"{wording.number(figure.value, 3)} ({ends})"
+    return f"{wording.number(figure.value, digits)} ({ends})"
 
 
 def _check_difference(
@@ -622,7 +631,7 @@ def _case(
         return JUnitCase(name, classname, outcome, _shorten(row.reason or row.status))
 
     least = gated.gates.pass_threshold
-    passed = row.passed if least is None else row.score >= least
+    passed = row.passed if least is None else reaches(row.score, least)
     if passed is None or passed:
         return JUnitCase(name, classname)
     below = "not passed" if least is None else f"below {least:g}"
