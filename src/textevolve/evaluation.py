@@ -76,6 +76,16 @@ def settings_of(case: Case) -> dict[str, Any]:
 
 PASSES = 0.5
 """The passing threshold for results that are a plain number without a verdict."""
+ROUNDING = 1e-9
+"""The difference of two scores that rounding can make: five rules of which four hold may come to
+0.7999999999999999, which passes from 0.8 on; a cosine of equal texts may be above 1, and is 1."""
+
+
+def reaches(score: float, threshold: float) -> bool:
+    """Tell whether a score passes from a threshold on."""
+    return score >= threshold - ROUNDING
+
+
 IMAGE_ALONE = "(image)"
 """The text of a candidate that consists only of an image."""
 
@@ -248,11 +258,6 @@ class EvaluationResult:
     metadata: Mapping[str, Any] = empty_default(dict)
 
 
-ROUNDING = 1e-9
-"""The largest distance from 0 to 1 that a score may have by rounding, such as a cosine of equal
-texts; it is then moved to 0 or 1."""
-
-
 def find_score_fault(score: object) -> str:
     """Return the reason why a score cannot be used; empty for a number from 0 to 1. Other scores
     are not clipped, unless the difference is one of rounding."""
@@ -332,7 +337,7 @@ def check_result(value: Any) -> EvaluationResult | Failure:
                 + (f"; its error: {error}" if error else ""),
             )
 
-        result = EvaluationResult(score, score >= PASSES, reason)
+        result = EvaluationResult(score, reaches(score, PASSES), reason)
 
     if fault := find_score_fault(result.score):
         return Failure("failed", f"the judge's result cannot be used: {fault}")

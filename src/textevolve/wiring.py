@@ -43,7 +43,7 @@ from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import check_request_fits
 from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
-from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying
+from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying, Salted
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.record import Embed
 from textevolve.memory_snapshots import (
@@ -299,7 +299,10 @@ async def open_workbench(
         model_of = models
         budget = make_budget(limits)
         if model_of is None:
-            opened = open_models(settings, journal, budget, listener, halt, batches, deadline)
+            addresses = setting.described.get("addresses", {})
+            opened = open_models(
+                settings, journal, budget, listener, halt, batches, deadline, addresses
+            )
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
         targets = dict[str, Model]()
@@ -380,10 +383,12 @@ async def open_models(
     halt: Halt = never,
     batches: BatchLedger | None = None,
     deadline: float | None = None,
+    addresses: Mapping[str, str] = {},
 ) -> AsyncGenerator[ModelOf]:
     """Yield a function that returns the model of a spec; all models share one budget. With
     `batches`, calls are sent as batch jobs if the settings say so, and the call waits for open jobs
-    until the `deadline` (as `time.monotonic` counts)."""
+    until the `deadline` (as `time.monotonic` counts). `addresses`: what is added to the keys of the
+    calls of models whose address is another than before, since it gives other answers."""
     budget = make_budget(limits)
     models = dict[str, Model]()
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
@@ -394,7 +399,8 @@ async def open_models(
             from textevolve.llm import opening
 
             if ledger is not None:
-                means = BatchMeans(settings, ledger, journal, stack, listener, deadline)
+                kept = Salted(journal, addresses.get(spec, ""))
+                means = BatchMeans(settings, ledger, kept, stack, listener, deadline)
                 return await opening.open_gatherer(spec, means)
             model = await opening.open_model(spec, settings, stack, listener, limits_of)
             return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
@@ -411,7 +417,8 @@ async def open_models(
                 if batches is not None and takes_batches(resolve(spec, settings, asks=False)):
                     gatherer = _Opening(spec, settings, partial(open_one, ledger=batches))
                     model = BatchedModel(model, bound(gatherer, batch_price))
-                models[spec] = _journaled(model, halt, journal, listener)
+                kept = Salted(journal, addresses.get(spec, ""))
+                models[spec] = _journaled(model, halt, kept, listener)
 
             return models[spec]
 

@@ -305,6 +305,7 @@ def test_another_address_is_asked(desk, kind):
     study = {"kind": kind, **desk.place(recipe).spec, "model": "house/scripted"}
     (desk.home / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
     desk.server.script = desk.script
+    before = desk.server.calls  # of other cells
 
     with ScriptedServer(desk.script) as second:
         for server in (desk.server, second):
@@ -313,7 +314,7 @@ def test_another_address_is_asked(desk, kind):
             ended = desk.cli("run", "file", "study.yaml", "-o", "out.json")
             assert ended.code == 0, ended.err
 
-        assert second.calls == desk.server.calls, (
+        assert second.calls == desk.server.calls - before > 0, (
             "the first address's answers stand for the second's"
         )
 

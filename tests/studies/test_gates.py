@@ -391,7 +391,7 @@ def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path,
     with pytest.raises(InputError, match=r"run nobody: is not [^;]*; see [^;]*$"):
         find(judged, "nobody")
     changed = compare_columns(home, store, 10, input="another")
-    with pytest.raises(InputError, match="case 'c0' has another input"):
+    with pytest.raises(InputError, match="case 'c0' has another value in the column 'input'"):
         find(changed, first)
 
 

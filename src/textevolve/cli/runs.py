@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Any
@@ -150,6 +150,9 @@ def _resume(run: str = "last", **values: Any) -> None:
         is_finished = whole.record.status == "finished"
         complete = is_finished and {*opened.count_records(whole.id)} == {"scored"}
         follow = partial(_reread, opened, whole) if complete else None  # metrics may take long
+        if complete:
+            with suppress(InputError):  # a file that is gone changes nothing of what is stored
+                driver.require_unchanged(whole, {})
         raise typer.Exit(
             execute(opened, whole, settings, take_launch(run_options), run_options, follow)
         )
@@ -290,6 +293,7 @@ def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
     return {
         "id": run.id,
         "name": run.name,
+        **({"aliases": run.aliases} if run.aliases else {}),
         "kind": _kind(run),
         "status": run.status,
         "created": run.created,
@@ -318,7 +322,9 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
     names = ("run", "study", "prompts or judge", "result", "change", "begun")
     cells = [
         (
-            " ".join([listed.run.id, wording.shorten(listed.run.name, 30), *listed.tags]),
+            " ".join(
+                [listed.run.id, wording.shorten(", ".join(listed.run.names), 30), *listed.tags]
+            ),
             f"{_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
             wording.shorten(listed.subject, 44) or wording.DASH,
             _describe_result(listed) or wording.DASH,

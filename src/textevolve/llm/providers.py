@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
+from textevolve.contents import digest
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
@@ -211,6 +212,25 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         **decider,
         headers=find_headers(provider.headers) if asks else {},
     )
+
+
+def identify_address(spec: str, settings: Settings) -> str:
+    """Return the digest of the address behind a model's name, by which its calls are told from
+    those of another endpoint of the same name. Empty if the name says all: it is an address, a
+    local model, or one of a provider at its usual address."""
+    try:
+        endpoint = resolve(spec, settings, asks=False)
+    except SettingsError:  # told when the model is opened
+        return ""
+    if endpoint.members:
+        return digest([[member.spec, member.base_url] for member in endpoint.members])
+    usual = PROVIDERS.get(endpoint.provider)
+    if "://" in spec or endpoint.is_local:
+        return ""
+    if usual is not None and endpoint.base_url == normalise_url(usual.base_url):
+        return ""
+
+    return digest(endpoint.base_url)
 
 
 def context_of(spec: str, settings: Settings) -> int:

@@ -518,13 +518,24 @@ class Salted:
         await self.journal.append(replace(entry, key=self.key(entry.key)) if self.salt else entry)
 
 
+def stored_key(journal: Journal, key: str) -> str:
+    """Return the key under which a journal stores an answer, with all its salts."""
+    while isinstance(journal, Salted):
+        key = journal.key(key)
+        journal = journal.journal
+    return key
+
+
 def replay_models(
-    journal: Journal, errors: Callable[[], Mapping[str, str]]
+    journal: Journal,
+    errors: Callable[[], Mapping[str, str]],
+    addresses: Mapping[str, str],
 ) -> Callable[[str], Model]:
     """Return a function from a spec to a model that replays answers and failures from the journal.
-    `errors`: returns the reasons of failures by key."""
+    `errors`: returns the reasons of failures by key. `addresses`: the digests of the addresses that
+    were asked, by the specs of models."""
     cached_errors = cache(errors)
-    return lambda spec: _Replayed(spec, journal, cached_errors)
+    return lambda spec: _Replayed(spec, Salted(journal, addresses.get(spec, "")), cached_errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,8 +551,7 @@ class _Replayed:
         key = request_key(self.name, request)
         if stored := await self.journal.find(key):
             return note_call(key, stored)
-        journal = self.journal
-        if reason := self.errors().get(journal.key(key) if isinstance(journal, Salted) else key):
+        if reason := self.errors().get(stored_key(self.journal, key)):
             raise CallError(reason)
         raise BudgetError("the journal has no answer to this call; resume the run to make it")
 

@@ -223,6 +223,16 @@ class Innovation:
         return best
 
     @property
+    def score(self) -> float | None:
+        """Return the mean score of the input to use, on fresh outputs, which did not choose it.
+        Without fresh outputs it is that of the search; None if nothing was scored."""
+        drawn = scores_of(self.after if self.accepted else self.before)
+        if drawn:
+            return sum(drawn) / len(drawn)
+        chosen = self.best if self.accepted else next(iter(self.attempts), None)
+        return None if chosen is None else chosen.score
+
+    @property
     def refined(self) -> str:
         """Return the best refined input if it was accepted, otherwise the user's own."""
         best = self.best if self.accepted else None

@@ -27,6 +27,7 @@ from textevolve.evaluation import (
     check_case,
     check_result,
     choose_candidates,
+    reaches,
     reject_candidate_images,
 )
 from textevolve.llm.prompts import count_tokens
@@ -358,7 +359,7 @@ class Rules:
 
         return EvaluationResult(
             score=score,
-            passed=not failed and score >= self.file.threshold,
+            passed=not failed and reaches(score, self.file.threshold),
             feedback="\n".join(" ".join(line.split()) for line in lines),
             metadata={
                 "rules": {name: finding.score for name, _, finding in judged},

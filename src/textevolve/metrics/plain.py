@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult, Failure, as_number, check_result, read_parts
+from textevolve.evaluation import (
+    EvaluationResult,
+    Failure,
+    as_number,
+    check_result,
+    reaches,
+    read_parts,
+)
 from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.patterns import is_found
@@ -151,7 +158,7 @@ def read_score(value: Any, passes: float) -> EvaluationResult:
     else:
         number, text = _parts_of(value)
         score = _number(number, value)
-        result = EvaluationResult(score, score >= passes, text)
+        result = EvaluationResult(score, reaches(score, passes), text)
 
     if isinstance(checked := check_result(result), Failure):
         raise InputError(f"the metric gave {result.score!r}, which is no score from 0 to 1")

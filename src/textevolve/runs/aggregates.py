@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.bench.variants import describe_differences
-from textevolve.evaluation import Figure, empty_default
+from textevolve.evaluation import Figure, empty_default, reaches
 from textevolve.json_texts import as_array
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
@@ -75,7 +75,9 @@ class Aggregates:
             self._unscored.add(row.case)
         elif row.score is not None and math.isfinite(row.score):
             self.counts["scored"] += 1
-            passed = row.passed if self.threshold is None else row.score >= self.threshold
+            passed = row.passed
+            if self.threshold is not None:
+                passed = reaches(row.score, self.threshold)
             self._scores.append(row.score)
             self._passed.append(math.nan if passed is None else float(passed))
             # A row without a case is a case of its own.

@@ -48,6 +48,7 @@ from textevolve.ledger import collect_notes
 from textevolve.llm.batches.ledger import check_takes_batches
 from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
+from textevolve.llm.providers import identify_address
 from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory_snapshots import pin_agents, pin_collections
@@ -66,6 +67,7 @@ from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
     StudyRun,
+    find_moved,
     list_differences,
     read_spec,
 )
@@ -200,7 +202,10 @@ async def specify(
         check_takes_batches(models, settings)
     check_spread(study, settings, models, described)
 
-    return stored.model_copy(update={"prices": sources_of_prices(models, settings)})
+    addresses = drop_empty({model: identify_address(model, settings) for model in models})
+    prices = sources_of_prices(models, settings)
+
+    return stored.model_copy(update={"prices": prices, "addresses": addresses})
 
 
 def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
@@ -314,6 +319,9 @@ class RunPlan:
         The cases are copied to the store one after the other, and are not held in memory.
         """
         stored = self.stored
+        if moved := find_moved(store, stored.addresses):
+            described = {**stored.described, "addresses": moved}
+            stored = stored.model_copy(update={"described": described})
         spec = read_spec(self.study, stored)
         fingerprint = Fingerprint(identify_run(stored, spec), self.study.reads(spec))
         cases = self.cases
@@ -378,6 +386,11 @@ async def plan_run(
     return RunPlan(study, spec, settings, stored, cases, replace(launch, objects=objects))
 
 
+FACTS = {"spec", "judges", "described", "code", "addresses"}
+"""The fields of a stored run that may be written anew: names of files, and what earlier versions
+did not store."""
+
+
 def _bring_up(
     store: Store, run: RunRecord, stored: StoredSpec, left_out: Sequence[str]
 ) -> RunRecord:
@@ -385,7 +398,7 @@ def _bring_up(
     files now have other things that are left out."""
     stored_sources = run.spec.get("prices", [])
     # Their contents are equal, since the fingerprints are, but names of files may be others.
-    changed = stored.model_dump(mode="json", include={"spec", "judges", "described", "code"})
+    changed = stored.model_dump(mode="json", include=FACTS)
     changed["prices"] = [
         *stored_sources,
         *(source for source in stored.prices if source not in stored_sources),
@@ -506,7 +519,7 @@ def _work(
     batches = None
 
     if mode == "replay":
-        models = replay_models(journal, answers.errors)
+        models = replay_models(journal, answers.errors, stored.described.get("addresses", {}))
     else:
         batches = store.batches(run.id)
         if settings.batch:

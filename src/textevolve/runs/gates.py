@@ -17,6 +17,7 @@ from pydantic import model_validator
 
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
+from textevolve.evaluation import ROUNDING, reaches
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 GROUP = "Gates (exit code 4 where one fails)"
 MARGIN = 0.02  # the default for how much worse the mean score may be than the baseline's
 LAST = "last"  # the name that stands for the newest other run, as the baseline
-ROUNDING = 1e-9  # the tolerance for rounding errors in comparisons with limits
 DIFFERENCES = (-1.0, 1.0)  # the range of a difference between two scores
+MOST_DIGITS = 9  # the most digits of a figure that is close to its limit
 NAMED = 5  # the number of cases that a message names
 AGREEMENT = "min agreement"  # the name of the gate on the judges' agreement with people
 
@@ -243,12 +244,44 @@ def _check(
         yield "no worse than", (False, statement, None)
         return
 
+    vouched = _check_baseline(baseline, name, gates.max_failed or 0)
     if gates.max_regressions is not None:
         passes = _pair(figures.case_passes(), baseline.case_passes())
-        yield "max regressions", _check_regressions(passes, name, gates.max_regressions)
+        finding = _check_regressions(passes, name, gates.max_regressions)
+        yield "max regressions", _join_findings(finding, vouched)
     if gates.max_regressions is None or gates.margin is not None:
         margin = MARGIN if gates.margin is None else gates.margin
-        yield "no worse than", _check_difference(pairs.values(), name, margin)
+        finding = _check_difference(pairs.values(), name, margin)
+        yield "no worse than", _join_findings(finding, vouched)
+
+
+def _check_baseline(baseline: Aggregates, name: str, most: float) -> _GateFinding:
+    """Check that at most `most` records of the baseline (below 1: that share) lack a score: for
+    those it vouches for nothing."""
+    lacking = baseline.unscored
+    if not lacking:
+        return True, "", None
+    holds = lacking <= _count_allowed(most, baseline.records)
+    records = wording.count(baseline.records, "record")
+    statement = f"{lacking:,} of {records} of {name} have no score"
+    if not holds:
+        statement += (
+            f", so nothing vouches for them: run {name} to its end, or allow it with --max-failed"
+            f" {lacking}"
+        )
+
+    return holds, statement, float(lacking)
+
+
+def _join_findings(finding: _GateFinding, vouched: _GateFinding) -> _GateFinding:
+    """Return a finding with that about the baseline, which must hold, too."""
+    holds, statement, value = finding
+    return holds and vouched[0], "; ".join(filter(None, [statement, vouched[1]])), value
+
+
+def _count_allowed(most: float, records: int) -> float:
+    """Return how many records may lack a score: `most`, or that share of them if it is below 1."""
+    return (most * records if 0 < most < 1 else most) + ROUNDING
 
 
 def _pair(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, tuple[float, float]]:
@@ -263,12 +296,11 @@ def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool
     share = 0 < most < 1
     records = figures.records + missing
     lacking = figures.unscored + missing
-    allowed = most * records if share else most
     limit = wording.percent(most, 1) if share else f"{most:,g}"
     lack = f"{lacking:,} of {wording.count(records, 'record')}"
     if not figures.scored and not absent:
         return False, f"{lack} have no score: there is nothing to judge by", float(lacking)
-    holds = lacking <= allowed + ROUNDING
+    holds = lacking <= _count_allowed(most, records)
     left_out = f" ({missing:,} of the baseline {'is' if missing == 1 else 'are'} missing)"
     statement = f"{lack} without a score{left_out if missing else ''}"
 
@@ -285,17 +317,25 @@ def _check_pass_rate(figures: Aggregates, least: float) -> _GateFinding:
 def _compare(name: str, figure: Estimate, least: float) -> _GateFinding:
     if figure.value is None:
         return False, f"{name} unknown: no record has a score", None
-    holds = figure.value >= least - ROUNDING
-    statement = f"{name} {_format_figure(figure)}, {'at least' if holds else 'below'} {least:g}"
+    holds = reaches(figure.value, least)
+    statement = (
+        f"{name} {_format_figure(figure, least)}, {'at least' if holds else 'below'} {least:g}"
+    )
     return holds, statement, figure.value
 
 
-def _format_figure(figure: Estimate) -> str:
-    """Format a figure with its interval."""
+def _format_figure(figure: Estimate, limit: float | None = None) -> str:
+    """Format a figure with its interval, and with so many digits that a reader sees on which side
+    of the limit it lies."""
+    digits = 3
+    value = figure.value
+    if value is not None and limit is not None and not reaches(value, limit):
+        while digits < MOST_DIGITS and round(value, digits) >= limit:
+            digits += 1
     ends = "no interval"
     if figure.low is not None and figure.high is not None:
         ends = f"95 % {figure.low:.3f} to {figure.high:.3f}"
-    return f"{wording.number(figure.value, 3)} ({ends})"
+    return f"{wording.number(figure.value, digits)} ({ends})"
 
 
 def _check_difference(
@@ -419,7 +459,7 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
         if record is None:
             return None
     else:
-        named_run = next((listed_run for listed_run in by_age if listed_run.name == name), None)
+        named_run = next((listed_run for listed_run in by_age if name in listed_run.names), None)
         try:
             record = named_run or store.get_run(name)
         except StoreAwayError:
@@ -482,7 +522,7 @@ def _measures(run: RunRecord, name: str | None) -> bool:
     """Tell whether a run is a finished measurement of judges that has this name or id, or that used
     the labels in a file of this name."""
     finished = run.spec.get("kind") == MEASURES and run.status == "finished"
-    return finished and name in (run.id, run.name, *run.spec["spec"].get("items", ()))
+    return finished and name in (run.id, *run.names, *run.spec["spec"].get("items", ()))
 
 
 class GateWatch:
@@ -593,7 +633,7 @@ def _case(
         return JUnitCase(name, classname, outcome, _shorten(row.reason or row.status))
 
     least = gated.gates.pass_threshold
-    passed = row.passed if least is None else row.score >= least
+    passed = row.passed if least is None else reaches(row.score, least)
     if passed is None or passed:
         return JUnitCase(name, classname)
     below = "not passed" if least is None else f"below {least:g}"

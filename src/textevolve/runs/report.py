@@ -341,7 +341,11 @@ def read_history(
 def study_key(run: RunRecord) -> tuple[str, ...]:
     """Return the key that all runs of a study share; empty for a run without a data set."""
     spec = _spec(run)
-    judges = [str(spec.get(name)) for name in ("metric", "judge", "judges")]
+    profile = {
+        name: part for name, part in as_object(spec.get("profile")).items() if name != "seed"
+    }
+    judges = [str(spec.get(name)) for name in (*JUDGES[:-1], "score_by", "threshold", "rubric")]
+    judges += [str(profile), str(run.spec.get("judges")), str(run.spec.get("code"))]
     return (str(run.spec.get("kind")), data, *judges) if (data := data_of(run)) else ()
 
 
@@ -357,9 +361,23 @@ def data_of(run: RunRecord) -> str:
 def subject_of(run: RunRecord) -> str:
     spec = _spec(run)
     names = {name: ", ".join(field_names(spec.get(name))) for name in (*SUBJECTS, *JUDGES)}
+    if profile := as_object(spec.get("profile")):
+        names["profile"] = _name_judge(profile)
     subject = next((names[name] for name in SUBJECTS if names[name]), "")
     judges = ", ".join(names[name] for name in JUDGES if names[name])
     return " by ".join(filter(None, (subject, judges)))
+
+
+def _name_judge(profile: Mapping[str, Any]) -> str:
+    """Return the name of the judge that has this profile of a debate: agents that do not hear each
+    other are a jury, and one agent alone is a single judge."""
+    name = str(profile.get("name"))
+    protocol = profile.get("protocol")
+    if protocol == "escalation":
+        return f"escalation:{name}"
+    if protocol != "independent":
+        return f"debate:{name}"
+    return f"jury:{name}" if len(profile.get("agents", ())) > 1 else f"single:{name}"
 
 
 def _spec(run: RunRecord) -> Mapping[str, Any]:

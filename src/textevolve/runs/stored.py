@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
@@ -23,11 +23,14 @@ from textevolve import store as stores
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
+from textevolve.llm.providers import identify_address
+from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.study import AnyStudy, Row, Study, StudySpec, find_study
 from textevolve.settings import Settings
 from textevolve.store.records import StoredRecord
+from textevolve.store.runs import all_specs
 from textevolve.wiring import Limits, Setting, Workbench, open_workbench
 
 if TYPE_CHECKING:
@@ -62,10 +65,13 @@ async def open_standing_run(
     Raises:
         StoreError: the store cannot be used.
     """
+    names = (setting.default_model, *setting.models)
+    addresses = drop_empty({name: identify_address(name, settings) for name in names if name})
     with stores.open_store(settings.store) as store:
-        run = store.create_run(
-            {"kind": kind, **spec}, f"{kind}-{secrets.token_hex(16)}", "", source
-        )
+        moved = find_moved(store, addresses)
+        setting = replace(setting, described={**setting.described, "addresses": moved})
+        stored = {"kind": kind, **spec, **({"addresses": addresses} if addresses else {})}
+        run = store.create_run(stored, f"{kind}-{secrets.token_hex(16)}", "", source)
         store.add_cases(run.id, cases)
 
         with store.lease(run.id):
@@ -76,6 +82,19 @@ async def open_standing_run(
                     yield bench
             finally:
                 store.finish_run(run.id, "finished")
+
+
+def find_moved(store: Store, addresses: Mapping[str, str]) -> dict[str, str]:
+    """Return the addresses that differ from those that a store's first runs asked under the same
+    names of models: the answers of those are not taken for answers of these."""
+    if not addresses:
+        return {}
+    first: dict[str, str] = {}
+    for run in store.read(all_specs):
+        for model, address in run.get("addresses", {}).items():
+            first.setdefault(model, address)
+
+    return {model: a for model, a in addresses.items() if first.get(model, a) != a}
 
 
 # The stored form of specifications and records: they are written to the store and read from it,
@@ -119,6 +138,7 @@ class StoredSpec(BaseModel):
         code: The content of the user's metrics and functions by their names, as digests.
         described: The result of `Study.describe`.
         prices: The sources of the models' prices.
+        addresses: The digests of the addresses of models whose names do not say them.
         answers: Facts about the run's answers under the names of `Usage` (`estimated`, `models`).
         left_out: A sentence for each part of the cases that the run does not use.
         fresh: A text that distinguishes a run from an otherwise equal one, so that all its calls
@@ -138,6 +158,7 @@ class StoredSpec(BaseModel):
     code: Mapping[str, str] = {}
     described: Mapping[str, Any] = {}
     prices: tuple[str, ...] = ()
+    addresses: Mapping[str, str] = {}
     answers: Mapping[str, Any] = {}
     left_out: tuple[str, ...] = ()
     fresh: str = ""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, literal, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
@@ -21,6 +22,7 @@ from textevolve.mappings import drop_none
 from textevolve.store import lease
 from textevolve.store.dialects import sweep_texts
 from textevolve.store.documents import (
+    DAMAGES,
     IMAGES,
     bytes_to_text,
     dump_case,
@@ -75,7 +77,8 @@ class RunRecord:
 
     `fingerprint`: a hash of all that determines its results, by which the same run is found again.
     `status`: a run whose process has died is `interrupted`. `source`: the origin of the cases.
-    `n_cases`: the number of cases; None until all have been stored.
+    `n_cases`: the number of cases; None until all have been stored. `aliases`: further names that
+    later commands gave the same run.
     """
 
     id: str
@@ -87,6 +90,12 @@ class RunRecord:
     source: str
     n_cases: int | None
     spec: Mapping[str, Any]
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its names, the first one first; empty if it has none."""
+        return (self.name, *self.aliases) if self.name else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +138,16 @@ def create_run(
     return get_run(connection, id)
 
 
+_BETWEEN = "\n"
+"""What stands between the names of a run in its row."""
+
+
 def copy_run(connection: Connection, run: RunRecord) -> None:
     """Store a run unchanged; it replaces an earlier one with its id."""
     values = {name: getattr(run, name) for name in RunRecord.__dataclass_fields__}
-    values |= {"name": plain_text(run.name), "source": plain_text(run.source)}
+    names = _BETWEEN.join(map(plain_text, run.names))
+    values |= {"name": names, "source": plain_text(run.source)}
+    del values["aliases"]
     values["spec"] = dump_json(dict(run.spec), "the description of a run")
     delete_where(connection, runs, id=run.id)
     insert_rows(connection, runs, [values])
@@ -189,13 +204,27 @@ def _queries(run_ref: str) -> Sequence[Select[Any]]:
     newest = select(runs).order_by(runs.c.created.desc(), runs.c.id)
     text = plain_text(run_ref)
     starting = runs.c.id.startswith(text, autoescape=True)
-    return [newest.where(c).limit(5) for c in (runs.c.id == text, runs.c.name == text, starting)]
+    lines = literal(_BETWEEN) + runs.c.name + literal(_BETWEEN)
+    named = lines.contains(f"{_BETWEEN}{text}{_BETWEEN}", autoescape=True)
+    return [newest.where(c).limit(5) for c in (runs.c.id == text, named, starting)]
 
 
 def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:
     """Return the newest runs, newest first."""
     query = select(runs).order_by(runs.c.created.desc(), runs.c.id).limit(limit)
     return [row_to_record(connection, row) for row in connection.execute(query)]
+
+
+def all_specs(connection: Connection) -> list[Mapping[str, Any]]:
+    """Return the specifications of all runs, oldest first; a damaged one is empty."""
+    specs: list[Mapping[str, Any]] = []
+    for (body,) in connection.execute(select(runs.c.spec).order_by(runs.c.created, runs.c.id)):
+        with suppress(*DAMAGES):
+            spec = load_json(body)
+            require(spec, dict)
+            specs.append(spec)
+
+    return specs
 
 
 def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,6 +274,8 @@ def _read_whole(connection: Connection, row: Row[Any]) -> RunRecord:
     with intact(f"run {row.id}"):
         values = mapping_of(row)
         values["spec"] = check_fields(values)
+        values["name"], *aliases = values["name"].split(_BETWEEN)
+        values["aliases"] = tuple(aliases)
         if row.status == "running" and not lease.is_held(connection, row):
             values["status"] = "interrupted"
         return build(RunRecord, values)
@@ -264,8 +295,8 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
     """Set the fingerprint of a new run. If another run has it, return that one and delete the new
     run.
 
-    The other run gets the name of the new one, if any, and its cases if it lacks them because its
-    store was damaged.
+    The other run gets the name of the new one as a further name, if any, and its cases if it lacks
+    them because its store was damaged.
     """
     run = get_run(connection, run_id)
     existing = find_run(connection, fingerprint)
@@ -277,8 +308,9 @@ def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunReco
         update_where(connection, cases, {"run_id": existing.id}, run_id=run_id)
         update_where(connection, runs, {"n_cases": run.n_cases}, id=existing.id)
 
-    if run.name:
-        update_where(connection, runs, {"name": run.name}, id=existing.id)
+    if run.name and run.name not in existing.names:
+        names = _BETWEEN.join([*existing.names, run.name])
+        update_where(connection, runs, {"name": names}, id=existing.id)
     delete_where(connection, cases, run_id=run_id)
     delete_where(connection, runs, id=run_id)
 

@@ -476,7 +476,7 @@ def _describe_decision(result: CalibrationResult) -> dict[str, object]:
 def find_row(result: CalibrationResult) -> Row:
     return Row(
         "search",
-        score=result.nodes[result.leader].score,
+        score=result.score,
         status=row_status(result.stopped),
         reason=result.reason,
     )

@@ -7,7 +7,6 @@ of a file, and stores its outputs and the trace of its steps.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +30,7 @@ from textevolve.runs.study import Asks, Row, Study, json_decoder, record_reason,
 from textevolve.spans import span
 from textevolve.spec import option
 from textevolve.studies.row_values import DRAW, Draws, is_random, keep_values
-from textevolve.studies.rows import MappedSpec, keep_columns, name_row
+from textevolve.studies.rows import MappedSpec, RowNames, keep_columns
 from textevolve.user_code import OWN
 from textevolve.wiring import Workbench
 
@@ -131,7 +130,8 @@ def chain_cases(
         InputError: there is no row, an input is missing, or a value cannot be written as JSON.
     """
     chain = open_chain_named(spec.chain, objects)
-    counts = Counter[str]()
+    names = RowNames()
+    number = 0
     read_rows_only = Columns().watch(rows, ("id", *chain.inputs))
     draws = Draws()
     checked: set[tuple[str, ...]] = set()
@@ -158,11 +158,11 @@ def chain_cases(
         yield Case(
             values,
             (),
-            name_row(row, number, counts),
+            names.name(row, number),
             keep_values(row, None, whole=False, draw=draw),
         )
 
-    if not counts:
+    if not number:
         raise InputError("the data has no rows")
 
 

@@ -25,6 +25,7 @@ from textevolve.evaluation import (
     Usage,
     attempt,
     empty_default,
+    reaches,
 )
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
@@ -491,7 +492,7 @@ def _conclude(output: Output, scorers: Scorers) -> Output:
         return replace(output, failure=decided.failure)
     verdict = decided.passed
     threshold = scorers.threshold
-    passed = verdict if threshold is None else decided.score >= threshold
+    passed = verdict if threshold is None else reaches(decided.score, threshold)
     grades = {scorers.decides: decided, **output.grades}
 
     return replace(output, score=decided.score, passed=passed, reason=decided.reason, grades=grades)

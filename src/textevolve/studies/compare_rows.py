@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,7 @@ from textevolve.studies.row_values import (
     read_sent_chat,
     wants_row,
 )
-from textevolve.studies.rows import check_body, name_row
+from textevolve.studies.rows import RowNames, check_body
 from textevolve.texts.placeholders import Hidden, check_spelling, find_placeholders
 from textevolve.trajectory import TRAJECTORY_FIELDS
 from textevolve.user_code import OWN
@@ -120,7 +119,7 @@ def row_cases(
         )
 
     leave_out_columns(_list_unread(spec, columns.shown))
-    counts = Counter[str]()
+    names_of_rows = RowNames()
     draws = Draws()
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
@@ -145,7 +144,7 @@ def row_cases(
         yield Case(
             json.dumps(values, ensure_ascii=False, default=str),
             tuple(_output_text(spec, row.get(column)) for column in spec.outputs),
-            name_row(row, number, counts),
+            names_of_rows.name(row, number),
             keep_values(
                 row,
                 label if has_functions else None,

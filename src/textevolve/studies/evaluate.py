@@ -82,6 +82,7 @@ from textevolve.studies.judged_report import (
 from textevolve.studies.rows import (
     PARAMETERS,
     PROFILE,
+    RowNames,
     answer_case,
     check_body,
     describe_targets,
@@ -364,13 +365,15 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         yield _read_case(spec)
         return
     columns = Columns()
-    yield from map(with_profile, read_cases(texts[0], columns, reading_of(spec)))
+    cases = read_cases(texts[0], columns, reading_of(spec))
+    yield from map(with_profile, RowNames().separate(cases))
     report_columns(spec, columns)
 
 
 def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
-    yield from map(with_profile, take_cases(rows, columns, reading_of(spec)))
+    cases = take_cases(rows, columns, reading_of(spec))
+    yield from map(with_profile, RowNames().separate(cases))
     report_columns(spec, columns)
 
 

@@ -140,9 +140,12 @@ async def run(
 
 
 def find_row(innovation: Innovation) -> Row:
-    score = innovation.best.score if innovation.best is not None else None
     return Row(
-        "1", case="1", score=score, status=row_status(innovation.status), reason=innovation.reason
+        "1",
+        case="1",
+        score=innovation.score,
+        status=row_status(innovation.status),
+        reason=innovation.reason,
     )
 
 

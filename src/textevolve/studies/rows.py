@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -97,13 +97,38 @@ def read_cases(path: str) -> Iterator[Case]:
     return cases.read_cases(path, reading=RowReading(parameters=PARAMETERS))
 
 
-def name_row(row: Mapping[str, Any], number: int, counts: Counter[str]) -> str:
-    """Return the id of a row, or else its number. A repeated id has a number at its end, so that no
-    row takes another's place. `counts`: how often each id has occurred so far."""
-    row_id = row.get("id")
-    id = str(number if row_id is None else row_id)
-    counts[id] += 1
-    return id if counts[id] == 1 else f"{id} ({counts[id]})"
+class RowNames:
+    """The ids of the rows of a run. An id that is taken gets a number at its end which is free, so
+    that no row takes another's place."""
+
+    def __init__(self) -> None:
+        self._taken = set[str]()
+        self._counts = Counter[str]()
+        self._names = dict[tuple[str, int], str]()
+
+    def name(self, row: Mapping[str, Any], number: int) -> str:
+        """Return the id of a row, or else its number."""
+        id = row.get("id")
+        return self._take(str(number if id is None else id))
+
+    def separate(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """Yield cases so that two of one id have one input: they are repeats of one case, whose
+        scores belong together. One with another input gets an id of its own."""
+        for case in cases:
+            key = (case.id, hash(case.input))
+            if key not in self._names:
+                self._names[key] = self._take(case.id)
+            name = self._names[key]
+            yield case if name == case.id else replace(case, id=name)
+
+    def _take(self, id: str) -> str:
+        name = id
+        while name in self._taken:
+            self._counts[id] += 1
+            name = f"{id} ({self._counts[id] + 1})"
+        self._taken.add(name)
+
+        return name
 
 
 def keep_columns(case: Case, names: Collection[str] | None) -> Case:

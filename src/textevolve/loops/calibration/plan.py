@@ -328,6 +328,14 @@ class CalibrationResult(Result):
         return self.leader != 0 and self.gain is not None and self.gain.significant
 
     @property
+    def score(self) -> float | None:
+        """Return the mean score of the template to use, on the held-out rows. Without a comparison
+        there it is the original's on the training rows, which chose nothing."""
+        if self.gain is None:
+            return self.nodes[0].score
+        return self.gain.first if self.accepted else self.gain.second
+
+    @property
     def template(self) -> str:
         """Return the template to use: the leader if it is accepted, otherwise the original."""
         return self.nodes[self.leader if self.accepted else 0].text

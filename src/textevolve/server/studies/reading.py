@@ -268,7 +268,7 @@ def list_page(
         return (
             run.spec.get("kind") not in STANDING
             and run_filter.kind in ("", run.spec.get("kind"))
-            and run_filter.text.lower() in f"{run.id} {run.name}".lower()
+            and run_filter.text.lower() in f"{run.id} {' '.join(run.names)}".lower()
             and run_filter.status in (None, server.runner.last_status(run, served)[0])
         )
 

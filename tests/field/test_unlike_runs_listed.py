@@ -1,0 +1,31 @@
+"""A user lists runs of one file that were judged by different judges."""
+
+import json
+
+CASE = {"id": "a", "input": "Why?", "output": "It is so.", "reference": "It is so."}
+
+
+def test_unlike_judges_are_not_compared(home, cli, model):
+    (home / "cases.jsonl").write_text(json.dumps(CASE) + "\n")
+    judges = ("single", "jury", "debate", "metric:exact", "metric:contains", "probe", "probe+rules")
+    for judge in judges:
+        ended = cli("evaluate", "cases.jsonl", "--judge", judge, "-m", model)
+        assert ended.code in (0, 3), ended.err
+    text = cli("runs", "list").out
+    assert "points" not in text
+    for judge in (
+        "single:general",
+        "jury:general",
+        "debate:general",
+        "metric:exact",
+        "probe+rules",
+    ):
+        assert judge in text
+
+
+def test_thresholds_are_told_apart(home, cli, model):
+    (home / "cases.jsonl").write_text(json.dumps(CASE) + "\n")
+    for threshold in ("0.2", "0.9"):
+        options = ("--judge", "probe", "--threshold", threshold, "-m", model)
+        assert cli("evaluate", "cases.jsonl", *options).code in (0, 3)
+    assert "points" not in cli("runs", "list").out
