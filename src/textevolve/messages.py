@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import parse_text, write_text
-from textevolve.mappings import drop_none, first_of
+from textevolve.mappings import drop_none, first_of, pick
 
 RawMessage: TypeAlias = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ ROLES_OF_TYPES = {
     "ToolMessage": "tool",
 }
 """The roles of LangChain's types of messages, and of Gemini's speaker."""
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
 """The fields beside the content in which endpoints give a thought."""
 
 THOUGHTLESS = ("user", "human", "system", "developer")
@@ -117,7 +117,7 @@ class RecordedResult:
 class RecordedMessage:
     """One message. `role`: as recorded. `name`: that of the speaker or the tool, if there is one.
     `text`: what was said, in which other parts, such as images, are named in brackets. `thought`:
-    what was thought before it."""
+    what was thought before it. `others`: the number of parts that are only named."""
 
     role: str
     name: str = ""
@@ -125,6 +125,7 @@ class RecordedMessage:
     thought: str = ""
     calls: tuple[RecordedCall, ...] = ()
     results: tuple[RecordedResult, ...] = ()
+    others: int = 0
 
 
 def fields_of(value: object) -> dict[str, Any]:
@@ -260,6 +261,7 @@ def read_message(
         thought="\n".join(filter(None, parts.thoughts)),
         calls=tuple(parts.calls),
         results=tuple(parts.results),
+        others=parts.others,
     )
 
 
@@ -293,6 +295,7 @@ class MessageParts:
         self.thoughts: list[str] = []
         self.calls: list[RecordedCall] = []
         self.results: list[RecordedResult] = []
+        self.others = 0
 
     @property
     def text(self) -> str:
@@ -309,6 +312,7 @@ class MessageParts:
         self.thoughts += other.thoughts
         self.calls = self.calls or other.calls
         self.results += other.results
+        self.others += other.others
 
     def add(self, part: object, depth: int = 0) -> None:
         """Add a part, or the parts of a list."""
@@ -336,6 +340,7 @@ class MessageParts:
             if kind.endswith(CALL_ITEM) and "output" in fields:
                 self.results.append(_read_result({**fields, "call_id": self.calls[-1].id}))
         elif medium_of(fields):
+            self.others += 1
             self.texts.append(self.describe(fields))
         elif isinstance(said, str | list):
             self.add(cast("object", said), depth + 1)
@@ -344,6 +349,7 @@ class MessageParts:
         elif kind == "refusal":
             self.texts.append(str(fields.get("refusal", "")))
         else:
+            self.others += "json" not in fields
             self.texts.append(self.describe(fields))
 
 
@@ -353,7 +359,7 @@ def _open_part(part: Mapping[str, Any]) -> dict[str, Any]:
     for key, kind in WRAPPERS.items():
         if isinstance(fields.get(key), Mapping):
             # A call's id may stand beside the object.
-            outer = {"type": kind, **{"id": fields[name] for name in ("id",) if name in fields}}
+            outer = {"type": kind, **pick(fields, ("id",))}
             return _open_part({**outer, **fields[key]})
 
     return fields

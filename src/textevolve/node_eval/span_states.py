@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text
-from textevolve.mappings import first_of, map_values
+from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.messages import (
     BODIES,
     CONTENTS,
@@ -26,6 +26,7 @@ from textevolve.messages import (
     fields_of,
     medium_of,
     open_message,
+    plain_name,
     read_message,
     result_text,
 )
@@ -34,6 +35,8 @@ from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 # Read the messages to and from models, as instrumentations record them, as texts. A message may be
 # JSON, a list, or flattened into numbered attributes.
 
+OTHERS = "other_parts"
+"""The key under which a message of a state has the number of its parts that are only named."""
 PART_NAMES = {"type", "text", "toolUse", "toolResult"}
 """The keys of which each part of a content has at least one."""
 LISTS = ("messages", "choices", "generations", "output", "input", "prompts")
@@ -46,11 +49,20 @@ ADDRESSES = ("url", "uri", "image_url", "image", "audio", "video", "file", "file
 @dataclass(frozen=True, slots=True)
 class SpanMessage:
     """One message of a span. `content` is None if no content was recorded, or none can be read.
-    `calls`: its tool calls as recorded."""
+    `calls`: its tool calls as recorded. `thought`: what was thought before it. `name`: that of its
+    speaker, if it has one. `others`: the number of parts that are only named, such as images."""
 
     role: str
     content: str | None
     calls: tuple[Mapping[str, Any], ...] = ()
+    thought: str = ""
+    name: str = ""
+    others: int = 0
+
+    @property
+    def speaker(self) -> str:
+        """The role, with the name if there is one."""
+        return f"{self.role} ({self.name})" if self.name else self.role
 
 
 def read_messages(value: object, role: str) -> list[SpanMessage]:
@@ -83,10 +95,16 @@ def read_raw(raw: object, role: str) -> SpanMessage:
     message = read_message(fields, role, write_part)
     content = _write_parts(message, message.text)
 
+    role = ROLES_OF_TYPES.get(message.role, message.role)
+
     return SpanMessage(
-        ROLES_OF_TYPES.get(message.role, message.role),
+        role,
         content if is_recorded or content else None,
         tuple({**asdict(call), "id": call.id or None} for call in message.calls),
+        message.thought,
+        # The name of a tool stands with its call.
+        "" if message.results or message.calls else plain_name(message.name),
+        message.others,
     )
 
 
@@ -104,8 +122,8 @@ def _write_call(call: RecordedCall) -> str:
 
 
 def write_part(part: Mapping[str, Any]) -> str:
-    """Return a mark such as `<image: https://...>` for a medium, without embedded data, and JSON for
-    other data."""
+    """Return a mark such as `<image: https://...>` for a medium, without embedded data, and JSON
+    for other data."""
     medium = medium_of(part)
     if not medium:
         result = first_of(part, ("response", "result", "json"))
@@ -376,7 +394,7 @@ def input_of(span: Span) -> State:
     instructions = next((place[key] for place in places if place.get(key)), None)
     if system := flatten(parse_text(instructions, CONTAINERS)):
         messages = [SpanMessage("system", system), *messages]
-    text = "\n\n".join(f"{one.role}: {one.content or ''}" for one in messages)
+    text = "\n\n".join(f"{one.speaker}: {one.content or ''}" for one in messages)
     text = text if len(messages) > 1 else join_texts(messages)
     tools = tools_of(span.attributes)
 
@@ -530,7 +548,7 @@ def _as_state(value: object) -> dict[str, Any]:
 def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
     return [
         {"role": one.role, "content": one.content or ""}
-        | ({"tool_calls": list(one.calls)} if one.calls else {})
+        | drop_empty({"tool_calls": list(one.calls), "thought": one.thought, OTHERS: one.others})
         for one in messages
     ]
 

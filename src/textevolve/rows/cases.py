@@ -202,6 +202,7 @@ class _RowSource:
         after the last one are left out, and counted for the line on columns. A chat without a
         reply, or one whose reply an application will give, is itself the input."""
         self.columns.thoughts += sum(bool(turn.thought) for turn in chat)
+        self.columns.parts += sum(turn.others for turn in chat)
         if self.reading.each_reply:
             pairs = [
                 (write_chat(before), (write_chat((turn,)),)) for before, turn in replies_of(chat)

@@ -38,12 +38,15 @@ class ChatTurn:
     """The content of one message. `speaker`: User, Assistant, System, Tool, `Tool (NAME)` if the
     message names the tool, or `Other (ROLE)`. `text`: its text, which names other parts, such as
     images, in brackets. `calls`: the tool calls of the message, each as text. `thought`: what was
-    thought before it, which is no part of what was said."""
+    thought before it, which is no part of what was said. `name`: that of the speaker, if the
+    message has one. `others`: the number of parts that are only named."""
 
     speaker: str
     text: str
     calls: tuple[str, ...] = ()
     thought: str = ""
+    name: str = ""
+    others: int = 0
 
 
 Chat: TypeAlias = tuple[ChatTurn, ...]
@@ -77,7 +80,14 @@ def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
         return results
 
     calls = tuple(map(_write_call, message.calls))
-    said = ChatTurn(speaker_of(message.role), message.text, calls, message.thought)
+    said = ChatTurn(
+        speaker_of(message.role),
+        message.text,
+        calls,
+        message.thought,
+        plain_name(message.name),
+        message.others,
+    )
 
     return (*results, said)
 
@@ -108,11 +118,12 @@ def write_chat(chat: Chat) -> str:
 
 
 def _write_turn(turn: ChatTurn) -> Iterator[str]:
+    speaker = f"{turn.speaker} ({turn.name})" if turn.name else turn.speaker
     if turn.text or not turn.calls:
         lines = turn.text.rstrip("\r\n").splitlines(keepends=True)
-        yield f"{turn.speaker}: {'  '.join(lines)}".rstrip(" ")
+        yield f"{speaker}: {'  '.join(lines)}".rstrip(" ")
     for call in turn.calls:
-        yield f"{turn.speaker} calls {call}"
+        yield f"{speaker} calls {call}"
 
 
 def find_last_reply(chat: Chat) -> int | None:

@@ -191,6 +191,7 @@ class Columns:
         has_outputs: Whether a column has outputs.
         after_reply: The number of chats with turns after the assistant's last reply.
         thoughts: The number of turns whose thought is left out.
+        parts: The number of parts of chats that are no text, such as images.
     """
 
     header: tuple[str, ...] = ()
@@ -200,6 +201,7 @@ class Columns:
     has_outputs: bool = False
     after_reply: int = 0
     thoughts: int = 0
+    parts: int = 0
     _ids: set[int] = empty_default(set)
     _doubles: dict[str, None] = empty_default(dict)
     _answer: str = ""
@@ -287,6 +289,12 @@ class Columns:
 
         if self.thoughts:
             warnings.append(f"thoughts beside {self.thoughts} of the replies are left out")
+
+        if self.parts:
+            warnings.append(
+                f"{self.parts} parts of the chats are no text (images, audio, files): only their"
+                " kind is named"
+            )
 
         return warnings
 
