@@ -8,6 +8,7 @@ indented, so that no text within a turn can pass for another turn. The fence aro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -31,6 +32,7 @@ _SPEAKERS = {
     **dict.fromkeys(("assistant", "gpt", "ai", "model", "bot", "chatbot"), ASSISTANT),
     **dict.fromkeys(("tool", "function", "ipython"), "Tool"),
 }
+_SPOKEN = re.compile(r"\n\n(Human|Assistant):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,23 @@ def read_texts(value: object) -> tuple[str, ...]:
     items = list_entries(parse_text(value))
     texts = tuple(item for item in items if isinstance(item, str))
     return texts if len(texts) == len(items) else ()
+
+
+def read_transcript(text: str) -> Chat | None:
+    """Return the turns of a text that writes a chat as `Human: ...` and `Assistant: ...`, each
+    after a blank line, as the HH data set does; None for any other text."""
+    if not text.lstrip().startswith("Human:") or "\n\nAssistant:" not in text:
+        return None
+    pieces = _SPOKEN.split(f"\n\n{text.lstrip()}")[1:]
+    turns = [
+        ChatTurn(speaker_of(role), said.strip())
+        for role, said in zip(pieces[::2], pieces[1::2], strict=True)
+    ]
+    # A prompt ends with the name of the speaker whose turn it is.
+    if not turns[-1].text:
+        turns.pop()
+
+    return tuple(turns)
 
 
 def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
