@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 from textevolve.errors import InputError
 from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.images import PREFIX, fetch_files
+from textevolve.rows.sessions import join_sessions
 from textevolve.rows.tables import (
     STANDARD_INPUT,
     Header,
@@ -38,7 +39,7 @@ from textevolve.rows.tables import (
 __all__ = ["STANDARD_INPUT", "Placed", "Row", "mend_halves"]
 
 # The endings of files of rows.
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval")
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".traj")
 
 
 def read_rows(
@@ -79,7 +80,7 @@ def read_rows(
 
     for file, name in files:
         opened(file)
-        for where, row in _read_file(file, name, noun, is_text_here, tell):
+        for where, row in join_sessions(_read_file(file, name, noun, is_text_here, tell), name):
             yield where, renaming(row)
 
     renaming.refuse_unused()
@@ -131,7 +132,7 @@ def _read_file(
             if suffix in (".csv", ".tsv"):
                 for where, row in read_csv(file, name, is_text, header):
                     yield from ((where, each) for each in read_cells(row))
-            elif suffix == ".json":
+            elif suffix in (".json", ".traj"):
                 yield from _json(file, name, noun)
             else:
                 for where, line in place_lines(file, name):

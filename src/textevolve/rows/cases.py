@@ -29,6 +29,7 @@ from textevolve.rows.columns import (
     CANDIDATE_IMAGES,
     IMAGES,
     INPUTS,
+    REPEATS,
     Columns,
     fold_name,
     is_text_column,
@@ -111,6 +112,9 @@ def cases_of_row(
 
     case_id = source.take_first(source.roles.ids, "id")
     id = number if case_id is None else str(case_id)
+    if source.is_repeat():
+        # Repeats have the id of their item, by which intervals are clustered.
+        id = columns.note_repeat(pairs[0][0], id, has_id=case_id is not None)
     facts: dict[str, Any] = {
         "parameters": source.take_parameters(),
         "reference": source.take_reference(),
@@ -261,6 +265,16 @@ class _RowSource:
         items = cast("Iterable[Any]", value)
 
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
+
+    def is_repeat(self) -> bool:
+        """Tell whether a column has the number of the row among the repeats of its item."""
+        numbers = [
+            name
+            for name in self.row
+            if fold_name(name) in REPEATS and type(self.get(name)) is int and name not in self.read
+        ]
+        self.read |= dict.fromkeys(numbers, "repeat")
+        return bool(numbers)
 
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
         """Return the images of the input, and those of each candidate. The column of candidates'

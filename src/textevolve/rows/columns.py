@@ -42,6 +42,8 @@ IMAGES = "images"
 CANDIDATE_IMAGES = "candidate_images"
 """The default columns with images: those of the input, and those of the candidates."""
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
+REPEATS = ("epoch", "attempt", "trial", "repeat", "repetition", "sample")
+"""The names of columns with the number of a row among the repeats of one item."""
 
 _MEASURES = (
     "tokens",
@@ -203,6 +205,8 @@ class Columns:
     thoughts: int = 0
     parts: int = 0
     _ids: set[int] = empty_default(set)
+    _repeats: set[int] = empty_default(set)
+    _items: dict[int, str] = empty_default(dict)
     _doubles: dict[str, None] = empty_default(dict)
     _answer: str = ""
 
@@ -242,9 +246,16 @@ class Columns:
         self.unread |= dict.fromkeys(unread)
 
     def note_id(self, id: str) -> None:
-        if (digest := hash(id)) in self._ids:
+        if (digest := hash(id)) in self._ids and digest not in self._repeats:
             self._doubles[id] = None
         self._ids.add(digest)
+
+    def note_repeat(self, input: str, id: str, *, has_id: bool) -> str:
+        """Return the id of a row that is a repeat of an item: its own, or that of the first row
+        with the same input."""
+        item_id = id if has_id else self._items.setdefault(hash(input), id)
+        self._repeats.add(hash(item_id))
+        return item_id
 
     def line(self) -> str:
         """Describe in one line the role of each column."""
