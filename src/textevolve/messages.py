@@ -59,6 +59,8 @@ WRAPPERS = {
 CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function", "function_call", "toolUse")
 RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "toolResult")
 THOUGHT_PARTS = ("thinking", "reasoning", "redacted_thinking")
+HIDDEN = "(hidden)"
+"""The thought of a part that has none in plain text."""
 ARGUMENTS = ("arguments", "args", "input", "parameters")
 """The fields that may hold the arguments of a call."""
 # The Responses API has items without a role: calls, their outputs, and thoughts.
@@ -256,7 +258,8 @@ def read_message(
 
     return RecordedMessage(
         role=role,
-        name=str(fields.get("name") or ""),
+        # The name of an item without a role is that of the tool.
+        name="" if _is_item(kind) else str(fields.get("name") or ""),
         text=text,
         thought="\n".join(filter(None, parts.thoughts)),
         calls=tuple(parts.calls),
@@ -373,12 +376,13 @@ def _is_call(fields: Mapping[str, Any], kind: str) -> bool:
 
 
 def _read_thought(fields: Mapping[str, Any]) -> str:
+    """Return the text of a thought, or a mark that its text was not recorded."""
     value = first_of(fields, ("thinking", "text", "reasoning", "summary", "content"))
     if isinstance(value, str):
-        return value
+        return value or HIDDEN
 
     texts = (str(fields_of(part).get("text", "")) for part in list_entries(value))
-    return "\n".join(filter(None, texts))
+    return "\n".join(filter(None, texts)) or HIDDEN
 
 
 def _read_call(raw: object) -> RecordedCall:

@@ -111,6 +111,12 @@ def test_several_rejected_texts(tmp_path):
     assert len({item.human for item in items}) == 4
 
 
+def test_empty_reply_is_a_candidate(tmp_path):
+    row = {"chosen": f"{HUMAN} ", "rejected": f"{HUMAN} Nine."}
+    (item,) = load_items(write(tmp_path, row))
+    assert (item.input, set(item.candidates)) == ("Name a prime.", {"", "Nine."})
+
+
 def test_texts_without_an_input_are_refused(tmp_path):
     path = write(tmp_path, {"chosen": "Seven.", "rejected": "Nine.", "source": "x"})
     with pytest.raises(InputError, match=r"--map prompt=COLUMN; saw chosen, rejected, source"):

@@ -144,6 +144,32 @@ def test_trajectory_is_one_session(cli, home, program):
     assert "demonstration" not in row["input"]
 
 
+@pytest.mark.parametrize("name", ["chat.json", "chat.jsonl"])
+def test_bare_chat_is_one_row(cli, home, name):
+    """mini-swe-agent writes the messages alone."""
+    messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": REPLY}]
+    lines = "".join(json.dumps(message) + "\n" for message in messages)
+    (home / name).write_text(json.dumps(messages) if name.endswith("json") else lines)
+    (row,) = judge(cli, name, "look:length").rows
+    assert row["candidates"][0]["text"] == REPLY
+
+
+def test_demonstration_alone_is_a_row(cli, home):
+    history = [*HISTORY, {"role": "assistant", "content": REPLY, "agent": "main"}]
+    (home / "a.traj").write_text(json.dumps({"history": history}))
+    (row,) = judge(cli, "a.traj", "look:length").rows
+    assert row["candidates"][0]["text"] == REPLY
+
+
+def test_question_alone_is_no_run(cli, home, model):
+    """A data set of questions has no answers to judge."""
+    row = {"input": [{"role": "user", "content": QUESTION}], "target": "Yes."}
+    write_lines(home, [row])
+    ended = cli("evaluate", "log.jsonl", "--judge", "trajectory", "-m", model)
+    assert "no final answer" not in ended.out
+    assert ended.code != 0
+
+
 def test_model_sees_the_steps(cli, home, server, model):
     write_lines(home, CLAUDE)
     ended = cli("evaluate", "log.jsonl", "--judge", "trajectory", "-m", model)

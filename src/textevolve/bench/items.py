@@ -475,7 +475,10 @@ def _take_prompt(source: _ItemRow) -> str:
             continue
         source.columns.taken[name] = "input"
         transcript = read_transcript(value) if isinstance(value, str) else None
-        return write_chat(transcript) if transcript else take_text(source.row, name, source.where)
+        if transcript is None:
+            return take_text(source.row, name, source.where)
+        # A prompt ends with the name of the speaker whose turn it is.
+        return write_chat(transcript if transcript[-1].text else transcript[:-1])
 
     return ""
 

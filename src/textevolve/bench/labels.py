@@ -34,7 +34,7 @@ EITHER = ("true", "false", "yes", "no")
 """The labels that answer a question, and so mean a good response or a bad one."""
 _PRAISE = re.compile(
     r"label|human|annotat|pass|good|correct|accept|approv|success|okay|valid|right|quality|help|"
-    r"faith|ground|support|relevan|accura|safe|truth|true|answered|score|rating|grade|gold|overall|"
+    r"faith|ground|support|relevan|accura|safe|truth|true|answered|score|rating|grade|gold|overall|reward|"
     r"(?:is|was|has|\d+)$"
 )
 """The words in names of columns of which yes is praise, or that mean nothing by themselves."""

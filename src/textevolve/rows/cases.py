@@ -21,6 +21,7 @@ from textevolve.rows.chats import (
     ASSISTANT,
     Chat,
     find_last_reply,
+    has_no_reply,
     read_chat,
     replies_of,
     write_chat,
@@ -332,9 +333,13 @@ class _RowSource:
         self.read |= {name: name for name in stated}
         self.columns.has_outputs |= bool(stated)
         names = (*self.roles.chats, *self.roles.inputs) if in_chat else ()
-        messages = (listed for name in names if (listed := list_messages(self.get(name))))
+        lists = (listed for name in names if (listed := list_messages(self.get(name))))
+        messages = next(lists, None)
+        # A question alone is no run of an agent that ended without an answer.
+        if messages is not None and not stated and has_no_reply(messages):
+            return None
 
-        return read_trajectory({"tool_calls": next(messages, None), **stated}, self.where)
+        return read_trajectory({"tool_calls": messages, **stated}, self.where)
 
     def take_parameters(self) -> dict[str, Any]:
         if not self.reading.parameters:

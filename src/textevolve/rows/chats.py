@@ -9,7 +9,7 @@ indented, so that no text within a turn can pass for another turn. The fence aro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -81,10 +81,6 @@ def read_transcript(text: str) -> Chat | None:
         ChatTurn(speaker_of(role), said.strip())
         for role, said in zip(pieces[::2], pieces[1::2], strict=True)
     ]
-    # A prompt ends with the name of the speaker whose turn it is.
-    if not turns[-1].text:
-        turns.pop()
-
     return tuple(turns)
 
 
@@ -138,7 +134,8 @@ def write_chat(chat: Chat) -> str:
 
 def _write_turn(turn: ChatTurn) -> Iterator[str]:
     speaker = f"{turn.speaker} ({turn.name})" if turn.name else turn.speaker
-    if turn.text or not turn.calls:
+    # A message that holds a thought alone says nothing.
+    if turn.text or not (turn.calls or turn.thought):
         lines = turn.text.rstrip("\r\n").splitlines(keepends=True)
         yield f"{speaker}: {'  '.join(lines)}".rstrip(" ")
     for call in turn.calls:
@@ -153,6 +150,12 @@ def find_last_reply(chat: Chat) -> int | None:
     if saying:
         return saying[-1]
     return places[-1] if places and places[-1] == len(chat) - 1 else None
+
+
+def has_no_reply(messages: Sequence[RawMessage]) -> bool:
+    """Tell whether neither an assistant nor a tool has a turn in a chat."""
+    turns = (turn for message in messages for turn in read_turns(message))
+    return all(turn.speaker in (USER, _SPEAKERS["system"]) for turn in turns)
 
 
 def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:

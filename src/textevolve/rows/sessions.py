@@ -93,6 +93,14 @@ SESSION_LOGS = (
 )
 """The logs that are known, each by its lines."""
 
+TRAJECTORY = {"history", "trajectory", "info", "environment", "replay_config"}
+"""The fields of a trajectory of SWE-agent."""
+BARE = {
+    *("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal"),
+    *("reasoning_content", "extra", "timestamp"),
+}
+"""The fields of a message that is no row with columns of its own."""
+
 
 def find_session_log(line: Line) -> SessionLog | None:
     """Return the program whose log begins with such a line; None if no known one does."""
@@ -111,8 +119,7 @@ def join_sessions(rows: Iterator[tuple[str, Line]], name: str) -> Iterator[tuple
         return
     log = find_session_log(first[1])
     if log is None:
-        yield first
-        yield from rows
+        yield from _join_chat(itertools.chain([first], rows))
         return
 
     sessions: dict[str, list[Line]] = {}
@@ -145,6 +152,25 @@ def join_sessions(rows: Iterator[tuple[str, Line]], name: str) -> Iterator[tuple
         yield places[id], drop_empty({"id": id, "messages": messages})
 
 
+def _join_chat(rows: Iterator[tuple[str, Line]]) -> Iterator[tuple[str, Line]]:
+    """Yield one row if all rows are the messages of a chat, with nothing else in them; otherwise
+    the rows as they are."""
+    messages: list[tuple[str, Line]] = []
+    for where, row in rows:
+        if not (row.keys() <= BARE and "role" in row and is_message(row)):
+            yield from messages
+            yield where, row
+            yield from rows
+            return
+        messages.append((where, row))
+
+    roles = {message["role"] for _, message in messages}
+    if len(roles) > 1:
+        yield messages[0][0], {"messages": [message for _, message in messages]}
+    else:
+        yield from messages
+
+
 def _find_id(log: SessionLog, line: Line) -> str:
     """Return the id of the session in a line; empty if it has none."""
     own = first_of(line, log.ids)
@@ -156,11 +182,11 @@ def read_session(document: Line) -> Line | None:
     """Return the row of a trajectory of SWE-agent; None for any other document."""
     history = list(map(as_object, as_array(document.get("history"))))
     steps = list(map(as_object, as_array(document.get("trajectory"))))
-    if not (history and steps):
+    if not history or not document.keys() <= TRAJECTORY or not all(map(is_message, history)):
         return None
 
     messages: list[Line] = [message for message in history if not message.get("is_demo")]
-    if not any(message.get("tool_calls") for message in messages):
+    if steps and not any(message.get("tool_calls") for message in messages):
         # Its actions are texts: the steps have them apart from the thoughts, and the observations.
         opening = itertools.takewhile(lambda m: m.get("role") != "assistant", messages)
         messages = [*opening, *_list_steps(steps)]
