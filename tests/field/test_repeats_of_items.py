@@ -11,6 +11,8 @@ import json
 
 import pytest
 
+from textevolve.bench.items import load_items
+
 ITEMS = range(6)
 REPEATS = range(1, 21)
 INTERVAL = "50.0 % [14.0, 86.0]"
@@ -72,6 +74,29 @@ def test_repeats_in_a_table(cli, home, column, with_ids):
     ended = judge(cli, "rows.csv")
     assert INTERVAL in ended.out
     assert "more than one case" not in ended.err
+
+
+def test_trials_with_the_id_of_a_task(cli, home):
+    """Trials of an agent differ in their chats, and are one task."""
+    rows = [
+        {
+            "task_id": item,
+            "trial": trial,
+            "messages": [
+                {"role": "user", "content": f"Question {item}, as user {trial} asks it?"},
+                {"role": "assistant", "content": answer(item)},
+            ],
+            "reference": "right",
+            "label": item % 2,
+        }
+        for trial in REPEATS
+        for item in ITEMS
+    ]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert INTERVAL in judge(cli, "rows.jsonl").out
+    items = load_items(home / "rows.jsonl")
+    assert len({item.id for item in items}) == len(rows)
+    assert len({item.group for item in items}) == len(ITEMS)
 
 
 def test_a_text_is_no_repeat(cli, home):

@@ -378,12 +378,14 @@ def _read_plain(source: _ItemRow) -> Item:
 
 
 def _make_item(source: _ItemRow, case: Case, human: tuple[float, ...]) -> Item:
+    # Repeats of one item are items of one group.
+    is_repeat = source.columns.has_repeats(case.id)
     return Item(
-        case.id,
+        f"{case.id}/{source.number}" if is_repeat else case.id,
         case.input,
         case.candidates,
         human,
-        source.take_name("group"),
+        source.take_name("group", case.id if is_repeat else ""),
         source.take_name("subset"),
         case.reference,
         case.context,

@@ -115,7 +115,8 @@ def cases_of_row(
     id = number if case_id is None else str(case_id)
     if source.is_repeat():
         # Repeats have the id of their item, by which intervals are clustered.
-        id = columns.note_repeat(pairs[0][0], id, has_id=case_id is not None)
+        item_id = source.take_item_id() if case_id is None else id
+        id = columns.note_repeat(pairs[0][0], id, item_id)
     facts: dict[str, Any] = {
         "parameters": source.take_parameters(),
         "reference": source.take_reference(),
@@ -276,6 +277,13 @@ class _RowSource:
         ]
         self.read |= dict.fromkeys(numbers, "repeat")
         return bool(numbers)
+
+    def take_item_id(self) -> str | None:
+        """Return the id of the item of a repeat from the only column whose name ends like that of
+        an id, such as `task_id`; None without such a column."""
+        names = [name for name in self.row if fold_name(name).endswith("_id")]
+        value = self.take_first(names, "id") if len(names) == 1 else None
+        return None if value is None else str(value)
 
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
         """Return the images of the input, and those of each candidate. The column of candidates'

@@ -250,12 +250,17 @@ class Columns:
             self._doubles[id] = None
         self._ids.add(digest)
 
-    def note_repeat(self, input: str, id: str, *, has_id: bool) -> str:
-        """Return the id of a row that is a repeat of an item: its own, or that of the first row
-        with the same input."""
-        item_id = id if has_id else self._items.setdefault(hash(input), id)
+    def note_repeat(self, input: str, id: str, item_id: str | None) -> str:
+        """Return the id of a row that is a repeat: that of its item, or else of the first row with
+        the same input."""
+        if item_id is None:
+            item_id = self._items.setdefault(hash(input), id)
         self._repeats.add(hash(item_id))
         return item_id
+
+    def has_repeats(self, id: str) -> bool:
+        """Tell whether the item with this id has repeats, each a row with this id."""
+        return hash(id) in self._repeats
 
     def line(self) -> str:
         """Describe in one line the role of each column."""
