@@ -351,7 +351,7 @@ def test_inspect_logs_are_rows(tmp_path):
     ]
     rows = [
         {"id": "5", "input": "Which?\nA) red\nB) blue", "output": "A", "reference": ["A", "B"]},
-        {"id": "5-2", "input": "System: Rules.\nUser: Which?", "reference": "A"},
+        {"id": "5", "epoch": 2, "input": "System: Rules.\nUser: Which?", "reference": "A"},
         {"input": "Why?", "tool_calls": messages},
     ]
     assert read_results({"eval": {}, "samples": samples}) == rows

@@ -1,42 +1,84 @@
 """Read recorded messages: what was said, what was thought, which tools were called, what they gave.
 
 A message may have the form of OpenAI's chats or responses, of Anthropic's blocks, of Gemini's
-parts, of LangChain's messages, or of ShareGPT. Rows and trajectories read messages through this
-module, so nothing after it looks into a raw message again.
+parts, of Bedrock's, of LangChain's messages, of ShareGPT, or of the conventions of traces. Rows,
+trajectories and traces read messages through this module, so nothing after it looks into a raw
+message again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import parse_text, write_text
-from textevolve.mappings import drop_none, first_of
+from textevolve.mappings import drop_none, first_of, pick
 
 RawMessage: TypeAlias = Mapping[str, Any]
 
-CONTENTS = ("content", "tool_calls", "function_call", "refusal", "parts")
+BODIES = ("content", "parts", "contents", "prompt", "completion")
+"""The fields that may hold what a message says. A message may have several of them."""
+CONTENTS = (*BODIES, "tool_calls", "function_call", "refusal")
 """The fields of which a message with a role has at least one."""
-INNER = ("kwargs", "data")
-"""The fields under which LangChain nests the fields of a message."""
+INNER = ("message", "kwargs", "data")
+"""The fields under which LangChain, events and sessions nest the fields of a message."""
 ROLES_OF_TYPES = {
     "human": "user",
     "ai": "assistant",
+    "model": "assistant",
     "HumanMessage": "user",
     "AIMessage": "assistant",
+    "AIMessageChunk": "assistant",
     "SystemMessage": "system",
     "ToolMessage": "tool",
 }
-"""The roles of LangChain's types of messages."""
-ITEMS = ("function_call", "function_call_output", "reasoning")
-"""The types of the items of OpenAI's Responses API that have no role."""
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""The roles of LangChain's types of messages, and of Gemini's speaker."""
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
 """The fields beside the content in which endpoints give a thought."""
-CALL_PARTS = ("tool_use", "function_call", "toolUse")
-RESULT_PARTS = ("tool_result", "function_call_output", "toolResult")
+
+THOUGHTLESS = ("user", "human", "system", "developer")
+"""The roles whose texts are left as they are: tags in them are quotations."""
+
+WRAPPERS = {
+    "message_content": "text",
+    "document": "text",
+    "tool_call": "tool_call",
+    "function": "function",
+    "function_call": "function_call",
+    "functionCall": "function_call",
+    "toolUse": "tool_use",
+    "functionResponse": "tool_result",
+    "function_response": "tool_result",
+    "toolResult": "tool_result",
+    "reasoningContent": "reasoning",
+    "reasoningText": "reasoning",
+}
+"""The fields under which formats nest a part, each with the type of the part if it names none."""
+CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function", "function_call", "toolUse")
+RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "toolResult")
 THOUGHT_PARTS = ("thinking", "reasoning", "redacted_thinking")
+HIDDEN = "(hidden)"
+"""The thought of a part that has none in plain text."""
+ARGUMENTS = ("arguments", "args", "input", "parameters")
+"""The fields that may hold the arguments of a call."""
+# The Responses API has items without a role: calls, their outputs, and thoughts.
+CALL_ITEM = "_call"
+RESULT_ITEM = "_call_output"
+
+MEDIA = {
+    **dict.fromkeys(("image", "image_url", "image-url", "input_image"), "image"),
+    **dict.fromkeys(("audio", "audio-url", "input_audio"), "audio"),
+    **dict.fromkeys(("video", "video-url", "video_url"), "video"),
+    **dict.fromkeys(("file", "input_file", "document-url", "document"), "file"),
+    **dict.fromkeys(("blob", "uri", "binary"), "file"),
+}
+"""The types of parts that are no text, and the fields that hold such a part, by their names."""
+EMBEDDED = ("inline_data", "inlineData", "file_data", "fileData")
+"""The fields in which Gemini has a medium; its kind is that of its MIME type."""
+MOST_LEVELS = 12
+"""The maximum depth of nested parts that are read."""
 
 _TAGS = r"think|thinking|thought"
 _PAIR = re.compile(rf"\s*<({_TAGS})>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
@@ -77,7 +119,7 @@ class RecordedResult:
 class RecordedMessage:
     """One message. `role`: as recorded. `name`: that of the speaker or the tool, if there is one.
     `text`: what was said, in which other parts, such as images, are named in brackets. `thought`:
-    what was thought before it."""
+    what was thought before it. `others`: the number of parts that are only named."""
 
     role: str
     name: str = ""
@@ -85,6 +127,7 @@ class RecordedMessage:
     thought: str = ""
     calls: tuple[RecordedCall, ...] = ()
     results: tuple[RecordedResult, ...] = ()
+    others: int = 0
 
 
 def fields_of(value: object) -> dict[str, Any]:
@@ -108,46 +151,95 @@ def list_messages(value: object) -> Sequence[RawMessage] | None:
 
 def is_message(value: object) -> bool:
     """Tell whether a value has the form of a message."""
-    fields = _unwrap(fields_of(value))
+    fields = open_message(fields_of(value))
     if isinstance(fields.get("role"), str):
         return any(name in fields for name in CONTENTS)
-    if fields.get("type") in ITEMS:
+    if _is_item(fields.get("type")):
         return True
     return isinstance(fields.get("from"), str) and isinstance(fields.get("value"), str)
 
 
-def _unwrap(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a message of LangChain without what is around them, with its role."""
+def _is_item(kind: object) -> bool:
+    """Tell whether this is the type of an item of the Responses API that has no role."""
+    return kind == "reasoning" or str(kind).endswith((CALL_ITEM, RESULT_ITEM))
+
+
+def open_message(raw: RawMessage) -> RawMessage:
+    """Return the fields of a message without what is around them, with its role if it is known."""
+    fields = dict(raw)
     for key in INNER:
-        if isinstance(fields.get(key), Mapping):
-            fields = {**fields, **fields[key]}
-    if "role" in fields or "from" in fields:
+        inner = fields.get(key)
+        # What stands beside the inner fields counts where they say nothing themselves.
+        fields |= drop_none(fields_of(inner))
+        if isinstance(inner, list):
+            fields["content"] = inner
+    if fields.get("role") or "from" in fields:
         return fields
 
     # A serialised message has the names of its class as id.
     names = [str(name) for name in (fields.get("type"), *list_entries(fields.get("id")))]
     roles = [ROLES_OF_TYPES[name] for name in names if name in ROLES_OF_TYPES]
-    is_plain = fields.get("type") in ("system", "tool") and "content" in fields
     if roles:
         return {**fields, "role": roles[-1]}
-    return {**fields, "role": fields["type"]} if is_plain else fields
+    is_plain = fields.get("type") in ("system", "tool", "user", "assistant")
+
+    return {**fields, "role": fields["type"]} if is_plain and "content" in fields else fields
 
 
-def read_message(raw: RawMessage) -> RecordedMessage:
-    """Read a message of any of the forms."""
+def describe_part(fields: Mapping[str, Any]) -> str:
+    """Return the name of a part that is no text, in brackets; data that is marked as JSON is
+    written out."""
+    if "json" in fields:
+        return write_text(fields["json"])
+    kind = medium_of(fields) or plain_name(str(fields.get("type", "")))
+    return f"({kind or 'part of no type'})"
+
+
+def medium_of(fields: Mapping[str, Any]) -> str:
+    """Return what a part shows that is no text: an image, audio, a video or a file; empty for other
+    parts."""
+    kind = str(fields.get("type", ""))
+    if kind in MEDIA:
+        return str(fields.get("modality") or MEDIA[kind])
+
+    for key in EMBEDDED:
+        if data := fields_of(fields.get(key)):
+            mime = str(first_of(data, ("mime_type", "mimeType")) or "")
+            return MEDIA.get(mime.partition("/")[0], "file")
+
+    # Bedrock's parts name no type.
+    names = (MEDIA[key] for key in MEDIA if not kind and isinstance(fields.get(key), Mapping))
+
+    return next(names, "")
+
+
+Describe: TypeAlias = Callable[[Mapping[str, Any]], str]
+"""A function that writes a part that is no text as a text."""
+
+
+def read_message(
+    raw: RawMessage, role: str = "", describe: Describe = describe_part
+) -> RecordedMessage:
+    """Read a message of any of the forms. `role`: that of a message that names none. `describe`:
+    writes the parts that are no text."""
     # Tables have every field in each message, empty where it says nothing.
-    fields = drop_none(_unwrap(raw))
-    role = str(fields.get("role") or fields.get("from") or _role_of_item(fields))
-    parts = _MessageParts()
+    fields = drop_none(open_message(raw))
+    kind = fields.get("type")
+    role = str(fields.get("role") or fields.get("from") or _role_of_item(fields) or role)
+    parts = MessageParts(describe)
 
-    if fields.get("type") in ITEMS:
+    if _is_item(kind) or (kind in (*CALL_PARTS, *RESULT_PARTS) and "content" not in fields):
         parts.add(fields)
-    elif role.lower() in ("tool", "function") or "tool_call_id" in fields:
-        parts.results.append(_read_result(fields))
     else:
-        content = first_of(fields, ("content", "value", "parts"))
-        for part in _parts_of(content):
-            parts.add(part)
+        names = (*BODIES, "value") if "from" in fields else BODIES
+        for name in names:
+            parts.add_body(fields.get(name))
+
+    # A tool's message is itself the result, unless results are among its parts.
+    is_tool = role.lower() in ("tool", "function") or "tool_call_id" in fields
+    if is_tool and not (parts.results or parts.calls):
+        parts.results.append(_read_result(fields))
+        parts.texts.clear()
 
     if isinstance(fields.get("refusal"), str):
         parts.texts.append(fields["refusal"])
@@ -159,101 +251,155 @@ def read_message(raw: RawMessage) -> RecordedMessage:
     if not parts.calls:
         parts.calls += [_read_call(call) for call in _list_calls(fields) if call]
 
-    text = "\n".join(filter(None, parts.texts))
-    if role.lower() not in ("user", "human", "system", "developer"):
+    text = parts.text
+    if role.lower() not in THOUGHTLESS:
         in_text, text = split_thought(text)
         parts.thoughts.append(in_text)
 
     return RecordedMessage(
         role=role,
-        name=str(fields.get("name") or ""),
+        # The name of an item without a role is that of the tool.
+        name="" if _is_item(kind) else str(fields.get("name") or ""),
         text=text,
         thought="\n".join(filter(None, parts.thoughts)),
         calls=tuple(parts.calls),
         results=tuple(parts.results),
+        others=parts.others,
     )
 
 
-def _parts_of(content: object) -> Sequence[object]:
-    """Return the parts of a content: the items of a list, or the content itself. A text that holds
-    JSON is a text."""
-    return cast("Sequence[object]", content) if isinstance(content, list | tuple) else (content,)
-
-
 def _role_of_item(fields: Mapping[str, Any]) -> str:
-    return "tool" if fields.get("type") == "function_call_output" else "assistant"
+    """Return the role of an item of the Responses API; empty for any other message."""
+    kind = fields.get("type")
+    if not _is_item(kind):
+        return ""
+    return "tool" if str(kind).endswith(RESULT_ITEM) else "assistant"
 
 
 def _list_calls(fields: Mapping[str, Any]) -> list[Any]:
     """Return the calls beside the content of a message, with the one of the older form."""
     calls = list_entries(fields.get("tool_calls"))
     older = fields.get("function_call")
+    if isinstance(older, Mapping):
+        calls.append(older)
+    if "function_call_name" in fields:
+        arguments = fields.get("function_call_arguments_json")
+        calls.append({"name": fields["function_call_name"], "arguments": arguments})
 
-    return [*calls, older] if isinstance(older, Mapping) else calls
+    return calls
 
 
-class _MessageParts:
+class MessageParts:
     """The parts of a message's content, sorted by what they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, describe: Describe = describe_part) -> None:
+        self.describe = describe
         self.texts: list[str] = []
         self.thoughts: list[str] = []
         self.calls: list[RecordedCall] = []
         self.results: list[RecordedResult] = []
+        self.others = 0
 
-    def add(self, part: object) -> None:
-        if not isinstance(part, Mapping):
-            if part is not None:
-                self.texts.append(str(part))
-            return
+    @property
+    def text(self) -> str:
+        return "\n".join(filter(None, self.texts))
 
-        fields = drop_none(fields_of(cast(object, part)))
+    def add_body(self, body: object) -> None:
+        """Add a content, unless an equal one was added before: some write what was said as a text
+        and as parts."""
+        other = MessageParts(self.describe)
+        other.add(body)
+
+        if other.text not in (self.text, *self.texts):
+            self.texts.append(other.text)
+        self.thoughts += other.thoughts
+        self.calls = self.calls or other.calls
+        self.results += other.results
+        self.others += other.others
+
+    def add(self, part: object, depth: int = 0) -> None:
+        """Add a part, or the parts of a list."""
+        if depth > MOST_LEVELS:
+            self.texts.append(self.describe({"type": "part nested too deeply"}))
+        elif isinstance(part, list | tuple):
+            for inner in cast("Sequence[object]", part):
+                self.add(inner, depth + 1)
+        elif isinstance(part, Mapping):
+            self._add_object(_open_part(fields_of(cast("object", part))), depth)
+        elif part is not None:
+            self.texts.append(str(part))
+
+    def _add_object(self, fields: Mapping[str, Any], depth: int) -> None:
         kind = str(fields.get("type", ""))
-        if kind in THOUGHT_PARTS or fields.get("thought") is True:
+        said = first_of(fields, ("text", "content"))
+
+        if _is_thought(fields):
             self.thoughts.append(_read_thought(fields))
-        elif kind in CALL_PARTS or "functionCall" in fields:
-            self.calls.append(_read_call(fields.get("functionCall", fields)))
-        elif kind in RESULT_PARTS or "functionResponse" in fields:
-            self.results.append(_read_result(fields.get("functionResponse", fields)))
-        elif isinstance(fields.get("text"), str):
-            self.texts.append(fields["text"])
+        elif kind in RESULT_PARTS or kind.endswith(RESULT_ITEM):
+            self.results.append(_read_result(fields))
+        elif _is_call(fields, kind):
+            self.calls.append(_read_call(fields))
+            # A call of a server's own tool has its result in the same item.
+            if kind.endswith(CALL_ITEM) and "output" in fields:
+                self.results.append(_read_result({**fields, "call_id": self.calls[-1].id}))
+        elif medium_of(fields):
+            self.others += 1
+            self.texts.append(self.describe(fields))
+        elif isinstance(said, str | list):
+            self.add(cast("object", said), depth + 1)
+        elif isinstance(fields_of(said).get("value"), str):
+            self.texts.append(fields_of(said)["value"])
         elif kind == "refusal":
             self.texts.append(str(fields.get("refusal", "")))
         else:
-            self.texts.append(describe_part(fields))
+            self.others += "json" not in fields
+            self.texts.append(self.describe(fields))
 
 
-def describe_part(fields: Mapping[str, Any]) -> str:
-    """Return the name of a part that is no text, in brackets."""
-    kind = str(fields.get("type", ""))
-    if "image" in kind:
-        return "(image)"
-    return f"({plain_name(kind) or 'part of no type'})"
+def _open_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a part without the objects around them."""
+    fields = drop_none(part)
+    for key, kind in WRAPPERS.items():
+        if isinstance(fields.get(key), Mapping):
+            # A call's id may stand beside the object.
+            outer = {"type": kind, **pick(fields, ("id",))}
+            return _open_part({**outer, **fields[key]})
+
+    return fields
+
+
+def _is_call(fields: Mapping[str, Any], kind: str) -> bool:
+    if kind in CALL_PARTS or kind.endswith(CALL_ITEM):
+        return True
+    is_named = "name" in fields and "text" not in fields
+    return is_named and any(key in fields for key in ARGUMENTS)
 
 
 def _read_thought(fields: Mapping[str, Any]) -> str:
+    """Return the text of a thought, or a mark that its text was not recorded."""
     value = first_of(fields, ("thinking", "text", "reasoning", "summary", "content"))
     if isinstance(value, str):
-        return value
+        return value or HIDDEN
 
     texts = (str(fields_of(part).get("text", "")) for part in list_entries(value))
-    return "\n".join(filter(None, texts))
+    return "\n".join(filter(None, texts)) or HIDDEN
 
 
 def _read_call(raw: object) -> RecordedCall:
-    fields = drop_none(fields_of(raw)) or {"name": str(raw)}
-    function = fields_of(fields.get("function")) or fields
-    arguments = first_of(function, ("arguments", "args", "input", "parameters"))
-    name = function.get("name") or fields.get("function") or ""
-    id = fields.get("call_id") or fields.get("id") or fields.get("toolUseId") or ""
+    fields = _open_part(fields_of(raw)) or {"name": str(raw)}
+    kind = str(fields.get("type", ""))
+    arguments = first_of(fields, (*ARGUMENTS, "action", "queries"))
+    name = first_of(fields, ("name", "toolName", "function")) or kind.removesuffix(CALL_ITEM)
+    id = first_of(fields, ("call_id", "id", "toolUseId", "toolCallId"))
 
-    return RecordedCall(str(id), str(name), arguments)
+    return RecordedCall(str(id or ""), str(name), arguments)
 
 
 def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
     fields = drop_none(fields)
-    id = first_of(fields, ("tool_call_id", "tool_use_id", "call_id", "toolUseId", "id"))
-    content = first_of(fields, ("content", "output", "response", "result"))
+    ids = ("tool_call_id", "tool_use_id", "call_id", "toolUseId", "toolCallId", "id")
+    id = first_of(fields, ids)
+    content = first_of(fields, ("content", "output", "response", "result", "parts"))
     is_error = fields.get("is_error") is True or fields.get("status") == "error"
 
     return RecordedResult(
@@ -261,17 +407,16 @@ def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
     )
 
 
-def result_text(result: RecordedResult) -> str:
+def result_text(result: RecordedResult, describe: Describe = describe_part) -> str:
     """Return the content of a result as text: the texts of its parts, or JSON."""
     content: object = result.content
     if not isinstance(content, list | tuple):
         return "" if content is None else write_text(content)
 
-    parts = _MessageParts()
-    for part in _parts_of(cast(object, content)):
-        parts.add(part)
+    parts = MessageParts(describe)
+    parts.add(cast("object", content))
 
-    return "\n".join(filter(None, parts.texts))
+    return parts.text
 
 
 def pair_results(
@@ -325,6 +470,38 @@ def split_thought(text: str) -> tuple[str, str]:
         return match[1].strip(), text[match.end() :]
 
     return "", text
+
+
+def drop_thoughts(value: object) -> object:
+    """Return the output of a step without thoughts: those at the beginning of its texts, and the
+    parts and fields of its messages that hold them. Texts of users stay as they are."""
+    if isinstance(value, str):
+        return split_thought(value)[1]
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        if all(isinstance(item, str) for item in items):
+            # The pieces of one text that was streamed.
+            whole = "".join(cast("Sequence[str]", items))
+            answer = split_thought(whole)[1]
+            return items if answer == whole else answer
+        kept = [drop_thoughts(item) for item in items if not _is_thought(item)]
+        return tuple(kept) if isinstance(value, tuple) else kept
+    if not isinstance(value, Mapping):
+        return value
+
+    fields = fields_of(cast("object", value))
+    if str(fields.get("role") or fields.get("type")).lower() in THOUGHTLESS:
+        return fields
+    # A field such as `reasoning` may be a part of a structured answer outside of a message.
+    left_out = THOUGHTS if is_message(fields) else THOUGHTS[:1]
+
+    return {name: drop_thoughts(part) for name, part in fields.items() if name not in left_out}
+
+
+def _is_thought(part: object) -> bool:
+    """Tell whether a part of a list is a thought."""
+    fields = fields_of(part)
+    return fields.get("type") in THOUGHT_PARTS or fields.get("thought") is True
 
 
 def plain_name(name: str) -> str:

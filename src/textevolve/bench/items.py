@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -23,32 +24,22 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, read_good
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.json_texts import parse_printed, parse_text
 from textevolve.mappings import map_values
+from textevolve.report import wording
 from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
-from textevolve.rows.chats import read_chat, write_chat
-from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name
+from textevolve.rows.chats import Chat, read_chat, read_texts, read_transcript, write_chat
+from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name, list_names
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
-from textevolve.texts.numbers import read_number
-from textevolve.texts.prose import fold_case
 
 WINNER = "winner"
-LABEL = "label"
 PREFERENCE = "preference"
 LABELS = (WINNER, LABEL, PREFERENCE, "scores")  # the columns that may hold the label of a pair
 _OUTCOME = re.compile(rf"{WINNER}_(.+)")
-HUMAN = "human"
-ANNOTATOR = "label_"
-"""The columns that may hold the label of a single response. The last is the beginning of the
-columns of several annotators, such as `label_anna`."""
-# The labels that mean a good single response.
-GOOD = ("pass", "passed", "good", "true", "yes", "correct")
-# The labels that mean a bad single response.
-BAD = ("fail", "failed", "bad", "false", "no", "incorrect")
-
 _NUMBERED = re.compile(r"candidate[_ ]?(\d+)$")
 _NUMBERS = TypeAdapter(list[Annotated[float, Field(strict=True, allow_inf_nan=False)]])
 
@@ -113,8 +104,9 @@ def load_items(
         InputError: the file cannot be read, a row is not in the format, or two have the same id.
     """
     rows = read_rows(str(path), "labelled item", _is_text, renamed)
+    reading = open_reading(str(path), renamed or {}, good)
 
-    return _read_items(rows, str(path), good, {} if places is None else places)
+    return _read_items(rows, reading, {} if places is None else places)
 
 
 def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
@@ -123,27 +115,26 @@ def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
     Raises:
         InputError: there are no items, a row is not in the format, or two have the same id.
     """
-    return _read_items(place_rows(rows), "rows", good, {})
+    return _read_items(place_rows(rows), open_reading("rows", {}, good), {})
 
 
-def _read_items(
-    rows: Iterator[Placed], path: str, good: str | None, places: dict[str, str]
-) -> list[Item]:
+def open_reading(path: str, renamed: Mapping[str, str], good: str | None) -> LabelReading:
+    least, words = read_good(good)
+    return LabelReading(path, renamed, least, words)
+
+
+def _read_items(rows: Iterator[Placed], labels: LabelReading, places: dict[str, str]) -> list[Item]:
+    path = labels.path
     first_row = next(rows, None)
     if first_row is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
     columns = Columns()
     reader = _recognise(*first_row)
-    is_single = reader is _read_single
-    least = None
-    if is_single:
-        least, words = _read_good(good)
-        reader = partial(_read_single, words=words)
+    columns = Columns()
     items: dict[str, Item] = {}
 
     for number, (where, row) in enumerate(chain([first_row], rows), 1):
-        item = reader(row, where, str(number), columns)
-        columns.note_unread(row, (*columns.taken, *_OF_ITEMS, *label_columns(row)))
+        item = reader(_ItemRow(row, where, str(number), columns, labels))
         if item is None:
             continue
         if item.id in places:
@@ -159,37 +150,43 @@ def _read_items(
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
 
-    return _grade(items.values(), least) if is_single else list(items.values())
+    labels.require_meaning()
+    for name in columns.taken:
+        columns.unread.pop(name, None)
+    # Whether a judge reads the references is not known here.
+    columns.tell(reference=True)
+
+    if reader is _read_single:
+        labels.report()
+        return _grade(items.values(), labels)
+
+    report_winners(items.values())
+
+    return list(items.values())
 
 
-def _read_good(good: str | None) -> tuple[float | None, frozenset[str]]:
-    """Parse the option `good`: return the grade from which a response is good, or the labels that
-    mean good."""
-    text = fold_case(good or "")
-    try:
-        return read_number(text), frozenset()
-    except ValueError:
-        return None, frozenset(map(str.strip, text.split(","))) - {""}
-
-
-def _grade(items: Collection[Item], least: float | None) -> list[Item]:
+def _grade(items: Collection[Item], reading: LabelReading) -> list[Item]:
     """Convert the labels of single responses to 1 (good) and 0, and compute the share of people who
-    pass them. `least`: the grade from which a response is good; None: the upper half of the scale,
-    which is 0 to 1 if all grades are within it, otherwise from the lowest to the highest grade."""
-    if least is None:
-        all_labels = chain.from_iterable(item.labels for item in items)
-        grades = [grade for _, grade in all_labels if math.isfinite(grade)]
-        low = min(grades, default=0.0)
-        high = max(grades, default=1.0)
-        least = 0.5 if low >= 0 and high <= 1 else (low + high) / 2
-
+    pass them."""
     graded: list[Item] = []
     for item in items:
-        labels = tuple((name, float(grade >= least)) for name, grade in item.labels)
+        labels = tuple((name, float(reading.passes(grade))) for name, grade in item.labels)
         share = sum(passed for _, passed in labels) / len(labels)
         graded.append(replace(item, human=(share,), labels=labels if len(labels) > 1 else ()))
 
     return graded
+
+
+def report_winners(items: Collection[Item]) -> None:
+    """Log how often people prefer which candidate, and how many items have no label."""
+    winners = Counter(winner_of(item.human) for item in items if item.labelled)
+    shares = [f"candidate {place + 1} wins {winners[place]}" for place in sorted(winners)[:SHOWN]]
+    line = f"labels: {', '.join(shares)} of {wording.count(winners.total(), 'item')}"
+    line = line.replace(f"candidate {TIED + 1} wins", "ties in")
+    if missing := len(items) - winners.total():
+        line += f"; {missing} without a label"
+
+    logging.getLogger("textevolve").info(line, extra={"shown": line})
 
 
 def read_items(
@@ -242,10 +239,35 @@ def split_items(items: Iterable[Item], seed: int = 0) -> tuple[list[Item], list[
 
 def draw_side(key: str) -> bool:
     """Return a pseudo-random True or False that depends only on the key."""
-    return bool(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[0] & 1)
+    return bool(hash_text(key)[0] & 1)
 
 
-def _recognise(where: str, row: Row) -> Callable[[Row, str, str, Columns], Item | None]:
+def hash_text(text: str) -> bytes:
+    """Return the SHA-256 hash of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class _ItemRow:
+    """A row that is read as an item: its position, its number, how the columns of the file were
+    read so far, and how its labels are read."""
+
+    row: Row
+    where: str
+    number: str
+    columns: Columns
+    labels: LabelReading
+
+    def take_name(self, name: str, default: str = "") -> str:
+        """Return a field such as an id as text, of any type; `default` if it is missing."""
+        value = self.row.get(name)
+        if value is None:
+            return default
+        self.columns.taken[name] = name
+        return str(value)
+
+
+def _recognise(where: str, row: Row) -> Callable[[_ItemRow], Item | None]:
     """Return the reader for the format of a row."""
     filled = {name for name, value in row.items() if value is not None}
     roles = find_roles(tuple(filled), letters=True)
@@ -284,12 +306,6 @@ def take_text(row: Row, name: str, where: str) -> str:
         raise InputError(f"{where}: '{name}' must be text, not {type(value).__name__}")
 
     return value
-
-
-def _take_name(row: Row, name: str, default: str = "") -> str:
-    """Return a field such as an id as text, of any type; `default` if it is missing."""
-    value = row.get(name)
-    return default if value is None else str(value)
 
 
 def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:
@@ -392,120 +408,165 @@ _OF_ITEMS = (*LABELS, "group", "subset", "candidate", "id", "expected", "family"
 """The columns of labelled items besides their texts, in any of the formats."""
 
 
-def _read_plain(row: Row, where: str, number: str, columns: Columns) -> Item:
-    case = _read_case(row, where, number, columns)
+def _read_plain(source: _ItemRow) -> Item:
+    row = source.row
+    where = source.where
+    (case,) = cases_of_row(row, where, source.columns, _READING, source.number)
     filled = (_NUMBERED.match(name) for name, value in row.items() if value is not None)
     numbers = {int(match[1]) for match in filled if match}
     if missing := set(range(1, len(numbers) + 1)) - numbers:
         raise InputError(f"{where}: 'candidate_{min(missing)}' is missing")
     if len(case.candidates) < 2:
         raise InputError(f"{where}: needs two candidates or more, not {len(case.candidates)}")
-    return _make_item(row, case, take_human(row, len(case.candidates), where))
+    human = take_human(row, len(case.candidates), where)
+    source.columns.taken |= {name: "label" for name in LABELS if row.get(name) is not None}
+
+    return _make_item(source, case, human)
 
 
-def _read_case(row: Row, where: str, number: str, columns: Columns) -> Case:
-    """Read the texts of a row, and record their columns in `columns`. Which of the others nothing
-    reads is known when the labels are read, too."""
-    own_columns = Columns()
-    (case,) = cases_of_row(row, where, own_columns, _READING, number)
-    columns.taken |= own_columns.taken
-    return case
-
-
-def _make_item(row: Row, case: Case, human: tuple[float, ...]) -> Item:
+def _make_item(source: _ItemRow, case: Case, human: tuple[float, ...]) -> Item:
+    # Repeats of one item are items of one group.
+    is_repeat = source.columns.has_repeats(case.id)
     return Item(
-        case.id,
+        f"{case.id}/{source.number}" if is_repeat else case.id,
         case.input,
         case.candidates,
         human,
-        _take_name(row, "group"),
-        _take_name(row, "subset"),
+        source.take_name("group", case.id if is_repeat else ""),
+        source.take_name("subset"),
         case.reference,
         case.context,
     )
 
 
-def _read_single(
-    row: Row, where: str, number: str, columns: Columns, words: Collection[str] = ()
-) -> Item | None:
+def _read_single(source: _ItemRow) -> Item | None:
     """Read a single response with its labels, not yet graded; None if it has none."""
-    grades = [(name, take_label(row, name, where, words)) for name in label_columns(row)]
-    labels = [(name.removeprefix(ANNOTATOR), g) for name, g in grades if g is not None]
+    row = source.row
+    where = source.where
+    labels = source.labels.take(row, where)
     if not labels:
         return None
     place = row.get("candidate") if "output" in row else None
     if isinstance(place, int):  # of an exported labelling task: the number of the text in its case
         row = {n: f"{value}.{place}" if n == "id" else value for n, value in row.items()}
         del row["candidate"]
-    case = _read_case(row, where, number, columns)
+    (case,) = cases_of_row(row, where, source.columns, _READING, source.number)
     if len(case.candidates) != 1:
         raise InputError(
             f"{where}: a row with a label needs exactly one output, not {len(case.candidates)}"
         )
 
-    return replace(_make_item(row, case, (math.nan,)), labels=tuple(labels))
+    source.columns.taken |= dict.fromkeys(labels, LABEL)
+    item = _make_item(source, case, (math.nan,))
+    grades = [(name.removeprefix(ANNOTATOR), grade) for name, grade in labels.items()]
+
+    return replace(item, labels=tuple(grades))
 
 
-def label_columns(row: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns with the labels of a single response: `label`, or the columns of several
-    annotators, or `human`."""
-    for pattern in (LABEL, f"{ANNOTATOR}.+", HUMAN):
-        columns = tuple(name for name in row if re.fullmatch(pattern, fold_name(name)))
-        if columns:
-            return columns
-
-    return ()
+CHOSEN = "chosen"
+REJECTED = "rejected"
 
 
-def take_label(row: Row, name: str, where: str, words: Collection[str] = ()) -> float | None:
-    """Return a label as a grade: a pass is above all numbers, a failure below; None for an empty
-    cell. `words`: the labels that mean a pass, if not the usual ones.
+def _read_preference(source: _ItemRow) -> Item:
+    """Read a row of preference data: one text or several that people chose, and those that they
+    rejected, as RewardBench, UltraFeedback or HH have them. They come in an order drawn by the
+    row's id, since the right answer must not always be in the same place.
 
     Raises:
-        InputError: the label is neither one of these words nor a number.
+        InputError: a text is missing, or nothing says to what both answer.
     """
-    value = row.get(name)
-    text = "" if value is None or value != value else fold_case(str(value).strip())
-    if not text:
-        return None
-    if text in (words or GOOD):
-        return math.inf
-    if words or text in BAD:
-        return -math.inf
-    try:
-        return read_number(text)
-    except ValueError:
+    where = source.where
+    subset = source.take_name("subset")
+    id = "/".join(filter(None, (subset, source.take_name("id", source.number))))
+    chosen = _list_texts(source, CHOSEN)
+    rejected = _list_texts(source, REJECTED)
+    prompt = _take_prompt(source)
+    input, texts = split_beginning([*chosen, *rejected], prompt)
+    if not input:
         raise InputError(
-            f"{where}: '{name}' must be pass or fail (or good, bad, true, false, yes, no), or a"
-            f" number, not {value!r:.40}; name other labels of good responses with --good"
-        ) from None
+            f"{where}: '{CHOSEN}' and '{REJECTED}' have no common beginning, and no column has the"
+            f" input; name it with --map prompt=COLUMN; saw {list_names(source.row)}"
+        )
+
+    human = (1.0,) * len(chosen) + (0.0,) * len(rejected)
+    order = list(range(len(texts)))
+    if len(order) > 2:
+        order.sort(key=lambda place: hash_text(f"place {place}: {id}"))
+    elif draw_side(f"place: {id}"):
+        order.reverse()
+
+    return Item(
+        id,
+        input,
+        tuple(texts[place] for place in order),
+        tuple(human[place] for place in order),
+        subset=subset,
+    )
 
 
-def _read_rewardbench(row: Row, where: str, number: str, columns: Columns) -> Item:
-    """Read a pair of RewardBench, in an order drawn by its id, since the right answer must not
-    always be in the same place."""
-    columns.taken |= dict.fromkeys(("prompt", "chosen", "rejected"), "")
-    subset = _take_name(row, "subset")
-    id = "/".join(filter(None, (subset, _take_name(row, "id", number))))
-    texts = (take_text(row, "chosen", where), take_text(row, "rejected", where))
-    item = Item(id, take_text(row, "prompt", where), texts, (1.0, 0.0), subset=subset)
-    if not draw_side(f"place: {item.id}"):
-        return item
+def _list_texts(source: _ItemRow, name: str) -> list[str | Chat]:
+    """Return the texts of a column, each as a chat if it is one: one text, or a list of texts."""
+    source.columns.taken[name] = f"{name} text"
+    texts = read_texts(source.row.get(name))
+    if texts:
+        return [read_transcript(text) or text for text in texts]
 
-    return replace(item, candidates=item.candidates[::-1], human=item.human[::-1])
+    value = source.row.get(name)
+    chat = read_chat(value) or (read_transcript(value) if isinstance(value, str) else None)
+    return [chat or take_text(source.row, name, source.where)]
+
+
+def _take_prompt(source: _ItemRow) -> str:
+    """Return the input that a row of preference data names beside its texts; empty without one."""
+    for name in find_roles(tuple(source.row)).inputs:
+        value = source.row.get(name)
+        if value is None:
+            continue
+        source.columns.taken[name] = "input"
+        transcript = read_transcript(value) if isinstance(value, str) else None
+        if transcript is None:
+            return take_text(source.row, name, source.where)
+        # A prompt ends with the name of the speaker whose turn it is.
+        return write_chat(transcript if transcript[-1].text else transcript[:-1])
+
+    return ""
+
+
+def split_beginning(texts: Sequence[str | Chat], prompt: str) -> tuple[str, list[str]]:
+    """Split the texts of a row into their common input and the rest of each. Chats may begin with
+    the turns that they answer, and texts with the prompt. The input is empty if there is none."""
+    chats = [text for text in texts if not isinstance(text, str)]
+    if len(chats) < len(texts):
+        written = [text if isinstance(text, str) else write_chat(text) for text in texts]
+        if prompt and all(text.startswith(prompt) and text != prompt for text in written):
+            written = [text.removeprefix(prompt).lstrip() for text in written]
+        return prompt, written
+
+    # Each text keeps at least its last turn, also if all texts are equal.
+    shortest = min(map(len, chats)) - 1
+    same = [len(set(turns)) == 1 for turns in zip(*chats, strict=False)][:shortest]
+    common = same.index(False) if False in same else shortest
+    beginning = write_chat(chats[0][:common])
+    is_within = " ".join(prompt.split()) in " ".join(beginning.split())
+    input = beginning if is_within else "\n\n".join(filter(None, (prompt, beginning)))
+
+    return input, [write_chat(chat[common:]) for chat in chats]
 
 
 NOUL = {"true": "Yes", "false": "No"}
 """The two options of a yes/no question: by their names in JevBench's files, and as candidates."""
 
 
-def _read_jevbench(row: Row, where: str, number: str, columns: Columns) -> Item | None:
+def _read_jevbench(source: _ItemRow) -> Item | None:
     """Read a typed question of JevBench about a state. The input is the state followed by the
     question's instructions; the candidates are the options, each as "name: description". Return
     None if the data set does not contain the answer."""
-    columns.taken |= dict.fromkeys(("state", "question", "labels"), "")
+    row = source.row
+    where = source.where
     if row.get("expected") is None:
         return None
+    source.columns.taken |= dict.fromkeys(("state", "question", "labels"), "input and candidates")
+    source.columns.taken["expected"] = LABEL
     question: Any = parse_text(row["question"])  # a cell of a table has it as JSON
     if not isinstance(question, dict):
         raise InputError(f"{where}: 'question' must be an object, not {type(question).__name__}")
@@ -520,7 +581,7 @@ def _read_jevbench(row: Row, where: str, number: str, columns: Columns) -> Item 
             f"{where}: the expected answer {row['expected']!r:.40} is none of: {listing}"
         )
 
-    id = _take_name(row, "id", number)
+    id = source.take_name("id", source.number)
     texts = (_write(row["state"]), _write(query.get("instructions")))
 
     return Item(
@@ -528,8 +589,8 @@ def _read_jevbench(row: Row, where: str, number: str, columns: Columns) -> Item 
         "\n\n".join(filter(str.strip, texts)),
         tuple(key if text in ("", key) else f"{key}: {text}" for key, text in options.items()),
         tuple(float(option == name) for option in options),
-        _take_name(row, "group") or id,
-        _take_name(row, "family"),
+        source.take_name("group") or id,
+        source.take_name("family"),
     )
 
 
@@ -561,7 +622,7 @@ def _write(value: Any) -> str:
 
 
 FORMATS = {
-    ("prompt", "chosen", "rejected"): _read_rewardbench,
+    (CHOSEN, REJECTED): _read_preference,
     ("state", "question", "labels"): _read_jevbench,
 }
 """The readers of data sets with a format of their own, by the fields by which it is recognised."""

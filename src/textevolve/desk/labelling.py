@@ -5,6 +5,7 @@ agreement.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,13 +37,15 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts
 from textevolve.report.cells import cell_text
 from textevolve.rows.cases import RowReading, read_cases
-from textevolve.rows.columns import Columns
+from textevolve.rows.columns import Columns, list_names
 from textevolve.runs.aggregates import estimate
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen, Several, option
 from textevolve.store.repository import Store
 from textevolve.studies.compare_cells import Output
+
+log = logging.getLogger("textevolve")
 
 
 class LabellingSpec(Frozen):
@@ -101,12 +104,22 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
     kind = spec.kind or ("pairs" if several and spec.scale is None else "single")
     if kind == "pairs" and spec.scale is not None:
         raise InputError("--scale needs single texts: set --kind single")
-    items = [
-        _make_item(case, chosen)
-        for case in cases
-        for chosen in combinations(range(len(case.candidates)), 2 if kind == "pairs" else 1)
-        if all(case.candidates[n].strip() for n in chosen)
-    ]
+    items: list[LabelItem] = []
+    left_out: list[str] = []
+
+    for case in cases:
+        texts = [place for place, text in enumerate(case.candidates) if text.strip()]
+        groups = list(combinations(texts, 2 if kind == "pairs" else 1))
+        items += [_make_item(case, chosen) for chosen in groups]
+        if not groups or len(texts) < len(case.candidates):
+            left_out.append(case.id)
+
+    if items and left_out:
+        missing = "two texts to compare" if kind == "pairs" else "a text"
+        log.warning(
+            f"{wording.count(len(left_out), 'row')} without {missing}, or with a blank text, left"
+            f" out there: {list_names(left_out)}"
+        )
     if not items:
         reason = "no input has two texts" if kind == "pairs" else "there are no texts"
         raise InputError(f"there is nothing to label: {reason}")

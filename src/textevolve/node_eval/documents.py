@@ -107,6 +107,9 @@ COMMANDS: Mapping[str, tuple[Sequence[str], str]] = {
 """For each tool, the fields by which an export without spans is recognised, and the command that
 exports spans."""
 
+COMMON = {"inputs", "outputs", "info", "context", "session_id", "sessionId"}
+"""Names of fields that many programs use."""
+
 
 Log: TypeAlias = tuple[tuple[str, str], int, Event]
 """A log record: the ids of its trace and its span, empty outside of a span, its time, 0 if it is
@@ -217,7 +220,8 @@ def _describe_unknown(record: Mapping[str, Any]) -> str:
         return len(record.keys() & COMMANDS[tool][0])
 
     tool = max(COMMANDS, key=resemble)
-    if not resemble(tool):
+    # One name that many programs use says nothing about a program.
+    if resemble(tool) < 2 and not (record.keys() & COMMANDS[tool][0]) - COMMON:
         tools = ", ".join(list(COMMANDS)[:-1])
         return f"not an OTLP trace: it has no resourceSpans, and it is not an export of {tools}"
 

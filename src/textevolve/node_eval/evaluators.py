@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
 from textevolve.json_texts import write_text
+from textevolve.messages import drop_thoughts
 from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
 from textevolve.texts.prose import fold_case, split_words
@@ -206,7 +207,7 @@ class FieldError(InputError):
 def read_value(state: Any, key: str | None, place: str) -> Any:
     """Return the value of a field; without a key the field `text` of the state, or the whole state
     if it has none. A key such as `messages.-1.content` is a path: each dot leads one level down,
-    and numbers index lists. `place`: "input" or "output", for messages.
+    and numbers index lists. `place`: "input" or "output"; outputs are read without thoughts.
 
     Raises:
         FieldError: there is no such field, or it was truncated.
@@ -218,6 +219,8 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
     except LookupError:
         raise FieldError(f"the {place} has no field '{key}'") from None
 
+    if place == "output":
+        value = drop_thoughts(value)
     if loss := find_loss(value):
         what = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
         raise FieldError(f"{what} was not recorded in full: {loss}")

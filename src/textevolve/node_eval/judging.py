@@ -87,12 +87,15 @@ class Reading:
 
     `nodes`: the number of usable nodes. `n_faults`: the number of places that cannot be used;
     `faults`: the first hundred of them, with the reason. `others`: the number of spans that are no
-    step of an agent, such as HTTP requests.
+    step of an agent, such as HTTP requests. `thoughts`: the number of outputs whose thoughts judges
+    do not see; `parts`: that of parts such as images of which they see the kind alone.
     """
 
     nodes: int = 0
     n_faults: int = 0
     others: int = 0
+    thoughts: int = 0
+    parts: int = 0
     faults: list[str] = field(default_factory=list[str])
 
     def report(self, fault: str) -> None:

@@ -2,7 +2,7 @@
 
 The names follow OpenTelemetry's conventions for generative AI, new and old, OpenInference,
 OpenLLMetry and Pydantic AI; the first one that is present is used. Other data are no input or
-output, and become attributes of the node. `span_messages.py` reads messages.
+output, and become attributes of the node. `textevolve.messages` reads messages.
 """
 
 from __future__ import annotations
@@ -10,69 +10,59 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text
-from textevolve.mappings import drop_none, first_of, map_values
+from textevolve.mappings import drop_empty, first_of, map_values
+from textevolve.messages import (
+    BODIES,
+    CONTENTS,
+    MOST_LEVELS,
+    ROLES_OF_TYPES,
+    MessageParts,
+    RecordedCall,
+    RecordedMessage,
+    fields_of,
+    medium_of,
+    open_message,
+    plain_name,
+    read_message,
+    result_text,
+)
 from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
 
-# Read the messages to and from models, as instrumentations record them, as texts.
-#
-# A message may be JSON, a list, or flattened into numbered attributes; its content may be a text,
-# a list of parts, or tool calls. `span_states.py` finds the attributes that hold messages.
+# Read the messages to and from models, as instrumentations record them, as texts. A message may be
+# JSON, a list, or flattened into numbered attributes.
 
-CONTENTS = (
-    "parts",
-    "content",
-    "contents",
-    "refusal",
-    "function_call",
-    "tool_calls",
-    "prompt",
-    "completion",
-)
-"""The keys that may hold a message's content; a message may have several of them."""
-
-WRAPPERS = ("message_content", "tool_call", "function", "document", "toolUse", "toolResult")
-"""The keys under which formats nest an object: OpenInference an element of a list, OpenAI and
-Bedrock the function that is called."""
+OTHERS = "other_parts"
+"""The key under which a message of a state has the number of its parts that are only named."""
 PART_NAMES = {"type", "text", "toolUse", "toolResult"}
 """The keys of which each part of a content has at least one."""
-INNER = ("message", "kwargs", "data")
-"""Keys under which LangChain's messages, and events, nest the fields of a message."""
-ROLES = {"human": "user", "ai": "assistant"}
-"""The usual names of roles by those of LangChain."""
-BODIES = ("messages", "choices", "generations", "output", "input", "prompts")
+LISTS = ("messages", "choices", "generations", "output", "input", "prompts")
 """The keys under which a request or an answer has its messages."""
-
-ARGUMENTS = ("arguments", "args", "input")
-"""The keys that may hold the arguments of a tool call."""
-CALLS = ("tool_call", "tool_use", "function", "function_call", "toolUse")
-"""The types of parts that are tool calls."""
-
-MEDIA = {
-    **dict.fromkeys(("image", "image_url", "image-url", "input_image"), "image"),
-    **dict.fromkeys(("audio", "audio-url", "input_audio"), "audio"),
-    **dict.fromkeys(("video", "video-url"), "video"),
-    **dict.fromkeys(("file", "input_file", "document-url", "blob", "uri", "binary"), "file"),
-}
-"""The types of parts that are no text, with their names in marks such as `<image>`."""
 
 ADDRESSES = ("url", "uri", "image_url", "image", "audio", "video", "file", "file_id")
 """The keys that may hold the address of a medium."""
-MOST_LEVELS = 12
-"""The maximum depth of nested parts that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanMessage:
     """One message of a span. `content` is None if no content was recorded, or none can be read.
-    `calls`: its tool calls as recorded."""
+    `calls`: its tool calls as recorded. `thought`: what was thought before it. `name`: that of its
+    speaker, if it has one. `others`: the number of parts that are only named, such as images."""
 
     role: str
     content: str | None
     calls: tuple[Mapping[str, Any], ...] = ()
+    thought: str = ""
+    name: str = ""
+    others: int = 0
+
+    @property
+    def speaker(self) -> str:
+        """The role, with the name if there is one."""
+        return f"{self.role} ({self.name})" if self.name else self.role
 
 
 def read_messages(value: object, role: str) -> list[SpanMessage]:
@@ -80,39 +70,72 @@ def read_messages(value: object, role: str) -> list[SpanMessage]:
     an SDK; a plain text is one message. `role`: the role of messages that name none."""
     parsed: object = parse_text(value, CONTAINERS)
     if fields := as_object(parsed):
-        bodies = (fields[key] for key in BODIES if isinstance(fields.get(key), list | str))
-        body = next(bodies, None)
-        return [read_message(fields, role)] if body is None else read_messages(body, role)
+        lists = (fields[key] for key in LISTS if isinstance(fields.get(key), list | str))
+        body = next(lists, None)
+        return [read_raw(fields, role)] if body is None else read_messages(body, role)
 
     if raws := as_array(parsed):
         batch = as_array(raws[0])
-        return read_messages(batch, role) if batch else [read_message(raw, role) for raw in raws]
+        return read_messages(batch, role) if batch else [read_raw(raw, role) for raw in raws]
 
-    return [SpanMessage(role, parsed)] if isinstance(parsed, str) and parsed else []
+    is_text = isinstance(parsed, str) and parsed
+    return [read_raw({"content": parsed}, role)] if is_text else []
 
 
-def read_message(raw: object, role: str) -> SpanMessage:
-    if not isinstance(raw, dict):
-        return SpanMessage(role, flatten(raw, []))
-    fields = {**as_object(cast(object, raw))}
-    for key in INNER:
-        # What stands beside the inner fields counts where they say nothing themselves.
-        inner = fields.get(key)
-        fields |= drop_none(as_object(inner))
-        fields |= {"content": inner} if isinstance(inner, list) else {}
+def read_raw(raw: object, role: str) -> SpanMessage:
+    """Read a message as a text: the results of tools, what was said, and tool calls. A thought is
+    no part of it. `role`: the role of a message that names none."""
+    if not isinstance(raw, Mapping):
+        return SpanMessage(role, flatten(raw))
+    fields = dict(open_message(fields_of(cast("object", raw))))
+    is_recorded = any(fields.get(key) not in (None, []) for key in CONTENTS)
+    for key in BODIES:
+        fields[key] = _parse_parts(fields.get(key))
 
-    if "function_call_name" in fields:
-        arguments = fields.get("function_call_arguments_json")
-        fields["tool_calls"] = [{"name": fields["function_call_name"], "arguments": arguments}]
-    parts = [_parse_parts(fields[key]) for key in CONTENTS if fields.get(key) not in (None, [])]
-    if not parts and "name" in fields and fields.get("type") in CALLS:
-        parts = [fields]
-    calls: list[Mapping[str, Any]] = []
-    texts = [text for part in parts if (text := flatten(part, calls))]
-    content = "\n".join(dict.fromkeys(texts))  # some write what was said as a text and as parts
-    name = str(fields.get("role") or ROLES.get(str(fields.get("type"))) or role)
+    message = read_message(fields, role, write_part)
+    content = _write_parts(message, message.text)
 
-    return SpanMessage(ROLES.get(name, name), content if parts else None, tuple(calls))
+    role = ROLES_OF_TYPES.get(message.role, message.role)
+
+    return SpanMessage(
+        role,
+        content if is_recorded or content else None,
+        tuple({**asdict(call), "id": call.id or None} for call in message.calls),
+        message.thought,
+        # The name of a tool stands with its call.
+        "" if message.results or message.calls else plain_name(message.name),
+        message.others,
+    )
+
+
+def _write_parts(parts: RecordedMessage | MessageParts, text: str) -> str:
+    """Return the results, the text and the calls of a message, one below the other."""
+    results = [write_json(result_text(result, write_part)) for result in parts.results]
+    calls = [_write_call(call) for call in parts.calls]
+    return "\n".join(filter(None, (*results, text, *calls)))
+
+
+def _write_call(call: RecordedCall) -> str:
+    # Arguments that were not recorded are no empty ones.
+    arguments = "…" if call.arguments is None else write_json(call.arguments)
+    return f"{call.name}({arguments})"
+
+
+def write_part(part: Mapping[str, Any]) -> str:
+    """Return a mark such as `<image: https://...>` for a medium, without embedded data, and JSON
+    for other data."""
+    medium = medium_of(part)
+    if not medium:
+        result = first_of(part, ("response", "result", "json"))
+        return write_json(part if result is None else result)
+
+    address: Any = part
+    while inner := as_object(address):
+        address = next((inner[key] for key in ADDRESSES if inner.get(key)), None)
+    if not isinstance(address, str) or address.startswith("data:"):
+        return f"<{medium}>"
+
+    return f"<{medium}: {address}>"
 
 
 def as_fields(value: object) -> dict[str, Any]:
@@ -171,52 +194,11 @@ def _parse_parts(value: object) -> object:
     return parts if parts and all(are_parts) else value
 
 
-def flatten(value: object, calls: list[Mapping[str, Any]], depth: int = 0) -> str:
-    """Return a message's content as text, whether it is a part, a list of parts, or other data. Its
-    tool calls are added to `calls`."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if depth < MOST_LEVELS and isinstance(value, list):
-        pieces = (flatten(part, calls, depth + 1) for part in as_array(cast(object, value)))
-        return "\n".join(filter(None, pieces))
-    part = as_object(value)
-    if depth >= MOST_LEVELS or not part:
-        return write_json(value)
-    kind = str(part.get("type"))
-    if kind in MEDIA:
-        return _describe_media(part, kind)
-    for key in WRAPPERS:
-        if isinstance(part.get(key), dict):
-            inner = {"type": key, **part[key]}
-            if key in CALLS and "name" in inner:
-                inner.setdefault("id", part.get("id"))
-            return flatten(inner, calls, depth + 1)
-
-    if "name" in part and (kind in CALLS or any(key in part for key in ARGUMENTS)):
-        given = first_of(drop_none(part), ARGUMENTS)
-        calls.append({"id": part.get("id"), "name": part["name"], "arguments": given})
-        # Arguments that were not recorded are no empty ones.
-        return f"{part['name']}({'…' if given is None else write_json(given)})"
-
-    for key in ("content", "text"):
-        if isinstance(part.get(key), str | list):
-            return flatten(part[key], calls, depth + 1)
-    result: object = next((part[key] for key in ("response", "result") if key in part), part)
-    # The calls in a result are not those of the message.
-    is_list = isinstance(result, list)
-
-    return flatten(cast(object, result), [], depth + 1) if is_list else write_json(result)
-
-
-def _describe_media(part: dict[str, Any], kind: str) -> str:
-    """Return a mark such as `<image: https://...>` for media; embedded data is left out."""
-    called = part.get("modality") or MEDIA[kind]
-    address: Any = part
-    while inner := as_object(address):
-        address = next((inner[key] for key in ADDRESSES if inner.get(key)), None)
-    if not isinstance(address, str) or address.startswith("data:"):
-        return f"<{called}>"
-    return f"<{called}: {address}>"
+def flatten(value: object) -> str:
+    """Return data as text: a text as it is, the parts of a list, or JSON."""
+    parts = MessageParts(write_part)
+    parts.add(value)
+    return _write_parts(parts, parts.text)
 
 
 def write_json(value: object) -> str:
@@ -227,7 +209,7 @@ def write_json(value: object) -> str:
 
 
 def join_texts(messages: Iterable[SpanMessage]) -> str:
-    return "\n".join(one.content or "" for one in messages)
+    return "\n".join(message.content for message in messages if message.content)
 
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -410,9 +392,9 @@ def input_of(span: Span) -> State:
     key = "gen_ai.system_instructions"
     places = (span.attributes, *(event for _, event in span.events))
     instructions = next((place[key] for place in places if place.get(key)), None)
-    if system := flatten(parse_text(instructions, CONTAINERS), []):
+    if system := flatten(parse_text(instructions, CONTAINERS)):
         messages = [SpanMessage("system", system), *messages]
-    text = "\n\n".join(f"{one.role}: {one.content or ''}" for one in messages)
+    text = "\n\n".join(f"{one.speaker}: {one.content or ''}" for one in messages)
     text = text if len(messages) > 1 else join_texts(messages)
     tools = tools_of(span.attributes)
 
@@ -523,7 +505,7 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
     role = ROLES_OF_SIDES[side]
     roles = EVENT_ROLES[side]
     yield [
-        replace(read_message(_body(event), ""), role=roles[name])
+        replace(read_raw(_body(event), ""), role=roles[name])
         for name, event in span.events
         if name in roles
     ]
@@ -560,13 +542,13 @@ def _as_state(value: object) -> dict[str, Any]:
     if isinstance(parsed, str):
         return {"text": parsed}
 
-    return {"text": flatten(parsed, []), "value": parsed}
+    return {"text": flatten(parsed), "value": parsed}
 
 
 def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
     return [
         {"role": one.role, "content": one.content or ""}
-        | ({"tool_calls": list(one.calls)} if one.calls else {})
+        | drop_empty({"tool_calls": list(one.calls), "thought": one.thought, OTHERS: one.others})
         for one in messages
     ]
 

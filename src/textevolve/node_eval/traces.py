@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.json_texts import CONTAINERS, parse_printed, parse_text
+from textevolve.json_texts import CONTAINERS, as_object, parse_printed, parse_text
 from textevolve.mappings import map_values
 from textevolve.node_eval.documents import VALUES, is_export, read_documents
 from textevolve.node_eval.history import ID_NAMES, History, HistoryItem, Instruction
@@ -33,6 +33,7 @@ from textevolve.node_eval.otel import read_spans
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.rows import parse_row, read_lines, read_rows
 from textevolve.rows.columns import Columns
+from textevolve.rows.sessions import find_session_log
 from textevolve.rows.tables import open_text
 
 # Convert a node to a line of JSON, and back. `traces.py` reads and writes whole files.
@@ -240,6 +241,12 @@ def read_episodes(
         if first is None:
             raise InputError(f"{source}: no nodes: it is empty")
         lines = itertools.chain([first], lines)
+        log = find_session_log(as_object(parse_text(first[1], "{")))
+        if log is not None:
+            raise InputError(
+                f"{source}: a session of {log.program}, which is judged as a whole: textevolve"
+                f" evaluate {source} --judge trajectory"
+            )
 
         if _begins_spans(first[1]):
             documents = read_documents(lines, source, found)

@@ -20,6 +20,7 @@ from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.exports import KnownExport, find_export, refuse_checks
 from textevolve.rows.formats import SUFFIXES, RowFile, read_file
 from textevolve.rows.images import PREFIX, fetch_files
+from textevolve.rows.sessions import join_sessions
 from textevolve.rows.spreadsheets import Header
 from textevolve.rows.tables import (
     STANDARD_INPUT,
@@ -75,7 +76,8 @@ def read_rows(
     for file, name in files:
         opened(file)
         renaming.open(name)
-        for where, row in read_file(file, RowFile(name, "", noun, is_text_here, tell)):
+        about = RowFile(name, "", noun, is_text_here, tell)
+        for where, row in join_sessions(read_file(file, about), name):
             yield where, renaming(row)
 
     renaming.refuse_unused()

@@ -24,6 +24,7 @@ from textevolve.rows.chats import (
     ASSISTANT,
     Chat,
     find_last_reply,
+    has_no_reply,
     read_chat,
     replies_of,
     write_chat,
@@ -32,6 +33,7 @@ from textevolve.rows.columns import (
     CANDIDATE_IMAGES,
     IMAGES,
     INPUTS,
+    REPEATS,
     Columns,
     fold_name,
     is_answer,
@@ -127,6 +129,10 @@ def cases_of_row(
     case_id = source.take_first(source.roles.ids, "id")
     id = number if case_id is None else str(case_id)
     reference = source.take_reference()
+    if source.is_repeat():
+        # Repeats have the id of their item, by which intervals are clustered.
+        item_id = source.take_item_id() if case_id is None else id
+        id = columns.note_repeat(pairs[0][0], id, item_id)
     facts: dict[str, Any] = {
         "parameters": source.take_parameters(),
         "reference": reference,
@@ -221,6 +227,7 @@ class _RowSource:
         after the last one are left out, and counted for the line on columns. A chat without a
         reply, or one whose reply an application will give, is itself the input."""
         self.columns.thoughts += sum(bool(turn.thought) for turn in chat)
+        self.columns.parts += sum(turn.others for turn in chat)
         if self.reading.each_reply:
             pairs = [
                 (write_chat(before), (write_chat((turn,)),)) for before, turn in replies_of(chat)
@@ -281,6 +288,23 @@ class _RowSource:
             return tuple(item["text"] for item in items)
 
         return tuple(self.text(name, item if chat is None else [item]) for item in items)
+
+    def is_repeat(self) -> bool:
+        """Tell whether a column has the number of the row among the repeats of its item."""
+        numbers = [
+            name
+            for name in self.row
+            if fold_name(name) in REPEATS and type(self.get(name)) is int and name not in self.read
+        ]
+        self.read |= dict.fromkeys(numbers, "repeat")
+        return bool(numbers)
+
+    def take_item_id(self) -> str | None:
+        """Return the id of the item of a repeat from the only column whose name ends like that of
+        an id, such as `task_id`; None without such a column."""
+        names = [name for name in self.row if fold_name(name).endswith("_id")]
+        value = self.take_first(names, "id") if len(names) == 1 else None
+        return None if value is None else str(value)
 
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
         """Return the images of the input, and those of each candidate. The column of candidates'
@@ -351,9 +375,13 @@ class _RowSource:
         self.read |= {name: name for name in stated}
         self.columns.has_outputs |= bool(stated)
         names = (*self.roles.chats, *self.roles.inputs) if in_chat else ()
-        messages = (listed for name in names if (listed := list_messages(self.get(name))))
+        lists = (listed for name in names if (listed := list_messages(self.get(name))))
+        messages = next(lists, None)
+        # A question alone is no run of an agent that ended without an answer.
+        if messages is not None and not stated and has_no_reply(messages):
+            return None
 
-        return read_trajectory({"tool_calls": next(messages, None), **stated}, self.where)
+        return read_trajectory({"tool_calls": messages, **stated}, self.where)
 
     def take_parameters(self) -> dict[str, Any]:
         if not self.reading.parameters:

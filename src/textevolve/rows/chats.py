@@ -8,7 +8,8 @@ indented, so that no text within a turn can pass for another turn. The fence aro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,6 +32,7 @@ _SPEAKERS = {
     **dict.fromkeys(("assistant", "gpt", "ai", "model", "bot", "chatbot"), ASSISTANT),
     **dict.fromkeys(("tool", "function", "ipython"), "Tool"),
 }
+_SPOKEN = re.compile(r"\n\n(Human|Assistant):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,15 @@ class ChatTurn:
     """The content of one message. `speaker`: User, Assistant, System, Tool, `Tool (NAME)` if the
     message names the tool, or `Other (ROLE)`. `text`: its text, which names other parts, such as
     images, in brackets. `calls`: the tool calls of the message, each as text. `thought`: what was
-    thought before it, which is no part of what was said."""
+    thought before it, which is no part of what was said. `name`: that of the speaker, if the
+    message has one. `others`: the number of parts that are only named."""
 
     speaker: str
     text: str
     calls: tuple[str, ...] = ()
     thought: str = ""
+    name: str = ""
+    others: int = 0
 
 
 Chat: TypeAlias = tuple[ChatTurn, ...]
@@ -66,6 +71,19 @@ def read_texts(value: object) -> tuple[str, ...]:
     return texts if len(texts) == len(items) else ()
 
 
+def read_transcript(text: str) -> Chat | None:
+    """Return the turns of a text that writes a chat as `Human: ...` and `Assistant: ...`, each
+    after a blank line, as the HH data set does; None for any other text."""
+    if not text.lstrip().startswith("Human:") or "\n\nAssistant:" not in text:
+        return None
+    pieces = _SPOKEN.split(f"\n\n{text.lstrip()}")[1:]
+    turns = [
+        ChatTurn(speaker_of(role), said.strip())
+        for role, said in zip(pieces[::2], pieces[1::2], strict=True)
+    ]
+    return tuple(turns)
+
+
 def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
     """Convert a message to turns: one for each result of a tool, and one for what its speaker said.
     Anthropic's messages of the user hold both."""
@@ -77,7 +95,14 @@ def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
         return results
 
     calls = tuple(map(_write_call, message.calls))
-    said = ChatTurn(speaker_of(message.role), message.text, calls, message.thought)
+    said = ChatTurn(
+        speaker_of(message.role),
+        message.text,
+        calls,
+        message.thought,
+        plain_name(message.name),
+        message.others,
+    )
 
     return (*results, said)
 
@@ -108,11 +133,13 @@ def write_chat(chat: Chat) -> str:
 
 
 def _write_turn(turn: ChatTurn) -> Iterator[str]:
-    if turn.text or not turn.calls:
+    speaker = f"{turn.speaker} ({turn.name})" if turn.name else turn.speaker
+    # A message that holds a thought alone says nothing.
+    if turn.text or not (turn.calls or turn.thought):
         lines = turn.text.rstrip("\r\n").splitlines(keepends=True)
-        yield f"{turn.speaker}: {'  '.join(lines)}".rstrip(" ")
+        yield f"{speaker}: {'  '.join(lines)}".rstrip(" ")
     for call in turn.calls:
-        yield f"{turn.speaker} calls {call}"
+        yield f"{speaker} calls {call}"
 
 
 def find_last_reply(chat: Chat) -> int | None:
@@ -123,6 +150,12 @@ def find_last_reply(chat: Chat) -> int | None:
     if saying:
         return saying[-1]
     return places[-1] if places and places[-1] == len(chat) - 1 else None
+
+
+def has_no_reply(messages: Sequence[RawMessage]) -> bool:
+    """Tell whether neither an assistant nor a tool has a turn in a chat."""
+    turns = (turn for message in messages for turn in read_turns(message))
+    return all(turn.speaker in (USER, _SPEAKERS["system"]) for turn in turns)
 
 
 def replies_of(chat: Chat) -> list[tuple[Chat, ChatTurn]]:

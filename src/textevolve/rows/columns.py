@@ -45,6 +45,8 @@ IMAGES = "images"
 CANDIDATE_IMAGES = "candidate_images"
 """The default columns with images: those of the input, and those of the candidates."""
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
+REPEATS = ("epoch", "attempt", "trial", "repeat", "repetition", "sample")
+"""The names of columns with the number of a row among the repeats of one item."""
 
 _USUAL = frozenset(
     (*INPUTS, *CHATS, *LISTS, *OUTPUTS, *REFERENCES, *CONTEXTS, "id", "task", "text", "label")
@@ -274,6 +276,7 @@ class Columns:
         has_outputs: Whether a column has outputs.
         after_reply: The number of chats with turns after the assistant's last reply.
         thoughts: The number of turns whose thought is left out.
+        parts: The number of parts of chats that are no text, such as images.
     """
 
     header: tuple[str, ...] = ()
@@ -283,7 +286,10 @@ class Columns:
     has_outputs: bool = False
     after_reply: int = 0
     thoughts: int = 0
+    parts: int = 0
     _ids: set[int] = empty_default(set)
+    _repeats: set[int] = empty_default(set)
+    _items: dict[int, str] = empty_default(dict)
     _doubles: dict[str, None] = empty_default(dict)
     _answer: str = ""
 
@@ -323,9 +329,21 @@ class Columns:
         self.unread |= dict.fromkeys(unread)
 
     def note_id(self, id: str) -> None:
-        if (digest := hash(id)) in self._ids:
+        if (digest := hash(id)) in self._ids and digest not in self._repeats:
             self._doubles[id] = None
         self._ids.add(digest)
+
+    def note_repeat(self, input: str, id: str, item_id: str | None) -> str:
+        """Return the id of a row that is a repeat: that of its item, or else of the first row with
+        the same input."""
+        if item_id is None:
+            item_id = self._items.setdefault(hash(input), id)
+        self._repeats.add(hash(item_id))
+        return item_id
+
+    def has_repeats(self, id: str) -> bool:
+        """Tell whether the item with this id has repeats, each a row with this id."""
+        return hash(id) in self._repeats
 
     def line(self) -> str:
         """Describe in one line the role of each column."""
@@ -368,6 +386,12 @@ class Columns:
 
         if self.thoughts:
             warnings.append(f"thoughts beside {self.thoughts} of the replies are left out")
+
+        if self.parts:
+            warnings.append(
+                f"{self.parts} parts of the chats are no text (images, audio, files): only their"
+                " kind is named"
+            )
 
         return warnings
 

@@ -254,7 +254,7 @@ def _read_binary(
 
 
 LINES = RowFormat((".jsonl", ".ndjson"), _read_json, write_lines, is_text=True)
-DOCUMENT = RowFormat((".json",), _read_json, is_text=True)
+DOCUMENT = RowFormat((".json", ".traj"), _read_json, is_text=True)
 TABLE = RowFormat((".csv", ".tsv"), _read_table, write_csv, is_text=True)
 FORMATS = (
     LINES,

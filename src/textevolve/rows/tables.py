@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.json_texts import write_text
+from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.mappings import drop_empty, map_values
+from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
+from textevolve.rows.sessions import read_session
 
 # The text of files and standard input, and JSON parsed from text.
 
@@ -269,6 +271,8 @@ def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
     """Return the rows of an Inspect log (a list under `samples`), or those of a list under
     `results`, where promptfoo has its results; None if the document has neither list."""
+    if (session := read_session(document)) is not None:
+        return [session]
     if isinstance(document.get("samples"), list) and "eval" in document:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
@@ -300,16 +304,26 @@ def _read_sample(sample: Row) -> Row:
     chat = read_chat(sample.get("input"))
     messages: Any = sample.get("messages") or ()
     options = (f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ()))
-    epoch = f"-{sample['epoch']}" if sample.get("epoch", 1) > 1 else ""
     row: dict[str, Any] = {
-        "id": f"{sample.get('id', '')}{epoch}",
+        # The epochs of a sample are repeats of one item, by whose id intervals are clustered.
+        "id": str(sample.get("id", "")),
+        "epoch": sample.get("epoch") if sample.get("epoch", 1) > 1 else None,
         "input": "\n".join([write_chat(chat) if chat else sample["input"], *options]),
-        "output": output.get("completion"),
+        "output": read_completion(output),
         "reference": sample.get("target"),
         "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
     }
 
     return drop_empty(row)
+
+
+def read_completion(output: Mapping[str, Any]) -> str | None:
+    """Return the answer in an output of Inspect: that of its first choice, which may have thoughts
+    beside it, or else the text `completion`; None without either."""
+    choices = as_array(output.get("choices"))
+    message = as_object(as_object(next(iter(choices), None)).get("message"))
+    answer = read_message(message).text if is_message(message) else ""
+    return answer or output.get("completion")
 
 
 @_checked

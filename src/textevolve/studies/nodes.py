@@ -17,9 +17,11 @@ from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.events import Event, StepFinished
+from textevolve.json_texts import as_array, as_object
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import Judge, SeveralJudges, require_absolute
 from textevolve.judges.plain import RulesJudge
+from textevolve.messages import drop_thoughts
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
     NO_OUTPUT,
@@ -42,6 +44,7 @@ from textevolve.node_eval.judging import (
     place_nodes,
     split_history,
 )
+from textevolve.node_eval.span_states import OTHERS
 from textevolve.node_eval.traces import gather_episodes, read_episodes
 from textevolve.report import wording
 from textevolve.runs.study import Asks, Study, StudySpec
@@ -324,15 +327,28 @@ async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> Async
     judges = [open_judge(judge, bench, spec) for judge in spec.judge]
     evaluators = [*open_checks(spec), *judges]
     number = 0
+    thoughts = 0
+    parts = 0
     episodes = gather_episodes(parse_line(case.id, case.input) for case in noted())
     async with aclosing(evaluate_episodes(episodes, evaluators, bench.concurrency)) as judged_nodes:
         async for node in judged_nodes:
             number += 1
+            output = node.item.output_state
+            thoughts += drop_thoughts(output) != output
+            parts += sum(map(_count_parts, (node.item.input_state, output)))
             yield as_record(node, number, _find_unasked(node.item, spec.judge))
 
+    reading.thoughts = thoughts
+    reading.parts = parts
     bench.listener(StepFinished(spec.kind, READ, reading))
     for record in unused_lines(reading, number):
         yield record
+
+
+def _count_parts(state: object) -> int:
+    """Return how many parts of the messages of a state are only named, such as images."""
+    messages = as_array(as_object(state).get("messages"))
+    return sum(int(as_object(message).get(OTHERS, 0)) for message in messages)
 
 
 def _find_unasked(item: HistoryItem, judges: Sequence[Judge]) -> str:
@@ -359,10 +375,22 @@ def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
 
 
 def note(event: Event) -> str | None:
-    """Describe how many spans of a trace were left out because they are not steps of an agent."""
-    if isinstance(event, StepFinished) and event.step == READ and event.value.others:
-        return f"{wording.count(event.value.others, 'span')} left out: no steps of an agent"
-    return None
+    """Describe how many spans of a trace were left out because they are not steps of an agent, and
+    how many outputs were judged without their thoughts."""
+    if not (isinstance(event, StepFinished) and event.step == READ):
+        return None
+    reading: Reading = event.value
+    notes: list[str] = []
+    if reading.others:
+        notes.append(f"{wording.count(reading.others, 'span')} left out: no steps of an agent")
+    if reading.thoughts:
+        outputs = wording.count(reading.thoughts, "output")
+        notes.append(f"the thoughts in {outputs} are no part of what is judged")
+    if reading.parts:
+        parts = wording.count(reading.parts, "part")
+        notes.append(f"judges see only the kind of {parts} that are no text, such as images")
+
+    return "; ".join(notes) or None
 
 
 STUDY = Study(

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from textevolve.bench.items import HUMAN, LABEL, label_columns, take_label
+from textevolve.bench.labels import HUMAN, LABEL, label_columns, take_label
 from textevolve.bench.rates import RateReport, explain_rate, report_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
