@@ -12,11 +12,11 @@ from sacrebleu import sentence_bleu
 
 from textevolve import InputError
 from textevolve.loops.attempt import text_similarity
-from textevolve.texts.placeholders import check_spelling, fill
 from textevolve.metrics.label_metrics import grade, open_metric
 from textevolve.node_eval.evaluators import similarity
 from textevolve.store.memory_search_sqlite import query_words, words_to_find
 from textevolve.texts.patterns import compile_pattern, is_found
+from textevolve.texts.placeholders import check_spelling, fill
 from textevolve.texts.prose import (
     cut_at_seam,
     excerpt,
