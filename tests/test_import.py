@@ -41,10 +41,15 @@ def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
 
 
 @pytest.mark.parametrize(
-    ("module", "needs"), [("data", set()), ("html", {"jinja2"}), ("terminal", {"rich"})]
+    ("module", "needs"),
+    [
+        ("rows.writing", set()),
+        ("report.html", {"jinja2"}),
+        ("report.terminal", {"rich"}),
+    ],
 )
 def test_a_renderer_loads_what_it_draws_with_and_nothing_else(module, needs):
-    assert loaded_by(f"import textevolve.report.{module}") & HEAVY == needs
+    assert loaded_by(f"import textevolve.{module}") & HEAVY == needs
 
 
 def test_the_names_for_type_checkers_are_the_names_that_are_loaded():

@@ -34,10 +34,11 @@ ROWS = [
         "reference": "the moon",
     },
     {
-        "id": "1-2",
+        "id": "1",
+        "epoch": 2,
         "input": "System: Be brief.\nUser: Tides?",
         "output": "The moon pulls on the sea.",
-        "reference": "moon\nsun",
+        "reference": ["moon", "sun"],
         "tool_calls": CHAT["messages"],
     },
 ]

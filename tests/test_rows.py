@@ -157,7 +157,7 @@ def message_of(path):
         ("a.json", '{"a": 1}', ": must be a list of rows"),
         ("a.json", '[{"a": 1}, 2]', ": row 2: must be an object with the fields of a row"),
         ("a.csv", "a,b\n1,2,3\n", ":2: more cells than the header has columns"),
-        ("a.txt", "a", ": rows are read from .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
+        ("a.txt", "a", ": rows are read from .jsonl, .ndjson, .json, .traj, .csv, .tsv, .parquet"),
         ("a.parquet", "a", ": not a Parquet file ("),
         ("a.eval", "a", ": cannot be read as a log of Inspect ("),
     ],

@@ -71,8 +71,8 @@ def as_object(value: object) -> dict[str, Any]:
 
 
 def as_array(value: object) -> list[Any]:
-    """Return an array of JSON as it is, and [] for any other value."""
-    return cast(list[Any], value) if isinstance(value, list) else []
+    """Return an array of JSON, or a tuple of Python, as a list, and [] for any other value."""
+    return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else []
 
 
 TYPE = "$type"

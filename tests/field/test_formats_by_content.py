@@ -131,7 +131,7 @@ def test_single_documents_are_rows(tmp_path):
             "a.zip: an archive must have one file of cases, and it",
         ),
         ("a.gz", gzip.compress(LINES.encode(), mtime=0)[:-20], "a.gz: cannot be unpacked"),
-        ("a.txt", "just words", "a.txt: cases are read from .jsonl, .ndjson, .json, .csv"),
+        ("a.txt", "just words", "a.txt: cases are read from .jsonl, .ndjson, .json, .traj, .csv"),
         (
             "a.json",
             '{"version": 2}',

@@ -5,6 +5,7 @@ import asyncio
 import json
 
 import pytest
+from pydantic import SecretStr
 
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
@@ -164,7 +165,7 @@ async def test_lost_attempts_leave_costs_known(server):
 
     server.script = script
     budget = Budget(cost=1.0)
-    async with OpenAIClient(server.url, "scripted") as client:
+    async with OpenAIClient(server.url, "scripted", key=SecretStr("sk-paid")) as client:
         model = Budgeted(Retrying(client, Retries(attempts=2, first=0.0)), budget)
         for number in range(2):
             await model(text_request(f"Why {number}?", 8, 0))

@@ -166,6 +166,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[Rows], bytes]]] = {
 """The ending of each format of rows, and a writer of it that is not ours."""
 WITHOUT_WRITER = {
     ".eval": "a log of another program, which no program but that one writes",
+    ".traj": "a trajectory of another program, which no program but that one writes",
     ".xlsx": "a workbook has no control characters and no long texts; tests/field has others",
 }
 """Endings of files of rows that no writer here makes, each with the reason."""

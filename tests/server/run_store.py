@@ -1,5 +1,7 @@
 """Runs as they lie in a store, written without asking any model."""
 
+import json
+
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judges.judged import JudgedCase
 from textevolve.runs.stored import StoredSpec, keep_record
@@ -11,7 +13,9 @@ from textevolve.studies.compare_cells import Grade, Output
 def begin_run(store, kind="evaluate", name="", cases=0, **spec):
     stored = StoredSpec(kind=kind, spec=spec, model="none").model_dump(mode="json")
     run = store.create_run(stored, f"{kind} {name} {cases} {spec}", name, "a test")
-    store.add_cases(run.id, (Case(f"input {n}", (), f"case-{n}") for n in range(cases)))
+    rows = (json.dumps({"question": f"input {n}"}) for n in range(cases))
+    inputs = rows if kind == "compare" else (f"input {n}" for n in range(cases))
+    store.add_cases(run.id, (Case(input, (), f"case-{n}") for n, input in enumerate(inputs)))
     return run.id
 
 

@@ -128,7 +128,6 @@ def _read_items(rows: Iterator[Placed], labels: LabelReading, places: dict[str, 
     first_row = next(rows, None)
     if first_row is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
-    columns = Columns()
     reader = _recognise(*first_row)
     columns = Columns()
     items: dict[str, Item] = {}
@@ -146,7 +145,6 @@ def _read_items(rows: Iterator[Placed], labels: LabelReading, places: dict[str, 
         places[item.id] = where
         items[item.id] = item
 
-    columns.leave_out_unread()
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
 
@@ -404,8 +402,6 @@ def read_one_hot(row: Row, candidates: int) -> dict[str, str]:
 # The formats, each as its authors publish it.
 
 _READING = RowReading(images=False, letters=True)
-_OF_ITEMS = (*LABELS, "group", "subset", "candidate", "id", "expected", "family")
-"""The columns of labelled items besides their texts, in any of the formats."""
 
 
 def _read_plain(source: _ItemRow) -> Item:

@@ -13,7 +13,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ from textevolve.llm.model import Request, Response
 from textevolve.llm.providers import Key, find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
-from textevolve.mappings import map_values, pick
+from textevolve.mappings import drop_empty, map_values, pick
 from textevolve.settings import Settings
 from textevolve.system import kill_group
 from textevolve.user_code import OWN, UserCodeError, load_object, load_user_object
@@ -89,6 +89,28 @@ def open_target_model(
         listener=listener,
         patience=settings.timeouts.deadline,
     )
+
+
+def describe_targets(
+    targets: Sequence[Target], version: str, objects: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return a description of targets for the identity of a run; {} without targets. `callees` has
+    the digest of what each of them holds, which its calls have in their names, too.
+
+    Raises:
+        InputError: a target is named in a request to a server, which calls none.
+    """
+    check_targets(targets)
+    described: Any = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
+    callees = {target.label: identify_target(target, objects) for target in targets}
+    if not targets:
+        return {}
+    facts = {"targets": described, "target_version": version}
+    known_callees = drop_empty(callees)
+    if known_callees:
+        facts["callees"] = known_callees
+
+    return facts
 
 
 def identify_target(target: Target, objects: Mapping[str, object]) -> str:

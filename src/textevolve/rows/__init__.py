@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
@@ -138,8 +138,6 @@ def _clean_value(value: Any) -> Any:
         return None
     if hasattr(value, "tolist"):  # an array or a number of numpy
         value = value.tolist()
-    if isinstance(value, tuple):
-        return list(cast("tuple[Any, ...]", value))
     if not isinstance(value, float):
         return value
     if value != value:

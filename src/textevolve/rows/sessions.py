@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from textevolve.errors import InputError
@@ -119,7 +120,7 @@ def join_sessions(rows: Iterator[tuple[str, Line]], name: str) -> Iterator[tuple
         return
     log = find_session_log(first[1])
     if log is None:
-        yield from _join_chat(itertools.chain([first], rows))
+        yield from _join_chat(itertools.chain([first], rows), Path(name).stem)
         return
 
     sessions: dict[str, list[Line]] = {}
@@ -152,9 +153,9 @@ def join_sessions(rows: Iterator[tuple[str, Line]], name: str) -> Iterator[tuple
         yield places[id], drop_empty({"id": id, "messages": messages})
 
 
-def _join_chat(rows: Iterator[tuple[str, Line]]) -> Iterator[tuple[str, Line]]:
-    """Yield one row if all rows are the messages of a chat, with nothing else in them; otherwise
-    the rows as they are."""
+def _join_chat(rows: Iterator[tuple[str, Line]], id: str) -> Iterator[tuple[str, Line]]:
+    """Yield one row with this id if all rows are the messages of a chat, with nothing else in them;
+    otherwise the rows as they are."""
     messages: list[tuple[str, Line]] = []
     for where, row in rows:
         if not (row.keys() <= BARE and "role" in row and is_message(row)):
@@ -166,7 +167,7 @@ def _join_chat(rows: Iterator[tuple[str, Line]]) -> Iterator[tuple[str, Line]]:
 
     roles = {message["role"] for _, message in messages}
     if len(roles) > 1:
-        yield messages[0][0], {"messages": [message for _, message in messages]}
+        yield messages[0][0], {"id": id, "messages": [message for _, message in messages]}
     else:
         yield from messages
 

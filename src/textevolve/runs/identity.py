@@ -172,7 +172,8 @@ def describe_judges(run: StudyRun) -> list[tuple[str, dict[str, Any]]]:
 
     for judge in run.study.asks(spec).judges:
         files = stored.judges.get(judge.text, {})
-        if isinstance(judge, DebateJudge):
+        # Runs of earlier versions may have stored no profile.
+        if isinstance(judge, DebateJudge) and "profile" in files:
             threshold = limits["threshold"]
             changed = {} if threshold is None else {"threshold": threshold}
             own_profile = Profile.model_validate({**files["profile"], **changed})

@@ -28,6 +28,7 @@ from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
+from textevolve.llm.target_calls import describe_targets
 from textevolve.mappings import drop_empty, map_values, read_fields
 from textevolve.metrics.label_metrics import SHIPPED
 from textevolve.metrics.plain import has_no_number
@@ -75,7 +76,7 @@ from textevolve.studies.compare_spec import (
 from textevolve.studies.conversations import USER_COLUMNS, user_of
 from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
 from textevolve.studies.row_values import RowValues, SentChat, read_sent_chat, read_values
-from textevolve.studies.rows import describe_targets, keep_columns
+from textevolve.studies.rows import keep_columns
 from textevolve.texts.placeholders import find_placeholders
 from textevolve.trajectory import RECORDED
 from textevolve.wiring import Workbench
@@ -139,6 +140,7 @@ class Comparison(Result):
         failed: The number of outputs without a score.
         judging: The usage of the judges.
         outputs: All cells, in the order of the rows.
+        no_number: The number of grades of outputs in which `numeric` found no number.
     """
 
     baseline: str
@@ -150,6 +152,7 @@ class Comparison(Result):
     failed: int
     judging: Usage
     outputs: Iterable[Output]
+    no_number: int = 0
 
     def __repr__(self) -> str:
         return f"Comparison({self.sentence})"
@@ -179,6 +182,7 @@ class _Tally:
     )
     endings: Counter[str] = empty_default(Counter)
     reasons: dict[str, str] = empty_default(dict)
+    no_number: int = 0
 
     def add(self, output: Output) -> None:
         self.endings.update(filter(None, [output.ending]))
@@ -194,6 +198,7 @@ class _Tally:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
             self.grades[name].add(grade.as_row(output.row))
+            self.no_number += has_no_number(grade.reason)
             if grade.failure is not None:
                 self.reasons.setdefault(name, grade.failure.reason)
 
@@ -253,6 +258,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         failed=failed,
         judging=judging,
         outputs=records,
+        no_number=sum(tally.no_number for tally in tallies.values()),
     )
 
 
@@ -261,10 +267,9 @@ def report(_spec: CompareSpec, comparison: Comparison) -> Report:
         "Score": scorer_label(comparison.decides),
         "Used for judging": wording.spent(comparison.judging) if comparison.judging.calls else "",
     }
-    grades = [grade for output in comparison.outputs for grade in output.grades.values()]
-    if number := sum(has_no_number(grade.reason) for grade in grades):
+    if comparison.no_number:
         # Wrong answers, but most often because of the form that the prompt asks for.
-        facts["Without a number"] = wording.count(number, "output")
+        facts["Without a number"] = wording.count(comparison.no_number, "output")
 
     return Report("Comparison", comparison.sentence, _blocks(comparison), facts)
 

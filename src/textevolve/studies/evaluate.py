@@ -45,6 +45,7 @@ from textevolve.judges.context import CaseOptions, judge_prompts
 from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase, NamedJudgement
 from textevolve.judges.opening import describe_limit, trace_judge
+from textevolve.llm.target_calls import describe_targets
 from textevolve.mappings import drop_none, pick, read_fields
 from textevolve.metrics.plain import has_no_number
 from textevolve.reach import is_file
@@ -85,7 +86,6 @@ from textevolve.studies.rows import (
     RowNames,
     answer_case,
     check_body,
-    describe_targets,
     fits_parameter,
     with_profile,
 )
@@ -366,14 +366,14 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         return
     columns = Columns()
     cases = read_cases(texts[0], columns, reading_of(spec))
-    yield from map(with_profile, RowNames().separate(cases))
+    yield from map(with_profile, RowNames().separate(cases, columns.has_repeats))
     report_columns(spec, columns)
 
 
 def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
     cases = take_cases(rows, columns, reading_of(spec))
-    yield from map(with_profile, RowNames().separate(cases))
+    yield from map(with_profile, RowNames().separate(cases, columns.has_repeats))
     report_columns(spec, columns)
 
 

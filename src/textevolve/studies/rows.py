@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -19,8 +19,7 @@ from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.json_texts import as_object, find_path
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
-from textevolve.llm.target_calls import identify_target
-from textevolve.llm.targets import EVENTS, Target, check_targets
+from textevolve.llm.targets import EVENTS, Target
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
@@ -111,10 +110,15 @@ class RowNames:
         id = row.get("id")
         return self._take(str(number if id is None else id))
 
-    def separate(self, cases: Iterable[Case]) -> Iterator[Case]:
+    def separate(self, cases: Iterable[Case], has_repeats: Callable[[str], bool]) -> Iterator[Case]:
         """Yield cases so that two of one id have one input: they are repeats of one case, whose
-        scores belong together. One with another input gets an id of its own."""
+        scores belong together. One with another input gets an id of its own, unless the rows
+        themselves say that the item with this id has repeats."""
         for case in cases:
+            if has_repeats(case.id):
+                self._taken.add(case.id)
+                yield case
+                continue
             key = (case.id, hash(case.input))
             if key not in self._names:
                 self._names[key] = self._take(case.id)
@@ -166,28 +170,6 @@ class TargetAnswer:
         """The retrieved passages as the context that judges see."""
         passages = self.trajectory.contexts if self.trajectory else ()
         return join_passages(passages) or None
-
-
-def describe_targets(
-    targets: Sequence[Target], version: str, objects: Mapping[str, object]
-) -> dict[str, Any]:
-    """Return a description of targets for the identity of a run; {} without targets. `callees` has
-    the digest of what each of them holds, which its calls have in their names, too.
-
-    Raises:
-        InputError: a target is named in a request to a server, which calls none.
-    """
-    check_targets(targets)
-    described = [target.model_dump(mode="json", exclude_defaults=True) for target in targets]
-    contents = {target.label: identify_target(target, objects) for target in targets}
-    callees = drop_empty(contents)
-    if not targets:
-        return {}
-    return {
-        "targets": described,
-        "target_version": version,
-        **({"callees": callees} if callees else {}),
-    }
 
 
 def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:

@@ -7,7 +7,6 @@ code, and slots in a filled-in value are not filled.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -170,7 +169,7 @@ def _find_slots(text: str) -> Iterator[tuple[str, int, int]]:
             yield name, match.start(), match.end()
             continue
         for argument in ARGUMENT.finditer(text, match.start(), match.end()):
-            if re.fullmatch(NAME, argument[1]):
+            if regex.fullmatch(NAME, argument[1]):
                 # The outer braces are those of the command.
                 yield argument[1], argument.start() + 1, argument.end() - 1
 
