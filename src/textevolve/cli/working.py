@@ -49,7 +49,7 @@ from textevolve.report.blocks import Report
 from textevolve.report.terminal import print_report, safe
 from textevolve.runs import driver
 from textevolve.runs.gates import UNGATED, Gated, GateWatch
-from textevolve.runs.report import make_data, make_report
+from textevolve.runs.report import PASS_THRESHOLD, judge_anew, make_data, make_report
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import no_note
 from textevolve.settings import Settings
@@ -358,9 +358,12 @@ def _hand_over(store: Store, run: StudyRun, run_options: RunOptions, gated: Gate
     output may close the pipe. Do nothing if the run has no records."""
     run.reload(store)
     study = run.study
-    records = read_records(store, run)
+    threshold = gated.gates.pass_threshold
+    records = judge_anew(study, read_records(store, run), threshold)
     if not store.count_records(run.id):
         return
+    if run.record.spec.get(PASS_THRESHOLD) != threshold:
+        store.respecify(run.id, {PASS_THRESHOLD: threshold})
     write_outputs(store, run, records, run_options.output or (), gated=gated)
     if run_options.junit is not None:
         write_tests(study, records, run_options.junit, gated)

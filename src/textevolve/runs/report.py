@@ -62,6 +62,9 @@ from textevolve.store.records import RecordFilter, Standing, StoredRecord, Varia
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
 
+PASS_THRESHOLD = "pass_threshold"
+"""The field of a stored run with the threshold of the last command that ended it, by which lists of
+runs count what passes. It is no part of a specification: another threshold is no other run."""
 FIRST = 5
 """The number of shown records without a score, and of those with the lowest scores."""
 
@@ -80,9 +83,19 @@ def read_columns(store: Store, run_id: str) -> Iterator[Row]:
         )
 
 
-def read_figures(store: Store, run_id: str) -> dict[str, Aggregates]:
-    """Aggregate the records of a run by variant; their own verdicts count."""
-    return aggregate(read_columns(store, run_id))
+def read_figures(store: Store, run: RunRecord) -> dict[str, Aggregates]:
+    """Aggregate the records of a run by variant. Their own verdicts count, unless the last command
+    that ended the run set a threshold."""
+    return aggregate(read_columns(store, run.id), run.spec.get(PASS_THRESHOLD))
+
+
+def judge_anew(study: AnyStudy, records: Records, threshold: float | None) -> Records:
+    """Return the records with the verdicts that the threshold of a command gives them, so that the
+    headline, rows, tables and gates say the same. None: their own verdicts."""
+    change = study.at_threshold
+    if threshold is None or change is None:
+        return records
+    return lambda: (change(record, threshold) for record in records())
 
 
 def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
@@ -318,7 +331,7 @@ def read_history(
     """Return for each variant a chart of its pass rate, or of its mean score if records have no
     verdicts, over at most the newest 12 of these runs (`HISTORY`), oldest first. `runs`: newest
     first."""
-    figures = {run.id: read_figures(store, run.id) for run in runs[:HISTORY][::-1]}
+    figures = {run.id: read_figures(store, run) for run in runs[:HISTORY][::-1]}
     judged = all(
         aggregates.verdicts
         for by_variant in figures.values()

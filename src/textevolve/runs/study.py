@@ -319,6 +319,8 @@ class Study(Generic[S, R, T]):
             the program's objects by name.
         rows: Converts records to rows of a matrix with these variants; records of the same case
             share a row.
+        at_threshold: Returns a record with the verdicts that a threshold of the command gives it.
+            None: records keep their own verdicts.
         reads: Returns a function that keeps the part of a case that results depend on. The rest,
             such as a column that nothing reads, identifies no run.
     """
@@ -348,6 +350,7 @@ class Study(Generic[S, R, T]):
     take: Callable[[S, Any, Mapping[str, object]], Iterable[Case]] | None = None
     rows: Callable[[Sequence[R], Sequence[str]], Iterable[MatrixRow]] | None = None
     reads: Callable[[S], Callable[[Case], Case]] = read_whole
+    at_threshold: Callable[[R, float], R] | None = None
     join: Callable[[Iterable[R]], Iterable[Mapping[str, Any]]] | None = None
 
     def table(self, records: Iterable[R]) -> Iterable[Mapping[str, Any]]:

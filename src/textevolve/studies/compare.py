@@ -22,7 +22,15 @@ from typing import Any
 from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
-from textevolve.evaluation import Case, Failure, Result, Usage, empty_default, select_skipped
+from textevolve.evaluation import (
+    Case,
+    Failure,
+    Result,
+    Usage,
+    empty_default,
+    reaches,
+    select_skipped,
+)
 from textevolve.events import RecordsExpected
 from textevolve.images import image_reference
 from textevolve.llm.chains.chain import Chain
@@ -459,6 +467,13 @@ def find_row(output: Output) -> Row:
     )
 
 
+def at_threshold(output: Output, threshold: float) -> Output:
+    """Return an output that passes from a score of `threshold` on."""
+    if output.score is None:
+        return output
+    return replace(output, passed=reaches(output.score, threshold))
+
+
 def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     """Yield the row of an output in a table: input, output, and each score in its own column."""
     row = find_row(output)
@@ -768,6 +783,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=flatten,
+    at_threshold=at_threshold,
     independent=True,
     variants=lambda spec, _model: [variant.name for variant in variants_of(spec)],
     rows=matrix_rows,

@@ -38,6 +38,7 @@ from textevolve.evaluation import (
     empty_default,
     failure_of,
     mend_text,
+    reaches,
     refer_to_images,
     select_failure,
 )
@@ -548,6 +549,19 @@ def find_row(judged: Judged) -> Row:
     return Row(*place, score, passed=any(result.passed for result in results), variant=judge)
 
 
+def at_threshold(judged: Judged, threshold: float) -> Judged:
+    """Return a judgement in which each candidate passes from a score of `threshold` on."""
+    return replace(
+        judged,
+        result=tuple(
+            replace(outcome, passed=reaches(outcome.score, threshold))
+            if isinstance(outcome, EvaluationResult)
+            else outcome
+            for outcome in judged.result
+        ),
+    )
+
+
 _JUDGED = TypeAdapter(JudgedCase)
 _NAMED = TypeAdapter(NamedJudgement)
 _OTHER = b'{"judged":'
@@ -642,6 +656,7 @@ STUDY = Study(
     report=report,
     data=data,
     flat=candidate_rows,
+    at_threshold=at_threshold,
     streams=True,
     independent=True,
     complete=complete,

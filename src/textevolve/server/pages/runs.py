@@ -145,7 +145,7 @@ def read_results(store: Store, opened: OpenedRun) -> Report:
     study = run.study
     spec = run.spec
     if study.rows is not None and total > 1:
-        figures = read_figures(store, run.id)
+        figures = read_figures(store, run.record)
         blocks = draw_results(store, run, figures, f"/runs/{run.id}/cases/")
         return Report("", state_verdict(spec, figures), blocks)
 
