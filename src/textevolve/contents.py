@@ -38,7 +38,7 @@ LENGTH = 24
 """The number of hexadecimal digits of a digest."""
 
 
-def digest(content: Content) -> str:
+def digest_data(content: Content) -> str:
     """Return the digest of JSON-ready data."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
@@ -54,10 +54,10 @@ def digest_file(path: Path) -> str:
     text = _read(path)
     if text is not None:
         # The file has no name here, so that it may be renamed.
-        sources[""] = digest(text)
+        sources[""] = digest_data(text)
         _add_imports(text, "", sources, path.parent)
 
-    return digest(sources)
+    return digest_data(sources)
 
 
 def digest_module(name: str, folder: Path | None = None) -> str:
@@ -65,7 +65,7 @@ def digest_module(name: str, folder: Path | None = None) -> str:
     if it is not the user's. `folder`: where it is looked for if Python does not find it."""
     sources: dict[str, str] = {}
     _add_module(name, sources, folder)
-    return digest(sources or name)
+    return digest_data(sources or name)
 
 
 def _add_module(name: str, sources: dict[str, str], folder: Path | None) -> None:
@@ -78,7 +78,7 @@ def _add_module(name: str, sources: dict[str, str], folder: Path | None) -> None
     if path is None or text is None:
         return
 
-    sources[name] = digest(text)
+    sources[name] = digest_data(text)
     parent = name.rpartition(".")[0]
     if parent:
         _add_module(parent, sources, folder)
@@ -181,7 +181,7 @@ def _read(path: Path) -> str | None:
 def digest_object(value: object) -> str:
     """Return the digest of a function, method or any other object by what it holds: its code, what
     its code names, and its state. Two objects that say the same have the same digest."""
-    return digest(_Reader().read(value))
+    return digest_data(_Reader().read(value))
 
 
 class _Reader:
@@ -216,7 +216,7 @@ class _Reader:
         self._held.append(value)
         self._open.append(place)
         try:
-            self._digests[place] = digest(self._read_parts(value))
+            self._digests[place] = digest_data(self._read_parts(value))
         finally:
             self._open.pop()
 
@@ -231,12 +231,17 @@ class _Reader:
             return [_type_name(members), [self._read(member) for member in members]]
         if isinstance(value, set | frozenset):
             members = cast("Iterable[object]", value)
-            return [_type_name(members), sorted(digest(self._read(member)) for member in members)]
+            return [
+                _type_name(members),
+                sorted(digest_data(self._read(member)) for member in members),
+            ]
 
         return self._read_code(value)
 
     def _read_mapping(self, mapping: Mapping[Any, Any]) -> Content:
-        pairs = [(digest(self._read(key)), self._read(value)) for key, value in mapping.items()]
+        pairs = [
+            (digest_data(self._read(key)), self._read(value)) for key, value in mapping.items()
+        ]
         return [_type_name(mapping), sorted(pairs, key=lambda pair: pair[0])]
 
     def _read_code(self, value: object) -> Content:

@@ -20,10 +20,10 @@ def leave_out(noun: str, reason: str, number: int = 1) -> None:
     """Record that something given is not used. `noun`: what it is, such as "column"; `reason`: a
     clause that names it and says why; `number`: how many; nothing is recorded of 0."""
     if number:
-        note(f"{BEGINNING}{number:,} {noun}{'' if number == 1 else 's'}: {reason}")
+        note_line(f"{BEGINNING}{number:,} {noun}{'' if number == 1 else 's'}: {reason}")
 
 
-def note(sentence: str) -> None:
+def note_line(sentence: str) -> None:
     """Record a sentence about what was given to a command. The same one is recorded once."""
     notes = _notes.get()
     if notes is None:

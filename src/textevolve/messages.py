@@ -213,12 +213,12 @@ def medium_of(fields: Mapping[str, Any]) -> str:
     return next(names, "")
 
 
-Describe: TypeAlias = Callable[[Mapping[str, Any]], str]
+DescribePart: TypeAlias = Callable[[Mapping[str, Any]], str]
 """A function that writes a part that is no text as a text."""
 
 
 def read_message(
-    raw: RawMessage, role: str = "", describe: Describe = describe_part
+    raw: RawMessage, role: str = "", describe: DescribePart = describe_part
 ) -> RecordedMessage:
     """Read a message of any of the forms. `role`: that of a message that names none. `describe`:
     writes the parts that are no text."""
@@ -292,7 +292,7 @@ def _list_calls(fields: Mapping[str, Any]) -> list[Any]:
 class MessageParts:
     """The parts of a message's content, sorted by what they are."""
 
-    def __init__(self, describe: Describe = describe_part) -> None:
+    def __init__(self, describe: DescribePart = describe_part) -> None:
         self.describe = describe
         self.texts: list[str] = []
         self.thoughts: list[str] = []
@@ -407,7 +407,7 @@ def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
     )
 
 
-def result_text(result: RecordedResult, describe: Describe = describe_part) -> str:
+def result_text(result: RecordedResult, describe: DescribePart = describe_part) -> str:
     """Return the content of a result as text: the texts of its parts, or JSON."""
     content: object = result.content
     if not isinstance(content, list | tuple):

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeVar
 
-from textevolve.contents import digest, digest_file, digest_module
+from textevolve.contents import digest_data, digest_file, digest_module
 from textevolve.errors import AnswerError, InputError, describe_error
 from textevolve.evaluation import mend_text
 from textevolve.reach import allowed_path, check_code
@@ -70,9 +70,9 @@ def digest_code(name: str, folder: Path = Path()) -> str:
     check_code(name)
     module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):
-        return digest([attribute, digest_file(Path(allowed_path(folder / module)))])
+        return digest_data([attribute, digest_file(Path(allowed_path(folder / module)))])
 
-    return digest([attribute, digest_module(module)])
+    return digest_data([attribute, digest_module(module)])
 
 
 def load_function(name: str, folder: Path) -> Callable[..., object]:

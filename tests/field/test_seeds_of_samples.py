@@ -15,7 +15,7 @@ from textevolve import run
 from textevolve.agents.simulated_user import SimulatedUser, write_message
 from textevolve.debate.profile import load_profile
 from textevolve.evaluation import Usage
-from textevolve.llm.model import Request, Response, draw
+from textevolve.llm.model import Request, Response, draw_sample
 from textevolve.studies.compare_spec import CompareSpec
 
 
@@ -144,7 +144,7 @@ def test_equal_rows_of_chains_draw(cli, home, model, server):
 
 def test_seeds_stay_within_bounds():
     request = Request(messages=(), temperature=1.0, seed=2**31 - 1)
-    assert draw(request, 0) == request
-    assert draw(request, 2).seed == 1
-    assert draw(Request(messages=(), temperature=1.0), 2).seed is None
-    assert draw(Request(messages=(), temperature=0.0, seed=7), 2).seed == 7
+    assert draw_sample(request, 0) == request
+    assert draw_sample(request, 2).seed == 1
+    assert draw_sample(Request(messages=(), temperature=1.0), 2).seed is None
+    assert draw_sample(Request(messages=(), temperature=0.0, seed=7), 2).seed == 7

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel
 
 from textevolve.errors import AnswerError
-from textevolve.llm.model import Message, Model, Request, draw
+from textevolve.llm.model import Message, Model, Request, draw_sample
 from textevolve.llm.prompts import draw_nonce, fenced, load_template
 from textevolve.llm.structured import ask_structured
 from textevolve.rows.chats import Chat, write_chat
@@ -81,7 +81,7 @@ async def write_message(
         max_tokens=LONGEST_MESSAGE,
         seed=user.seed,
     )
-    move = (await ask_structured(model, draw(request, sample), _Move)).value
+    move = (await ask_structured(model, draw_sample(request, sample), _Move)).value
     ending: ConversationEnd = "" if persists else _ENDINGS[move.state]
     if chat and (ending or len(chat) >= 2 * user.most_turns):
         return "", ending or "turn limit"

@@ -37,7 +37,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
-from textevolve.llm.model import Message, Request, UsageMeter, draw
+from textevolve.llm.model import Message, Request, UsageMeter, draw_sample
 from textevolve.llm.prompts import fence, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured, describe_fault
 from textevolve.llm.verdicts import TOP_LOGPROBS
@@ -251,7 +251,7 @@ async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn
         seed=profile.seed,
         top_logprobs=TOP_LOGPROBS if profile.readout == "logprob-weighted" else 0,
     )
-    request = draw(request, speech.sample)
+    request = draw_sample(request, speech.sample)
     answer = await ask_structured(speech.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, sanitized = sanitize(keep_words(argument, words), context.nonce)

@@ -17,7 +17,7 @@ from typing import Any
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Failure, Usage
-from textevolve.llm.model import Message, Model, Request, Response, draw
+from textevolve.llm.model import Message, Model, Request, Response, draw_sample
 from textevolve.protocol.contents import SUM_TOLERANCE
 from textevolve.protocol.contents import UNSURE as UNSURE
 from textevolve.protocol.contents import Answer as Answer
@@ -125,7 +125,7 @@ def decision_request(
         seed=seed,
     )
 
-    return draw(request, sample)
+    return draw_sample(request, sample)
 
 
 def dump_questions(questions: Sequence[Question]) -> str:

@@ -34,7 +34,7 @@ class Request:
         schema: The JSON schema, as text, that the answer must follow; not sent to an endpoint that
             refuses it.
         max_tokens: The most tokens of the answer.
-        sample: A number that distinguishes calls that are otherwise equal; `draw` sets it.
+        sample: A number that distinguishes calls that are otherwise equal; `draw_sample` sets it.
         top_logprobs: The number of alternatives to return for each token; 0: no log-probabilities.
         embeds: Request the embedding of the last message; the response's text is then a JSON object
             with the vector, `{"embedding": [...]}`.
@@ -78,7 +78,7 @@ SEEDS = 2**31
 """The number of seeds that every server accepts; some read a seed as an integer of 32 bits."""
 
 
-def draw(request: Request, sample: int) -> Request:
+def draw_sample(request: Request, sample: int) -> Request:
     """Return the request for another sample of its answer, by the number of the sample from 0. Each
     has its own seed, since a server that honours seeds gives the same answer to the same prompt and
     seed. At temperature 0 a seed decides nothing, so answers that are stored stay valid."""

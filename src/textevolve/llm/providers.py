@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
-from textevolve.contents import digest
+from textevolve.contents import digest_data
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
@@ -223,14 +223,14 @@ def identify_address(spec: str, settings: Settings) -> str:
     except SettingsError:  # told when the model is opened
         return ""
     if endpoint.members:
-        return digest([[member.spec, member.base_url] for member in endpoint.members])
+        return digest_data([[member.spec, member.base_url] for member in endpoint.members])
     usual = PROVIDERS.get(endpoint.provider)
     if "://" in spec or endpoint.is_local:
         return ""
     if usual is not None and endpoint.base_url == normalise_url(usual.base_url):
         return ""
 
-    return digest(endpoint.base_url)
+    return digest_data(endpoint.base_url)
 
 
 def context_of(spec: str, settings: Settings) -> int:

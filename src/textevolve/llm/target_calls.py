@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from pydantic_core import to_json
 
-from textevolve.contents import digest, digest_file, digest_module
+from textevolve.contents import digest_data, digest_file, digest_module
 from textevolve.errors import (
     AccessError,
     AnswerError,
@@ -124,14 +124,14 @@ def identify_target(target: Target, objects: Mapping[str, object]) -> str:
     if target.target.startswith(COMMAND):
         words = shlex.split(target.target.removeprefix(COMMAND))
         files = {word: _digest_named(Path(word)) for word in words if Path(word).is_file()}
-        return digest([os.getcwd(), files])
+        return digest_data([os.getcwd(), files])
 
     if target.target.startswith(OWN):
         if target.target in objects:
-            return digest(take_callee(objects[target.target]).describe())
+            return digest_data(take_callee(objects[target.target]).describe())
         path = target.target.removeprefix(OWN)
         module, _, attribute = path.rpartition(":" if ":" in path else ".")
-        return digest([attribute, digest_module(module, Path.cwd())])
+        return digest_data([attribute, digest_module(module, Path.cwd())])
 
     headers = find_headers(map_values(SecretStr, target.headers))
     key = _find_key(target)
@@ -139,7 +139,7 @@ def identify_target(target: Target, objects: Mapping[str, object]) -> str:
         return ""
     values = {name: header.secret.get_secret_value() for name, header in headers.items()}
 
-    return digest([values, key and key.secret.get_secret_value()])
+    return digest_data([values, key and key.secret.get_secret_value()])
 
 
 def _digest_named(file: Path) -> str:

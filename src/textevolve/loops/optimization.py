@@ -42,7 +42,7 @@ from textevolve.evaluation import (
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.model import Model, UsageMeter, draw, request_key, text_request
+from textevolve.llm.model import Model, UsageMeter, draw_sample, request_key, text_request
 from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template, number_lines
 from textevolve.llm.structured import require_text
 from textevolve.loops.attempt import (
@@ -223,7 +223,7 @@ class ModelGenerator:
         key = request_key(self._model.name, request)
         sample = self._asked[key]
         self._asked[key] += 1
-        response = await self._model(draw(request, sample))
+        response = await self._model(draw_sample(request, sample))
         if response.finish_reason == LENGTH and response.text:
             raise AnswerError(
                 f"the answer was cut at {plan.max_answer_tokens} tokens; raise the most tokens of"

@@ -16,7 +16,7 @@ from typing import Any, cast
 from textevolve.errors import InputError
 from textevolve.evaluation import SPAN_IDS, empty_default
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
-from textevolve.ledger import leave_out, note
+from textevolve.ledger import leave_out, note_line
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
 
@@ -365,7 +365,7 @@ class Columns:
             names = [name for name, role in self.taken.items() if role == "context"]
             leave_out("column", f"no judge reads {list_names(names)}", len(names))
         for message in self.warnings(reference=reference):
-            note(message)
+            note_line(message)
 
     def warnings(self, *, reference: bool) -> list[str]:
         warnings: list[str] = []

@@ -19,7 +19,7 @@ from textevolve.json_texts import as_array, as_object
 from textevolve.mappings import drop_empty, first_of
 from textevolve.messages import fields_of, is_message
 
-Line: TypeAlias = Mapping[str, Any]
+LogLine: TypeAlias = Mapping[str, Any]
 """A line of a log: the values of its fields."""
 
 
@@ -43,12 +43,12 @@ class SessionLog:
     inner: str = ""
     ids: tuple[str, ...] = ()
 
-    def is_line(self, line: Line) -> bool:
+    def is_line(self, line: LogLine) -> bool:
         """Tell whether this is a line of such a log."""
         has_fields = any(line.keys() >= names for names in self.fields)
         return has_fields and (not self.types or line.get("type") in self.types)
 
-    def find_message(self, line: Line) -> Line | None:
+    def find_message(self, line: LogLine) -> LogLine | None:
         """Return the message in a line; None if it holds none."""
         if self.messages and line.get("type") not in self.messages:
             return None
@@ -103,12 +103,12 @@ BARE = {
 """The fields of a message that is no row with columns of its own."""
 
 
-def find_session_log(line: Line) -> SessionLog | None:
+def find_session_log(line: LogLine) -> SessionLog | None:
     """Return the program whose log begins with such a line; None if no known one does."""
     return next((log for log in SESSION_LOGS if log.is_line(line)), None)
 
 
-def join_sessions(rows: Iterator[tuple[str, Line]], name: str) -> Iterator[tuple[str, Line]]:
+def join_sessions(rows: Iterator[tuple[str, LogLine]], name: str) -> Iterator[tuple[str, LogLine]]:
     """Yield one row for each session if these are the lines of a log, with its `messages`; yield
     any other rows unchanged. `name`: that of the file.
 
@@ -123,7 +123,7 @@ def join_sessions(rows: Iterator[tuple[str, Line]], name: str) -> Iterator[tuple
         yield from _join_chat(itertools.chain([first], rows), Path(name).stem)
         return
 
-    sessions: dict[str, list[Line]] = {}
+    sessions: dict[str, list[LogLine]] = {}
     places: dict[str, str] = {}
     session_id = ""
     left_out = 0
@@ -153,10 +153,10 @@ def join_sessions(rows: Iterator[tuple[str, Line]], name: str) -> Iterator[tuple
         yield places[id], drop_empty({"id": id, "messages": messages})
 
 
-def _join_chat(rows: Iterator[tuple[str, Line]], id: str) -> Iterator[tuple[str, Line]]:
+def _join_chat(rows: Iterator[tuple[str, LogLine]], id: str) -> Iterator[tuple[str, LogLine]]:
     """Yield one row with this id if all rows are the messages of a chat, with nothing else in them;
     otherwise the rows as they are."""
-    messages: list[tuple[str, Line]] = []
+    messages: list[tuple[str, LogLine]] = []
     for where, row in rows:
         if not (row.keys() <= BARE and "role" in row and is_message(row)):
             yield from messages
@@ -172,21 +172,21 @@ def _join_chat(rows: Iterator[tuple[str, Line]], id: str) -> Iterator[tuple[str,
         yield from messages
 
 
-def _find_id(log: SessionLog, line: Line) -> str:
+def _find_id(log: SessionLog, line: LogLine) -> str:
     """Return the id of the session in a line; empty if it has none."""
     own = first_of(line, log.ids)
     inner = first_of(fields_of(line.get(log.inner)), log.ids)
     return str(own or inner or "")
 
 
-def read_session(document: Line) -> Line | None:
+def read_session(document: LogLine) -> LogLine | None:
     """Return the row of a trajectory of SWE-agent; None for any other document."""
     history = list(map(as_object, as_array(document.get("history"))))
     steps = list(map(as_object, as_array(document.get("trajectory"))))
     if not history or not document.keys() <= TRAJECTORY or not all(map(is_message, history)):
         return None
 
-    messages: list[Line] = [message for message in history if not message.get("is_demo")]
+    messages: list[LogLine] = [message for message in history if not message.get("is_demo")]
     if steps and not any(message.get("tool_calls") for message in messages):
         # Its actions are texts: the steps have them apart from the thoughts, and the observations.
         opening = itertools.takewhile(lambda m: m.get("role") != "assistant", messages)
@@ -195,7 +195,7 @@ def read_session(document: Line) -> Line | None:
     return drop_empty({"messages": messages, "info": document.get("info")})
 
 
-def _list_steps(steps: Iterable[Line]) -> Iterator[Line]:
+def _list_steps(steps: Iterable[LogLine]) -> Iterator[LogLine]:
     """Yield the messages of steps: an action is the call of the tool that it begins with."""
     for step in steps:
         action = str(step.get("action") or "").strip()

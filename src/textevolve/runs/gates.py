@@ -23,7 +23,7 @@ from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
 from textevolve.runs import driver
 from textevolve.runs.aggregates import Aggregates, aggregate, estimate
-from textevolve.runs.identity import describe_judges, require_same_cases, require_same_ruler
+from textevolve.runs.identity import describe_scorers, require_same_cases, require_same_ruler
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import AnyStudy, Row
 from textevolve.settings import Settings
@@ -515,7 +515,7 @@ def check_judges(store: Store, run: StudyRun, gates: Gates) -> list[GateOutcome]
 
 def measured_judges(run: StudyRun) -> list[tuple[str, str]]:
     """Return the name of each judge of a run, with all that its verdicts depend on as JSON."""
-    return [(name, json.dumps(about, sort_keys=True)) for name, about in describe_judges(run)]
+    return [(name, json.dumps(about, sort_keys=True)) for name, about in describe_scorers(run)]
 
 
 def _measures(run: RunRecord, name: str | None) -> bool:

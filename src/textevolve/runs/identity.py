@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from textevolve.contents import digest, digest_object
+from textevolve.contents import digest_data, digest_object
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, refer_to_images
@@ -87,7 +87,7 @@ def _contents_of(stored: StoredSpec) -> dict[str, str]:
     chains: Mapping[str, Any] = stored.described.get("chains", {})
     for name, chain in chains.items():
         if name.lower().endswith(ENDINGS) or ".py:" in name:
-            contents[name] = digest({**chain, "version": ""})
+            contents[name] = digest_data({**chain, "version": ""})
 
     return contents
 
@@ -160,7 +160,7 @@ SHOWN = 3
 """The number of differences that an error names."""
 
 
-def describe_judges(run: StudyRun) -> list[tuple[str, dict[str, Any]]]:
+def describe_scorers(run: StudyRun) -> list[tuple[str, dict[str, Any]]]:
     """Return the name of each judge of a run, with everything that its verdicts depend on."""
     stored = run.stored
     spec = run.spec
@@ -201,7 +201,7 @@ def describe_ruler(run: StudyRun) -> dict[str, Any]:
         return ruler
 
     scorers: dict[str, Any] = {}
-    for name, about in describe_judges(run):
+    for name, about in describe_scorers(run):
         # Another seed is another draw of one ruler.
         about.get("profile", {}).pop("seed", None)
         scorers[name] = {"about": about, "code": run.stored.code.get(name, "")}

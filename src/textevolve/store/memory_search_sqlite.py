@@ -176,7 +176,7 @@ def erase(connection: Connection, seqs: Sequence[int]) -> None:
     connection.exec_driver_sql(f"INSERT INTO {WORDS} ({WORDS}) VALUES ('{merge}')")
 
 
-def find_fault(connection: sqlite3.Connection) -> str:
+def find_index_fault(connection: sqlite3.Connection) -> str:
     """Return what is wrong with the full-text index; empty if nothing is, or there is none. The
     rows of memories are not looked at."""
     if not connection.execute(_HAS_WORDS, (WORDS,)).fetchone()[0]:

@@ -53,7 +53,7 @@ from textevolve.store.documents import (
 from textevolve.store.kinds import NAMESPACES, Kind, create
 from textevolve.store.memory_changes import Transaction, check_changes, search_of
 from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
-from textevolve.store.memory_search_sqlite import WORDS, drop_index, find_fault, words_to_find
+from textevolve.store.memory_search_sqlite import WORDS, drop_index, find_index_fault, words_to_find
 from textevolve.store.resource_rows import (
     delete_where,
     fetch_all,
@@ -629,7 +629,7 @@ class _DamagedFile:
 
     def find_index_fault(self) -> str:
         """Return the fault of the index of the memories' words; empty if there is none."""
-        return find_fault(self._raw)
+        return find_index_fault(self._raw)
 
     def read_rows(self, table: Table) -> Iterator[dict[str, Any]]:
         """Yield the readable rows of a table: from the beginning up to the first unreadable place,

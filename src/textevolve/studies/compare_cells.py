@@ -29,7 +29,7 @@ from textevolve.evaluation import (
 )
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
-from textevolve.llm.model import Message, Request, UsageMeter, draw
+from textevolve.llm.model import Message, Request, UsageMeter, draw_sample
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
@@ -370,7 +370,7 @@ async def ask_model(
     request = replace(request, messages=(*request.messages, *messages))
 
     async def ask() -> Output:
-        response = await model(draw(request, planned.sample))
+        response = await model(draw_sample(request, planned.sample))
         cut = response.finish_reason == LENGTH
         failure = None
         if fault := describe_fault(response, "the output"):

@@ -25,7 +25,7 @@ from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvol
 from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
 from textevolve.llm.chains.scope import StepScope, note_use
-from textevolve.llm.model import Model, Request, draw, text_hash
+from textevolve.llm.model import Model, Request, draw_sample, text_hash
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
@@ -294,7 +294,7 @@ class ModelStep:
 
         for sample in range(first_sample, first_sample + self.attempts):
             try:
-                value = await self._ask(model, draw(request, sample))
+                value = await self._ask(model, draw_sample(request, sample))
             except AnswerError as error:
                 note_use(self.name, prompt, f"(nothing that can be used: {error})")
                 if sample == first_sample + self.attempts - 1:

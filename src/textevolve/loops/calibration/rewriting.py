@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from textevolve.errors import AnswerError
-from textevolve.llm.model import Message, Model, Request, Response, draw, text_request
+from textevolve.llm.model import Message, Model, Request, Response, draw_sample, text_request
 from textevolve.llm.prompts import (
     EXAMPLE_NONCE,
     Template,
@@ -410,7 +410,7 @@ async def _ask_rewrite(
         schema=answer_schema(answer_type),
         seed=editor.seed,
     )
-    request = draw(request, sample)
+    request = draw_sample(request, sample)
 
     def read(response: Response) -> Rewritten:
         try:
