@@ -1,5 +1,6 @@
 """Debates by real local models, from the weights to the scores."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,17 @@ def test_the_smallest_model_debates_and_is_probed(settings):
         options |= {"model": model, "profile": PROFILE, "settings": settings}
         return evaluate(*texts, seed=seed, **options)
 
-    seed, result = next((s, r) for s in (2, 1, 5, 3, 4) if (r := debate(s)).scored)
+    seed = 1
+    result = debate(seed)
     assert result.profile.readout == "pointwise"
     assert {turn.model for turn in result.turns} == {model}
     for turn in result.turns:
         if turn.failure is None:
             assert turn.log_odds is not None
             assert all(0 <= score <= 10 for row in turn.scores for score in row)
+        else:
+            # It seldom answers a question with yes or no, and then its words are no verdict.
+            assert re.search("of the probability|cut at the token limit", turn.failure.reason)
     assert result.usage.cached_tokens > 0
     assert result.usage.cost == 0
     heard = []

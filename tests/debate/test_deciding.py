@@ -19,6 +19,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.decisions import Answer, dump_answers, load_questions
 from textevolve.llm.model import Response
 from textevolve.llm.testing import ScriptedServer
+from textevolve.settings import Price
 from textevolve.studies import judged_report
 
 CASE = Case("What is 2 + 2?", ("It is four.", "It is five."), "sum")
@@ -60,7 +61,7 @@ async def debate(server, decider, case=CASE, *, recall=None, **parameters):
     parameters = {"readout": "decide", "decider": DECIDER, "convergence": None} | parameters
     profile = override(load_profile("general"), parameters)
     options = {"recall": recall} if recall else {}
-    async with OpenAIClient(server.url, "scripted") as client:
+    async with OpenAIClient(server.url, "scripted", price=Price(input=0, output=0)) as client:
 
         def model_of(agent):
             return decider if agent.model == DECIDER else client

@@ -172,9 +172,11 @@ def _simulated(secret: str, command: tuple[str, ...], reader: str) -> Situation:
 
 UNDER_TEST: Mapping[str, Situation] = {
     "application / whole row": _target("target: OWN_ROOT/app"),
-    "application / body": _target("target: OWN_ROOT/app", 'body: {q: "{question}", a: "{answer}"}'),
+    "application / body": _target(
+        "target: OWN_ROOT/app", 'body: {q: "{question}", a: "{ answer }"}'
+    ),
     "application / nested body": _target(
-        "target: OWN_ROOT/app", 'body: {q: "{question}", a: {b: ["so: {{ answer }}"]}}'
+        "target: OWN_ROOT/app", 'body: {q: "{question}", a: {b: ["so: \\boxed{answer}"]}}'
     ),
     "application / header": _target("target: OWN_ROOT/app", 'headers: {X-Answer: "{answer}"}'),
     "application / address": _target("target: OWN_ROOT/app?a={answer}"),

@@ -407,7 +407,7 @@ FIELDS: Mapping[str, Mapping[str, Field]] = {
         "equal_tokens": Field(True, {"judge": ["probe", "single"]}),
         "judge": Field("single"),
         "samples": Field(2),
-        "threshold": Field(0.95),
+        "threshold": Field(0.95, {}, {"items.jsonl": GRADED}),
     },
     "ablation": {
         "model": Field("MODEL-other"),

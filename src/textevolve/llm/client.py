@@ -37,7 +37,7 @@ from textevolve.llm.meter import SentCall
 from textevolve.llm.model import Request, Response, note_failure
 from textevolve.llm.prices import find_price, usage_of
 from textevolve.llm.prompts import count_tokens, prompt_tokens
-from textevolve.llm.providers import Endpoint, Key, is_loopback, normalise_url
+from textevolve.llm.providers import Endpoint, Key, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
     SCHEMA_FIELD,
@@ -86,10 +86,9 @@ endpoint does not accept it."""
 class OpenAIClient:
     """A `Model` behind one endpoint. Use it in `async with`, or call `aclose` at the end.
 
-    Without a price the cost of a call is unknown unless the endpoint reports it; on loopback
-    without a key it is 0. Each call raises `UnavailableError` (worth another try), `AccessError`,
-    `CapabilityError`, `TooLongError`, `RejectedError`, or `AnswerError` if the answer is larger
-    than `largest_answer` MiB.
+    Without a price the cost of a call is unknown unless the endpoint reports it. Each call raises
+    `UnavailableError` (worth another try), `AccessError`, `CapabilityError`, `TooLongError`,
+    `RejectedError`, or `AnswerError` if the answer is larger than `largest_answer` MiB.
 
     Args:
         name: The spec that identifies the model everywhere.
@@ -133,13 +132,11 @@ class OpenAIClient:
         self._http = Http(
             self.name, self.base_url, key, limits, CONNECTIONS, largest_answer, headers
         )
-        is_free = price is None and key is None and is_loopback(self.base_url)
-        # A cost that is reported counts before this price, which is no choice of the user's.
-        self._reports_cost = reports_cost or is_free
+        self._reports_cost = reports_cost
         self._watch: ProgressWatch | None = None
         if watched:
             self._watch = ProgressWatch(self.name, self._look, limits.read)
-        self._price = Price(input=0, output=0) if is_free else price
+        self._price = price
         self._max_tokens_field = max_tokens_field
         self._extra = dict(extra or {})
         self._text_url = URL(self.base_url + CHATS)

@@ -238,7 +238,7 @@ async def open_state(
 
 
 async def _report_health() -> Response:
-    """Say whether the server works. A client without a key asks, so it learns no path."""
+    # A client without a key asks, so it learns no path.
     health = {"status": "ok", "version": textevolve.__version__}
     if TROUBLES:
         health["status"] = "degraded"

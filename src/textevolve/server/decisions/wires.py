@@ -51,9 +51,8 @@ def write_answers(
         "x_emulated": decision.emulated,
         "x_state_cut": decision.cut,
         "x_replayed_calls": spent.replayed,
-        "metadata": {"left_out": ", ".join(sorted(request.model_extra or {}))}
-        if request.model_extra
-        else {},
+        # Its specification lets answers have further fields of their own after x_ alone.
+        "x_left_out": ", ".join(sorted(request.model_extra or {})),
     }
 
     return write_decision(model, answers, write_systemone_usage(spent.usage), **drop_empty(facts))
