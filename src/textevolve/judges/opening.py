@@ -12,6 +12,7 @@ from textevolve.evaluation import Case, Evaluation, Evaluator, empty_default, se
 from textevolve.events import Listener, silence
 from textevolve.judges.judge import Judge
 from textevolve.llm.model import Model
+from textevolve.loops.attempt import as_evaluator
 from textevolve.memory.cue import Recall, nothing
 from textevolve.spans import NO_SPAN, Span, span
 
@@ -41,6 +42,8 @@ class Judges:
             InputError: a file, a profile or an option cannot be used.
         """
         opened = judge.open(self, judge.find_rubric(rubric))
+        if not type(judge).__module__.startswith(f"{__package__}."):
+            opened = as_evaluator(opened)  # it may raise anything, and give anything
         return trace_judge(judge.text, opened, self.tracing)
 
     def open_parts(self, judge: Judge, rubric: str) -> list[Evaluator]:

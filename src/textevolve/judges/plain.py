@@ -16,7 +16,14 @@ from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure
 from textevolve.json_texts import unpack_value
 from textevolve.judges.context import PlainJudge
-from textevolve.judges.judge import CombinedJudge, Judge, judge, judge_argument, parse_judge
+from textevolve.judges.judge import (
+    CombinedJudge,
+    Judge,
+    first_word,
+    judge,
+    judge_argument,
+    parse_judge,
+)
 from textevolve.llm.decisions import probability
 from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, describe_rules, load_rules
@@ -181,10 +188,16 @@ class HybridJudge(CombinedJudge):
 @dataclass(frozen=True)
 class OwnJudge(Judge):
     """An evaluator of the user: by the name under which the program passed it, or by `MODULE.NAME`,
-    which is imported. It may also be a judge."""
+    which is imported. It may also be a judge, or a class of judges, to which options may be given
+    as to a shipped one: `python:MODULE.NAME+words=20`."""
 
     object_name: str = judge_argument()
     usage: ClassVar[str] = f"{OWN}NAME"
+
+    @property
+    def options(self) -> str:
+        """The part of its text with the options of a class of judges; empty without any."""
+        return self.object_name.removeprefix(first_word(self.object_name))
 
     @property
     def is_swayed(self) -> bool:
@@ -204,8 +217,9 @@ class OwnJudge(Judge):
         Raises:
             InputError: it was not passed, and it cannot be imported.
         """
-        name = f"{OWN}{self.object_name}"
-        module, _, attribute = self.object_name.rpartition(".")
+        path = self.object_name.removesuffix(self.options)
+        name = f"{OWN}{path}"
+        module, _, attribute = path.rpartition(".")
         if name not in objects and module and attribute.isidentifier():
             with suppress(InputError):  # then it is missing, whatever the reason
                 loaded = load_object(f"{module}:{attribute}", Path())
@@ -217,7 +231,11 @@ class OwnJudge(Judge):
     def open(self, bench: Judges, rubric: str) -> Evaluator:
         loaded = self.load(bench.objects)
         if isinstance(loaded, type) and issubclass(loaded, Judge):
-            loaded = loaded()
+            loaded = loaded.read(f"{loaded.name}{self.options}")
+        elif self.options:
+            raise InputError(
+                f"judge '{self}': only a class of judges takes options, and this is another object"
+            )
         if isinstance(loaded, Judge):
-            return loaded.open(bench, rubric)
+            return as_evaluator(loaded.open(bench, loaded.find_rubric(rubric)))
         return as_evaluator(cast("Callable[[Case], Any]", loaded))
