@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from textevolve.judges.judge import FORMS, REGISTRY, parse_judge
+from registered import own_judges
 
 JUDGES = '''
 from dataclasses import dataclass
@@ -74,12 +74,8 @@ def evaluate(cli, home, monkeypatch):
     def run(judge, *options):
         return cli("evaluate", "rows.jsonl", "--judge", f"python:team_judges.{judge}", *options)
 
-    yield run
-    # Other tests list the judges that are declared.
-    for name in ("shortness", "forgetful", "off-scale", "broken"):
-        REGISTRY.pop(name, None)
-    FORMS.pop("team_judges", None)
-    parse_judge.cache_clear()
+    with own_judges():
+        yield run
 
 
 @pytest.mark.parametrize(("options", "score"), [("", 100 / 103), ("+words=3", 0.5)])
