@@ -62,7 +62,8 @@ def list_notes(answer: Any) -> list[Any]:
     """Return what an answer says about itself: its metadata and its warnings."""
     if not isinstance(answer, dict):
         return []
-    return [answer.get("metadata"), answer.get("warnings"), answer.get("warning")]
+    # The answers of decisions may have further fields after x_ alone.
+    return [answer.get(name) for name in ("metadata", "x_left_out", "warnings", "warning")]
 
 
 @contextmanager
