@@ -3,7 +3,7 @@
     exact[:ignore-case]     the output equals the label
     contains[:ignore-case]  the output contains the label
     regex:PATTERN           a pattern matches in the output
-    numeric[:TOLERANCE]     the output's last number equals the label's
+    numeric[:TOLERANCE][:decimal-comma|-point]  the output's last number equals the label's
     json-schema:FILE        the output is JSON that follows a schema
     edit-distance, rouge-l, bleu, chrf
                             how similar the output's text is to the label's
@@ -308,7 +308,7 @@ SHIPPED: Mapping[str, ShippedMetric] = {
     "exact": ShippedMetric("exact[:ignore-case]", open_exact),
     "contains": ShippedMetric("contains[:ignore-case]", open_contains),
     "regex": ShippedMetric("regex:PATTERN", open_pattern, labelled=False),
-    "numeric": ShippedMetric("numeric[:TOLERANCE]", open_numeric),
+    "numeric": ShippedMetric("numeric[:TOLERANCE][:decimal-comma|-point]", open_numeric),
     "json-schema": ShippedMetric("json-schema:FILE", open_schema, labelled=False),
     "edit-distance": ShippedMetric("edit-distance", _overlap_metric("edit_distance")),
     "rouge-l": ShippedMetric("rouge-l", _overlap_metric("rouge_l")),

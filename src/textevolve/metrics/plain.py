@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import (
+    Case,
     EvaluationResult,
     Failure,
     as_number,
@@ -27,7 +28,12 @@ from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.patterns import is_found
 from textevolve.texts.prose import CASE_FOLDS, compose
-from textevolve.texts.quantities import Quantity, read_last_quantity
+from textevolve.texts.quantities import (
+    DecimalMark,
+    DecimalMarks,
+    Quantity,
+    read_last_quantity,
+)
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.user_code import count_required, is_async
 
@@ -295,15 +301,22 @@ def open_pattern(pattern: str) -> PlainMetric:
     return PatternMetric(pattern)
 
 
-def open_numeric(tolerance: str) -> PlainMetric:
+NUMERIC = "numeric"
+DECIMAL = "decimal-"
+"""The beginning of the options of `numeric` that say the decimal mark of its numbers."""
+
+
+def open_numeric(argument: str) -> PlainMetric:
     """Return the metric that compares the last number of the output with the last number of the
-    label. `tolerance`: the largest difference that passes, as a number (`0.5`) or as a share of the
-    label (`1%`); empty: the numbers must be equal."""
+    label. `argument`: the largest difference that passes, as a number (`0.5`) or as a share of the
+    label (`1%`), without which the numbers must be equal; and `decimal-comma` or `decimal-point`
+    after a colon, without which each number is read by what it looks like."""
+    tolerance, mark = _split_numeric(argument)
     absolute, share = _read_tolerance(tolerance)
 
     def compare(output: str, label: Any) -> EvaluationResult:
-        expected = read_last_quantity(str(label))
-        number = read_last_quantity(output)
+        expected = read_last_quantity(str(label), mark)
+        number = read_last_quantity(output, mark)
         if expected is None:
             raise InputError(f"the label has no number that can be read: {str(label)[:60]!r}")
         if number is None:
@@ -319,6 +332,43 @@ def open_numeric(tolerance: str) -> PlainMetric:
         return EvaluationResult(float(right), right, "" if right else feedback)
 
     return compare
+
+
+def _split_numeric(argument: str) -> tuple[str, DecimalMark]:
+    """Return the tolerance and the decimal mark in the argument of `numeric`."""
+    tolerance, _, option = argument.rpartition(":")
+    if not option.startswith(DECIMAL):
+        return argument, ""
+    mark = option.removeprefix(DECIMAL)
+    if mark != "comma" and mark != "point":
+        raise InputError(
+            f"metric numeric:{argument}: the decimal mark is decimal-comma or decimal-point"
+        )
+
+    return tolerance, mark
+
+
+def guesses_marks(metric: str) -> bool:
+    """Return whether a metric reads numbers whose decimal mark nothing says."""
+    name, _, argument = metric.partition(":")
+    return name == NUMERIC and DECIMAL not in argument
+
+
+def require_one_mark(metrics: Iterable[str], cases: Iterable[Case]) -> Iterator[Case]:
+    """Yield cases, and check that their references and texts leave no doubt about the decimal mark
+    of numbers, if one of the metrics is `numeric` without a mark of its own.
+
+    Raises:
+        InputError: one number can only have a decimal comma, and another may group thousands.
+    """
+    if not any(map(guesses_marks, metrics)):
+        yield from cases
+        return
+    marks = DecimalMarks()
+    for case in cases:
+        for text in filter(None, (case.reference, *case.candidates)):
+            marks.note(text, f"row {case.id}")
+        yield case
 
 
 def _rounding(value: float, wanted: float) -> float:

@@ -45,6 +45,7 @@ from textevolve.loops.calibration.trial_runner import (
 )
 from textevolve.mappings import read_fields
 from textevolve.metrics.label_metrics import needs_label, open_metric
+from textevolve.metrics.plain import require_one_mark
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -371,6 +372,13 @@ def cases_of(
         program=program and program.names,
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
+    labels = (
+        Case("", (), example.id, reference=str(example.label))
+        for example in examples
+        if example.label is not None
+    )
+    for _ in require_one_mark(filter(None, (spec.metric,)), labels):
+        pass  # each label is checked
     split_examples(examples, spec.validation)  # too few are rejected before a run is stored
 
     for example in sorted(examples, key=lambda example: example.id):

@@ -17,6 +17,7 @@ from textevolve.evaluation import Case
 from textevolve.llm.chains.chain import check_templates
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import is_shipped
+from textevolve.metrics.plain import require_one_mark
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
 from textevolve.rows.columns import (
     IMAGES,
@@ -58,7 +59,8 @@ def read_cases(spec: CompareSpec) -> Iterator[Case]:
         folder = folder_of(file)
 
     rows = read_rows(spec.data, "row", lambda _: True, spec.map, opened=opened)
-    yield from row_cases(spec, (_with_images(*placed, folder) for placed in rows))
+    cases = row_cases(spec, (_with_images(*placed, folder) for placed in rows))
+    yield from require_one_mark(spec.metric, cases)
 
 
 def _with_images(where: str, row: Mapping[str, Any], folder: str = "") -> Placed:
@@ -76,7 +78,7 @@ def take_rows(
     renaming = Renaming(spec.map)
     renamed = [_with_images(where, renaming(row)) for where, row in place_rows(rows)]
     renaming.refuse_unused()
-    return row_cases(spec, renamed, objects)
+    return require_one_mark(spec.metric, row_cases(spec, renamed, objects))
 
 
 @dataclass(frozen=True, slots=True)

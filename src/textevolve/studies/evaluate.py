@@ -46,9 +46,10 @@ from textevolve.judges.context import CaseOptions, judge_prompts
 from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase, NamedJudgement
 from textevolve.judges.opening import describe_limit, trace_judge
+from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
 from textevolve.mappings import drop_none, pick, read_fields
-from textevolve.metrics.plain import has_no_number
+from textevolve.metrics.plain import has_no_number, require_one_mark
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -367,15 +368,22 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         return
     columns = Columns()
     cases = read_cases(texts[0], columns, reading_of(spec))
-    yield from map(with_profile, RowNames().separate(cases, columns.has_repeats))
+    named_cases = RowNames().separate(cases, columns.has_repeats)
+    yield from map(with_profile, require_one_mark(_metrics_of(spec), named_cases))
     report_columns(spec, columns)
 
 
 def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
     cases = take_cases(rows, columns, reading_of(spec))
-    yield from map(with_profile, RowNames().separate(cases, columns.has_repeats))
+    named_cases = RowNames().separate(cases, columns.has_repeats)
+    yield from map(with_profile, require_one_mark(_metrics_of(spec), named_cases))
     report_columns(spec, columns)
+
+
+def _metrics_of(spec: EvaluateSpec) -> list[str]:
+    leaves = itertools.chain.from_iterable(judge.leaves() for judge in spec.judge)
+    return [judge.metric for judge in leaves if isinstance(judge, MetricJudge)]
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import regex
 
+from textevolve.errors import InputError
 from textevolve.texts.prose import fold_widths
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number in a text. `value`: 20 for 20 %. `is_percent`: whether a percent sign follows."""
+    """A number in a text. `value`: 20 for 20 %. `is_percent`: whether a percent sign follows.
+    `digits`: its digits as they were written, with commas and dots."""
 
     value: float
     is_percent: bool = False
+    digits: str = ""
 
     @property
     def readings(self) -> tuple[float, ...]:
@@ -134,21 +138,63 @@ _ALONE_IN_BRACKETS = regex.compile(
 )
 
 
-def read_last_quantity(text: str) -> Quantity | None:
+DecimalMark: TypeAlias = Literal["", "comma", "point"]
+"""The decimal mark of numbers: a comma, a point, or, if empty, what each number looks like."""
+_COMMA = regex.compile(r"(?<=\d),(?=\d)")
+_DECIMAL_COMMA = regex.compile(r"(?:\d+|\d{1,3}(?:\.\d{3})+),(?!\d{3}$)\d+")
+_EITHER = regex.compile(r"\d{1,3},\d{3}")
+_SWAPPED = str.maketrans(",.", ".,")
+
+
+def read_last_quantity(text: str, mark: DecimalMark = "") -> Quantity | None:
     """Return the last number in a text, such as 42, -3.5, .5, 1,234.5, 1.234,5, ₹1,00,000, -$40,
     6e-3, 1.5 × 10³, 3 1/2 or 20 %; None if there is none. A text that consists of a number in
     brackets is negative, as accountants write it."""
     plain = _rewrite(text)
+    if mark == "comma":
+        plain = plain.translate(_SWAPPED)
+    elif mark == "point":
+        # A comma that groups no digits stands between two numbers.
+        plain = regex.sub(_BY_COMMAS, lambda match: match[0].replace(",", ""), plain)
+        plain = _COMMA.sub("; ", plain)
     last: Quantity | None = None
     for match in _QUANTITY.finditer(plain):
         value = None if match["compound"] else _read_value(match)
         if value is not None and math.isfinite(value):
-            last = Quantity(value, match["percent"] is not None)
+            last = Quantity(value, match["percent"] is not None, match["digits"])
 
     if last is not None and _ALONE_IN_BRACKETS.fullmatch(plain):
-        last = Quantity(-last.value, last.is_percent)
+        last = replace(last, value=-last.value)
 
     return last
+
+
+class DecimalMarks:
+    """What the numbers of some texts say about their decimal mark. A number such as 1,234 may be
+    1234 or 1.234; beside one such as 2,75, which can only have a decimal comma, nobody knows."""
+
+    def __init__(self) -> None:
+        self._with_comma = ""
+        self._doubtful = ""
+
+    def note(self, text: str, where: str) -> None:
+        """Note the last number of a text, which is the one that counts.
+
+        Raises:
+            InputError: it cannot be told which mark the numbers noted so far have.
+        """
+        quantity = read_last_quantity(text)
+        digits = quantity.digits if quantity else ""
+        if _DECIMAL_COMMA.fullmatch(digits):
+            self._with_comma = self._with_comma or f"{digits} ({where})"
+        elif _EITHER.fullmatch(digits):
+            self._doubtful = self._doubtful or f"{digits} ({where})"
+
+        if self._with_comma and self._doubtful:
+            raise InputError(
+                f"{self._with_comma} has a decimal comma, and {self._doubtful} may have one, too,"
+                " or group thousands; write numeric:decimal-comma or numeric:decimal-point"
+            )
 
 
 def _read_value(match: regex.Match[str]) -> float | None:
