@@ -1,4 +1,4 @@
-"""What the user's code and objects hold, as digests.
+"""Compute digests of the user's code and objects from their content.
 
 Two functions of one name have different digests if their code, a default, a captured value or the
 state of their object differs, and so have two files of one name. A digest is the same in every

@@ -1,4 +1,4 @@
-"""What a command leaves out of what it was given: one ledger, which every room writes to.
+"""The ledger of a command: the parts of its input that it does not use.
 
 A run collects the notes while it reads its cases, keeps them with its specification, and shows them
 at its end. Where no run collects them, each is logged as a warning at once.

@@ -170,7 +170,7 @@ def read_last_quantity(text: str, mark: DecimalMark = "") -> Quantity | None:
 
 
 class DecimalMarks:
-    """What the numbers of some texts say about their decimal mark. A number such as 1,234 may be
+    """Find out the decimal mark of the numbers in some texts. A number such as 1,234 may be
     1234 or 1.234; beside one such as 2,75, which can only have a decimal comma, nobody knows."""
 
     def __init__(self) -> None:
