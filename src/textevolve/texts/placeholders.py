@@ -120,7 +120,7 @@ def check_spelling(
     for name in unknown:
         for key in get_close_matches(_plain(name), by_key, 1, _RESEMBLANCE):
             raise InputError(
-                f"{source}: {{{name}}} is not a column; write {{{by_key[key]}}}{_describe_literal(name)}"
+                f"{source}: {{{name}}} is not a column; write {{{by_key[key]}}}{_as_literal(name)}"
             )
 
     if unknown:
@@ -137,10 +137,10 @@ def _reject_hidden(text: str, source: str, hidden: Mapping[str, Hidden]) -> None
             reason = f"shows the label {{{name}}} to the model, which gives the answer away"
         else:
             reason = f"shows {{{name}}}, a column of existing outputs, which prompts do not get"
-        raise InputError(f"{source} {reason}; remove it{_describe_literal(name)}")
+        raise InputError(f"{source} {reason}; remove it{_as_literal(name)}")
 
 
-def _describe_literal(inner: str) -> str:
+def _as_literal(inner: str) -> str:
     return f", or {{ {inner} }} with spaces if the braces are meant as text"
 
 
@@ -167,7 +167,7 @@ def find_expression(text: str, columns: Collection[str]) -> str:
         if expression is None or (inner in forms and not is_trimmed):
             continue
 
-        as_text = _describe_literal(inner) if match["single"] else ""
+        as_text = _as_literal(inner) if match["single"] else ""
         return (
             f"{braces} is not filled in, since a placeholder is a name alone, without a format,"
             f" filter, field or index; write {{{forms[expression['name']]}}}{as_text}"
