@@ -389,6 +389,9 @@ def _read_call(raw: object) -> RecordedCall:
     fields = _open_part(fields_of(raw)) or {"name": str(raw)}
     kind = str(fields.get("type", ""))
     arguments = first_of(fields, (*ARGUMENTS, "action", "queries"))
+    inner = parse_text(arguments)
+    if isinstance(inner, str):
+        arguments = inner  # a text of JSON that was written as JSON once more
     name = first_of(fields, ("name", "toolName", "function")) or kind.removesuffix(CALL_ITEM)
     id = first_of(fields, ("call_id", "id", "toolUseId", "toolCallId"))
 

@@ -193,3 +193,12 @@ def test_a_thought_is_no_answer(form):
 )
 def test_a_quoted_tag_stays(text):
     assert split_thought(text) == ("", text)
+
+
+def test_arguments_encoded_twice():
+    """Some programs write the arguments of a call, which are JSON in a text, as JSON once more."""
+    call = openai_call("Oslo")
+    function = call["tool_calls"][0]["function"]
+    twice = {**function, "arguments": json.dumps(function["arguments"])}
+    expected = read_message(call).calls
+    assert read_message({**call, "tool_calls": [{"id": "c1", "function": twice}]}).calls == expected
