@@ -13,7 +13,7 @@ from laws.matrix import check_members
 from laws.registries import list_judges, list_metrics, list_outputs, list_row_formats
 from laws.studies import RECIPES, WITHOUT_FILE
 
-pytestmark = pytest.mark.guard
+pytestmark = [pytest.mark.guard, pytest.mark.slow]
 
 
 def test_each_kind_of_study_has_a_recipe(cli):

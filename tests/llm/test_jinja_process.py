@@ -14,6 +14,8 @@ from textevolve.errors import InputError
 from textevolve.llm.chat_formats import sources
 from textevolve.llm.chat_formats.sources import JinjaTemplate, TemplateLimits
 
+pytestmark = pytest.mark.slow
+
 USER = [{"role": "user", "content": "hello"}]
 TIGHT = TemplateLimits(seconds=0.3, memory=96 << 20, text=1_000_000)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EXPORTS = Path(__file__).parent.parent / "node_eval" / "fixtures" / "exports"
 KEY = "key-of-the-tool-0123456789"
 CHECK = ("--latency", "0.3")
