@@ -377,7 +377,7 @@ def run_command(command: str, file: Path, folder: Path) -> tuple[int, str]:
     """Run a command on a file, and return its exit code and all that it printed."""
     words = [str(file) if word == FILE else word for word in command.split()]
     environment = {**os.environ, "TEXTEVOLVE_STORE": str(folder / "store.db"), "COLUMNS": "200"}
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "textevolve", *words],
         capture_output=True,
         check=False,
@@ -385,7 +385,7 @@ def run_command(command: str, file: Path, folder: Path) -> tuple[int, str]:
         env=environment,
         text=True,
     )
-    return ended.returncode, ended.stderr + ended.stdout
+    return process.returncode, process.stderr + process.stdout
 
 
 def try_file(public_file: PublicFile, file: Path, folder: Path) -> Outcome:

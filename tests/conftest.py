@@ -208,10 +208,13 @@ def query(home):
     other's locks."""
 
     def run(*statements):
-        listed = [one if isinstance(one, tuple) else (one, ()) for one in statements]
+        listed = [
+            statement if isinstance(statement, tuple) else (statement, ())
+            for statement in statements
+        ]
         command = [sys.executable, "-c", RAW, os.environ["TEXTEVOLVE_STORE"], repr(listed)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=True)
-        return ast.literal_eval(ended.stdout)
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        return ast.literal_eval(process.stdout)
 
     return run
 
@@ -285,8 +288,10 @@ def cli(home, monkeypatch, capsys):
 
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["textevolve", *map(str, arguments)])
-        given = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
-        monkeypatch.setattr(sys, "stdin", given)
+        text_i_o_wrapper = (
+            None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+        )
+        monkeypatch.setattr(sys, "stdin", text_i_o_wrapper)
         capsys.readouterr()
         code = 0
         try:
@@ -295,9 +300,9 @@ def cli(home, monkeypatch, capsys):
             code = end.code or 0
         return Outcome(code, *capsys.readouterr())
 
-    found = gc.get_threshold()
+    threshold = gc.get_threshold()
     yield run
-    gc.set_threshold(*found)  # commands raise it for their process, which here goes on
+    gc.set_threshold(*threshold)  # commands raise it for their process, which here goes on
 
 
 @pytest.fixture

@@ -30,9 +30,11 @@ class AsyncFlatClient(Fields, AsyncClient):
 
 def prepare(kind, verb, options):
     """The verb of a new client, and what is left for it."""
-    known = inspect.signature(getattr(AsyncClient, verb)).parameters
+    known_mapping_proxy_type = inspect.signature(getattr(AsyncClient, verb)).parameters
     client = kind(**{name: options.pop(name) for name in CLIENT if name in options})
-    fields = {name: options.pop(name) for name in list(options) if name not in known}
+    fields = {
+        name: options.pop(name) for name in list(options) if name not in known_mapping_proxy_type
+    }
     client.fields = {name: "none" if one is None else one for name, one in fields.items()}
     return getattr(client, verb)
 

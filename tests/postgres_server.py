@@ -71,12 +71,12 @@ class PostgresServer:
         """Run the statements without any code of ours; the rows of the last."""
         import psycopg
 
-        found: list[tuple[object, ...]] = []
+        matches: list[tuple[object, ...]] = []
         with psycopg.connect(self.address(database), autocommit=True) as raw:
             for statement in statements:
                 done = raw.execute(statement.encode())
-                found = done.fetchall() if done.description else []
-        return found
+                matches = done.fetchall() if done.description else []
+        return matches
 
     def create(self, template: str = TEMPLATE) -> str:
         """A new database's name."""

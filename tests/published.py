@@ -87,7 +87,7 @@ def rendering(source: str, values: dict[str, str]) -> Callable[..., str]:
     template = environment().from_string(source)
 
     def render(messages: Any, tools: Any = None, add_generation_prompt: bool = False) -> str:
-        asked = {"tools": tools, "add_generation_prompt": add_generation_prompt}
-        return template.render(messages=messages, **asked, **values)
+        request = {"tools": tools, "add_generation_prompt": add_generation_prompt}
+        return template.render(messages=messages, **request, **values)
 
     return render

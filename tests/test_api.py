@@ -62,13 +62,13 @@ def test_evaluate_gives_all_that_is_promised_of_a_result(model, server):
 
 
 def test_a_batch_takes_cases_of_every_shape_and_says_which_is_whose(model):
-    given = [
+    arguments = [
         Case("1?", ("a",), "mine", {"rounds": 1}),
         {"input": "2?", "candidates": ["a", "b"], "weights": {"accuracy": 1.0}},
         ("3?", ["a", "b", "c"]),
         Case(" ", ("a",)),
     ]
-    found = {r.index: r for r in evaluate_batch(iter(given), model=model)}
+    found = {r.index: r for r in evaluate_batch(iter(arguments), model=model)}
     assert [found[n].case.id for n in range(4)] == ["mine", "2", "3", "4"]
     assert [len(found[n].case.candidates) for n in range(4)] == [1, 2, 3, 1]
     assert len(found[0].convergence) == 1
@@ -87,14 +87,14 @@ def test_a_batch_that_is_left_early_leaves_nothing_behind_and_can_be_gone_on_wit
         assert result.scored
         break
     assert set(threading.enumerate()) <= before
-    asked, server.script = calls_of(server), None
-    assert asked < 40
+    calls, server.script = calls_of(server), None
+    assert calls < 40
     run, totals = newest(settings.store)
     assert run.status == "interrupted"
     results = list(evaluate_batch(cases(40), **options))
     assert len(results) == 40
     assert server.calls <= 40 + 4
-    assert server.calls == asked + 40 - totals.spent.calls
+    assert server.calls == calls + 40 - totals.spent.calls
     finished, _ = newest(settings.store)
     assert (finished.id, finished.status) == (run.id, "finished")
 
@@ -137,9 +137,9 @@ def test_cases_are_read_lazily_and_few_are_held(model, server, monkeypatch):
         results.append(weakref.ref(self))
 
     monkeypatch.setattr(DebateResult, "__init__", note)
-    given = ((Text(f"{number}?"), (f"yes {number}",)) for number in range(600))
+    arguments = ((Text(f"{number}?"), (f"yes {number}",)) for number in range(600))
     held = []
-    for seen, _ in enumerate(evaluate_batch(given, model=model, profile=SOLO), 1):
+    for seen, _ in enumerate(evaluate_batch(arguments, model=model, profile=SOLO), 1):
         if seen % 150 == 0:
             held.append(sum(result() is not None for result in results))
     assert len(held) == 4
@@ -157,23 +157,23 @@ async def asked(server, number):
 
 async def test_equal_calls_at_once_are_one_run_with_one_result(model, server, home):
     server.latency = 0.05
-    found = await asyncio.gather(*(aevaluate(*CASE, model=model) for _ in range(3)))
-    assert found[0].scored
-    assert found[0] == found[1] == found[2]
+    results = await asyncio.gather(*(aevaluate(*CASE, model=model) for _ in range(3)))
+    assert results[0].scored
+    assert results[0] == results[1] == results[2]
     assert server.calls == 6
     assert newest(home / "store.db")[0].status == "finished"
 
 
 async def test_who_waits_for_an_equal_call_that_is_cancelled_or_fails_does_it(model, server):
     server.script = lambda _body, number: Answer(delay=3600) if number == 1 else None
-    first = asyncio.create_task(aevaluate(*CASE, model=model))
+    first_task = asyncio.create_task(aevaluate(*CASE, model=model))
     await asked(server, 1)
-    second, third = (asyncio.create_task(aevaluate(*CASE, model=model)) for _ in range(2))
+    second_task, third = (asyncio.create_task(aevaluate(*CASE, model=model)) for _ in range(2))
     await asyncio.sleep(0.05)
-    first.cancel()
+    first_task.cancel()
     third.cancel()
-    assert (await second).scored
-    assert (await asyncio.gather(first, third, return_exceptions=True))[0] is not None
+    assert (await second_task).scored
+    assert (await asyncio.gather(first_task, third, return_exceptions=True))[0] is not None
     server.script = lambda _body, _number: Fault.UNAUTHORISED
     other = [aevaluate("Another?", ["a"], model=model) for _ in range(2)]
     refused = await asyncio.gather(*other, return_exceptions=True)
@@ -189,7 +189,7 @@ async def test_who_waits_for_an_equal_call_that_is_cancelled_or_fails_does_it(mo
     ],
 )
 def test_what_cannot_be_used_is_our_error_before_anything_is_asked(server, model, given, reason):
-    whole = {"input": CASE[0], "candidates": CASE[1], "model": model} | given
+    full_fields = {"input": CASE[0], "candidates": CASE[1], "model": model} | given
     with pytest.raises(InputError, match=reason):
-        evaluate(**whole)
+        evaluate(**full_fields)
     assert server.calls == 0

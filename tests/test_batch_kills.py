@@ -42,7 +42,7 @@ def wait_until(condition, process):
 
 def test_killed_again_and_again_nothing_is_lost_or_asked_twice(home, command, spawn, cli):
     server, asks = command
-    whole = cli(*asks, "--json", "--store", home / "whole.db")
+    full_outcome = cli(*asks, "--json", "--store", home / "whole.db")
     assert server.calls == CALLS
     rng = random.Random(0)
     for number in range(KILLS):
@@ -53,10 +53,10 @@ def test_killed_again_and_again_nothing_is_lost_or_asked_twice(home, command, sp
         time.sleep(rng.uniform(0, 0.6) if number % 3 else 0.0)
         process.kill()
         process.communicate()
-    told = cli(*asks, "--batch", "--json")
-    assert told.code == 0, told.err
-    assert without_seconds(told.rows) == without_seconds(whole.rows)
+    outcome = cli(*asks, "--batch", "--json")
+    assert outcome.code == 0, outcome.err
+    assert without_seconds(outcome.rows) == without_seconds(full_outcome.rows)
     assert server.calls == 2 * CALLS
-    asked = [json.dumps(request) for request in list(server.requests)[CALLS:]]
-    assert len(asked) == len(set(asked))
+    prompts = [json.dumps(request) for request in list(server.requests)[CALLS:]]
+    assert len(prompts) == len(set(prompts))
     assert server.batches.files == {} or server.batches.uploads > len(server.batches.jobs)

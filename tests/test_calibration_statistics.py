@@ -37,74 +37,76 @@ forecasts = st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_si
 def slow_bins(said: Sequence[float], bins: int) -> list[list[int]]:
     """Places by bin: equal numbers stay together, where the middle one of them falls when all are
     ranked and cut into equal shares."""
-    found: dict[int, list[int]] = {}
+    fields: dict[int, list[int]] = {}
     for place, p in enumerate(said):
         middle = sum(q < p for q in said) + Fraction(sum(q == p for q in said), 2)
-        found.setdefault(math.floor(bins * middle / len(said)), []).append(place)
-    return [found[number] for number in sorted(found)]
+        fields.setdefault(math.floor(bins * middle / len(said)), []).append(place)
+    return [fields[number] for number in sorted(fields)]
 
 
 @given(forecasts)
 def test_the_brier_score_is_its_definition(pairs: list[tuple[float, bool]]):
-    said, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
-    assert measured(said, came).brier.value == pytest.approx(fmean((p - o) ** 2 for p, o in pairs))
+    values, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
+    assert measured(values, came).brier.value == pytest.approx(
+        fmean((p - o) ** 2 for p, o in pairs)
+    )
 
 
 @given(forecasts, st.integers(1, 12))
 def test_the_error_and_the_curve_are_those_of_bins_counted_one_by_one(
     pairs: list[tuple[float, bool]], bins: int
 ):
-    said, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
-    slow = slow_bins(said, bins)
-    gaps = [abs(sum(said[i] - came[i] for i in inside)) for inside in slow]
-    error = measured(said, came, bins).ece.value
-    assert error == pytest.approx(sum(gaps) / len(said), abs=1e-12)
-    curve = measured(said, came, bins).curve
-    assert [one.count for one in curve] == [len(inside) for inside in slow]
-    for one, inside in zip(curve, slow, strict=True):
-        assert one.probability == pytest.approx(fmean(said[i] for i in inside))
-        assert one.observed.value == pytest.approx(fmean(came[i] for i in inside))
-        assert one.low == min(said[i] for i in inside)
-        assert one.high == max(said[i] for i in inside)
+    values, came = [p for p, _ in pairs], [float(o) for _, o in pairs]
+    slow = slow_bins(values, bins)
+    gaps = [abs(sum(values[i] - came[i] for i in inside)) for inside in slow]
+    error = measured(values, came, bins).ece.value
+    assert error == pytest.approx(sum(gaps) / len(values), abs=1e-12)
+    curve = measured(values, came, bins).curve
+    assert [reliability_bin.count for reliability_bin in curve] == [len(inside) for inside in slow]
+    for reliability_bin, inside in zip(curve, slow, strict=True):
+        assert reliability_bin.probability == pytest.approx(fmean(values[i] for i in inside))
+        assert reliability_bin.observed.value == pytest.approx(fmean(came[i] for i in inside))
+        assert reliability_bin.low == min(values[i] for i in inside)
+        assert reliability_bin.high == max(values[i] for i in inside)
 
 
 def test_masses_of_bins_are_equal_where_nothing_ties():
-    said = np.linspace(0.01, 0.99, 100)
-    curve = measured(said, np.zeros(100), 10).curve
-    assert [one.count for one in curve] == [10] * 10
+    values = np.linspace(0.01, 0.99, 100)
+    curve = measured(values, np.zeros(100), 10).curve
+    assert [reliability_bin.count for reliability_bin in curve] == [10] * 10
     assert [bins_for(n) for n in (0, 5, 39, 40, 99, 100, 5000)] == [2, 2, 3, 4, 9, 10, 10]
 
 
 @pytest.mark.slow
 def test_a_right_forecaster_errs_as_much_as_chance_makes_him():
     random = np.random.default_rng(1)
-    found: list[float] = []
-    said = random.uniform(size=200)
+    values: list[float] = []
+    spoken_values = random.uniform(size=200)
     for _ in range(200):
-        came = (random.uniform(size=200) < said).astype(float)
-        found.append(measured(said, came).ece.value)
-    chance = measure_calibration(said, np.zeros(200)).ece_by_chance
-    assert chance == pytest.approx(fmean(found), rel=0.06)
+        came = (random.uniform(size=200) < spoken_values).astype(float)
+        values.append(measured(spoken_values, came).ece.value)
+    chance = measure_calibration(spoken_values, np.zeros(200)).ece_by_chance
+    assert chance == pytest.approx(fmean(values), rel=0.06)
 
 
 def test_an_overconfident_forecaster_is_told():
     random = np.random.default_rng(2)
     truth = random.uniform(0.3, 0.7, size=400)
     came = (random.uniform(size=400) < truth).astype(float)
-    found = measure_calibration(np.where(truth > 0.5, 0.95, 0.05), came)
-    assert found.ece.value > 3 * found.ece_by_chance
-    assert found.brier.value > found.base_brier
-    assert found.ece.interval.low < found.ece.value < found.ece.interval.high
+    calibration = measure_calibration(np.where(truth > 0.5, 0.95, 0.05), came)
+    assert calibration.ece.value > 3 * calibration.ece_by_chance
+    assert calibration.brier.value > calibration.base_brier
+    assert calibration.ece.interval.low < calibration.ece.value < calibration.ece.interval.high
 
 
 def test_intervals_are_drawn_by_group():
     """Ten copies of each pair: one group a pair knows no more than the pairs alone."""
     random = np.random.default_rng(3)
-    said = random.uniform(size=40)
-    came = (random.uniform(size=40) < said).astype(float)
-    alone = measure_calibration(said, came, bins=4)
+    values = random.uniform(size=40)
+    came = (random.uniform(size=40) < values).astype(float)
+    alone = measure_calibration(values, came, bins=4)
     copied = measure_calibration(
-        np.repeat(said, 10), np.repeat(came, 10), np.repeat(np.arange(40), 10).tolist(), bins=4
+        np.repeat(values, 10), np.repeat(came, 10), np.repeat(np.arange(40), 10).tolist(), bins=4
     )
     assert copied.brier.value == pytest.approx(alone.brier.value)
     assert copied.brier.interval.low == pytest.approx(alone.brier.interval.low)
@@ -113,9 +115,9 @@ def test_intervals_are_drawn_by_group():
 
 def test_what_is_missing_is_left_out_and_nothing_is_no_figure():
     nan = math.nan
-    found = measure_calibration([0.2, nan, 0.9, 0.5], [0, 1, 1, nan], ["a", "a", "b", "b"])
-    assert found.items == 2
-    assert found.brier.value == pytest.approx((0.04 + 0.01) / 2)
+    calibration = measure_calibration([0.2, nan, 0.9, 0.5], [0, 1, 1, nan], ["a", "a", "b", "b"])
+    assert calibration.items == 2
+    assert calibration.brier.value == pytest.approx((0.04 + 0.01) / 2)
     empty = measure_calibration([nan], [1])
     assert empty.items == 0
     assert empty.curve == ()

@@ -68,8 +68,8 @@ def test_every_input_is_used_described_and_every_gate_is_one():
 def test_the_action_runs_a_study_and_reports(run_action, judged, home):
     (home / "study.yaml").write_text("kind: evaluate\ncases: cases.csv\njudge: probe\n")
     model = f"{judged.url}#m"
-    ended = run_action(study="study.yaml", model=model, min_mean="0.9", store="kept/s.db")
-    assert ended.returncode == GATED, ended.stderr
+    outcome = run_action(study="study.yaml", model=model, min_mean="0.9", store="kept/s.db")
+    assert outcome.returncode == GATED, outcome.stderr
     assert (home / "GITHUB_OUTPUT").read_text() == f"exit-code={GATED}\n"
     assert "| min mean | fails | mean 0.633" in (home / "GITHUB_STEP_SUMMARY").read_text()
     assert "lowest scores" in (home / "textevolve-report.html").read_text()
@@ -80,24 +80,24 @@ def test_the_action_runs_a_study_and_reports(run_action, judged, home):
 
 
 def test_an_action_with_nothing_to_run_says_so(run_action):
-    ended = run_action(model="openai/x")
-    assert ended.returncode == 2
-    assert "give the file of a study, or a command" in ended.stdout
+    outcome = run_action(model="openai/x")
+    assert outcome.returncode == 2
+    assert "give the file of a study, or a command" in outcome.stdout
 
 
 def test_the_hook_is_a_command_of_ours():
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (used,) = [
-        own
+        own_hook
         for _, code in blocks("yaml", "docs/ci.md")
         for repo in (yaml.safe_load(code).get("repos") or [])
-        for own in repo["hooks"]
+        for own_hook in repo["hooks"]
     ]
     assert used["id"] == hook["id"]
     entry = hook["entry"].split()
     assert entry[0] == "textevolve"
-    found = parse_command([*entry[1:], *used["args"]])
-    assert (found["file"], found["min_pass_rate"]) == ("study.yaml", "0.9")
+    command = parse_command([*entry[1:], *used["args"]])
+    assert (command["file"], command["min_pass_rate"]) == ("study.yaml", "0.9")
     matched = [n for n in ("prompts/a.txt", "my/prompt/b.md", "c.prompt", "study.yaml", "x.py")
                if re.search(hook["files"], n)]  # fmt: skip
     assert matched == ["prompts/a.txt", "my/prompt/b.md", "c.prompt", "study.yaml"]

@@ -56,9 +56,11 @@ def test_the_interval_of_a_mean_is_that_of_a_regression_with_clustered_errors(se
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=40).filter(lambda v: np.ptp(v) > 1e-3))
 def test_without_clusters_it_is_students_interval(values):
-    found = cluster_mean(values).interval
-    wanted = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+    interval = cluster_mean(values).interval
+    expected_interval = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx(
+        (expected_interval.low, expected_interval.high), abs=1e-9
+    )
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=60))
@@ -99,13 +101,17 @@ def test_paired_differences_are_those_of_scipy_and_statsmodels():
     rng = np.random.default_rng(5)
     base = rng.random(14)
     scores = {"base": base, **{f"v{n}": base + rng.normal(0.05 * n, 0.1, 14) for n in range(1, 4)}}
-    by_row = {v: {str(n): float(s) for n, s in enumerate(own)} for v, own in scores.items()}
+    by_row = {
+        v: {str(n): float(s) for n, s in enumerate(own_values)} for v, own_values in scores.items()
+    }
     found = compare_variants(by_row, "base")
     exact = []
-    for variant, one in found.items():
+    for variant, paired_difference in found.items():
         gap = scores[variant] - base
-        assert one.low < gap.mean() < one.high
-        assert (one.low > 0 or one.high < 0) == (one.p <= 0.05)
+        assert paired_difference.low < gap.mean() < paired_difference.high
+        assert (paired_difference.low > 0 or paired_difference.high < 0) == (
+            paired_difference.p <= 0.05
+        )
         test = stats.permutation_test(
             (gap,), np.mean, permutation_type="samples", n_resamples=2**14
         )
@@ -113,7 +119,9 @@ def test_paired_differences_are_those_of_scipy_and_statsmodels():
     from statsmodels.stats.multitest import multipletests
 
     corrected = multipletests(exact, method="holm")[1]
-    assert [one.p for one in found.values()] == pytest.approx(list(corrected))
+    assert [paired_difference.p for paired_difference in found.values()] == pytest.approx(
+        list(corrected)
+    )
 
 
 @pytest.mark.slow
@@ -163,24 +171,24 @@ def test_intervals_cover_what_they_should():
 )
 def test_a_permutation_test_counts_all_partings(first, second):
     """Against scipy's exact one, whichever of the two is given first."""
-    found = stats.permutation_test(
+    result = stats.permutation_test(
         (first, second),
         lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis),
         vectorized=True,
         n_resamples=np.inf,
         alternative="greater",
     )
-    assert permutation_p(first, second) == pytest.approx(found.pvalue)
+    assert permutation_p(first, second) == pytest.approx(result.pvalue)
     shifted = permutation_p([x + 9 for x in first], second)
     assert shifted == pytest.approx(1 / math.comb(len(first) + len(second), len(first)))
 
 
 def test_a_permutation_test_of_many_draws_some_of_them():
     generator = np.random.default_rng(1)
-    first, second = generator.normal(0.5, 1, 40), generator.normal(0, 1, 40)
-    drawn = permutation_p(list(first), list(second))
-    asked = stats.ttest_ind(first, second, alternative="greater").pvalue
-    assert drawn == pytest.approx(asked, abs=0.02)
+    first_values, second_values = generator.normal(0.5, 1, 40), generator.normal(0, 1, 40)
+    drawn = permutation_p(list(first_values), list(second_values))
+    pvalue = stats.ttest_ind(first_values, second_values, alternative="greater").pvalue
+    assert drawn == pytest.approx(pvalue, abs=0.02)
     assert math.isnan(permutation_p([], [1.0]))
     assert permutation_p([1.0] * 30, [1.0] * 30) == 1.0
 

@@ -33,16 +33,16 @@ def test_the_demo_runs_and_writes_its_report(cli, home, model, server, monkeypat
     assert load_profile(ROOT / profile).argument_words is not None
 
     def script(body, _number):
-        asked = str(body["messages"])
-        return Answer(yes=0.9 if "carrier" in asked else 0.2) if body["max_tokens"] == 1 else None
+        prompt = str(body["messages"])
+        return Answer(yes=0.9 if "carrier" in prompt else 0.2) if body["max_tokens"] == 1 else None
 
     server.script = script
-    given = {"--model": model, "--store": home / "demo.db", "-o": home / "demo.html"}
-    given["--profile"] = ROOT / profile
+    arguments = {"--model": model, "--store": home / "demo.db", "-o": home / "demo.html"}
+    arguments["--profile"] = ROOT / profile
     words = [f"@{ROOT / word[1:]}" if word in texts else word for word in evaluate]
-    for option, value in given.items():
+    for option, value in arguments.items():
         words[words.index(option) + 1] = value
-    ended = cli(*words)
-    assert ended.code == 0, ended.err
-    assert "round 1" in ended.out
+    outcome = cli(*words)
+    assert outcome.code == 0, outcome.err
+    assert "round 1" in outcome.out
     assert "<html" in (home / "demo.html").read_text()

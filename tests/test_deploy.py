@@ -27,15 +27,17 @@ def instructions():
 
 def words_of(name):
     """The arguments of the last instruction of this name, in its JSON form."""
-    return yaml.safe_load([rest for word, rest in instructions() if word == name][-1])
+    return yaml.safe_load(
+        [remaining_remainder for word, remaining_remainder in instructions() if word == name][-1]
+    )
 
 
 def parses(arguments):
     """Raises where the command line does not take these arguments; nothing is run."""
-    command, rest = typer.main.get_command(app), list(arguments)
+    command, remaining_rest = typer.main.get_command(app), list(arguments)
     while (below := getattr(command, "commands", None)) is not None:
-        command, rest = below[rest[0]], rest[1:]
-    command.make_context(command.name, rest)
+        command, remaining_rest = below[remaining_rest[0]], remaining_rest[1:]
+    command.make_context(command.name, remaining_rest)
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +46,20 @@ def compose():
 
 
 def test_all_that_is_copied_is_there():
-    copied = [rest.split()[:-1] for word, rest in instructions() if word == "COPY"]
+    copied = [
+        remaining_remainder.split()[:-1]
+        for word, remaining_remainder in instructions()
+        if word == "COPY"
+    ]
     assert copied
-    for name in (one for names in copied for one in names):
+    for name in (single_name for names in copied for single_name in names):
         assert (ROOT / name).exists(), name
 
 
 def test_the_image_runs_as_a_user_without_rights_and_says_how_it_is():
     names = [word for word, _ in instructions()]
     assert "HEALTHCHECK" in names
-    users = [rest for word, rest in instructions() if word == "USER"]
+    users = [remaining_remainder for word, remaining_remainder in instructions() if word == "USER"]
     assert users
     assert "root" not in users[-1]
     assert users[-1] != "0"
@@ -97,6 +103,6 @@ def test_pods_of_ray_are_such_as_kubernetes_takes():
     spec = yaml.safe_load((DEPLOY / "raycluster.yaml").read_text())["spec"]
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         pod = group["template"]["spec"]
-        named = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}}
-        validator.validate({**named, "spec": pod}, "1.33", strict=True)
+        fields = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}}
+        validator.validate({**fields, "spec": pod}, "1.33", strict=True)
         assert pod["securityContext"]["runAsNonRoot"]

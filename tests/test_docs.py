@@ -103,8 +103,8 @@ def parse_command(words):
     """The parameters of a command line, as the program itself reads them."""
     command, rest = program(), list(words)
     while hasattr(command, "commands"):
-        named = not command.default or (rest and rest[0] in command.commands)
-        command = command.commands[rest.pop(0) if named else command.default]
+        named_name = not command.default or (rest and rest[0] in command.commands)
+        command = command.commands[rest.pop(0) if named_name else command.default]
     return command.make_context(command.name, rest).params
 
 
@@ -120,8 +120,8 @@ def test_commands_parse(page):
 
 
 def check_command(words):
-    found = parse_command(words)
-    given = {name: value for name, value in found.items() if value is not None}
+    found_command = parse_command(words)
+    given = {name: value for name, value in found_command.items() if value is not None}
     if "nodes" in words:  # its threshold is another
         return
     parameters = {name: given[name] for name in DebateParameters.model_fields if name in given}
@@ -142,9 +142,9 @@ def test_shell_lines_fit_the_column_of_the_site():
 
 
 def test_every_command_is_shown():
-    shown = [" ".join(words) for page in COMMANDS.values() for _, words in page]
+    lines = [" ".join(words) for page in COMMANDS.values() for _, words in page]
     for path in command_paths(program()):
-        assert any(line.startswith(path) for line in shown), path
+        assert any(line.startswith(path) for line in lines), path
 
 
 def test_every_help_begins_with_two_examples():
@@ -194,8 +194,8 @@ def test_every_option_of_evaluate_is_described():
 
 def test_makefile_has_the_targets_named():
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make (\w+)", "\n".join(TEXTS.values()), re.MULTILINE))
-    assert {"demo", "test"} <= named <= targets
+    named_name = set(re.findall(r"(?:^|`)make (\w+)", "\n".join(TEXTS.values()), re.MULTILINE))
+    assert {"demo", "test"} <= named_name <= targets
 
 
 def setting_names(model, prefix=""):
@@ -230,9 +230,9 @@ def test_the_complete_file_of_settings_is_complete():
     values = tomllib.loads(blocks("toml", "docs/settings.md")[0][1])
     assert set(values) == set(Settings.model_fields)
     provider, price = (next(iter(values[name].values())) for name in ("providers", "prices"))
-    read = Settings.model_validate(values)
-    assert set(provider) == set(type(next(iter(read.providers.values()))).model_fields)
-    assert set(price) == set(type(next(iter(read.prices.values()))).model_fields)
+    settings = Settings.model_validate(values)
+    assert set(provider) == set(type(next(iter(settings.providers.values()))).model_fields)
+    assert set(price) == set(type(next(iter(settings.prices.values()))).model_fields)
 
 
 def test_profiles_in_the_docs_load():
@@ -337,7 +337,7 @@ def test_links_resolve():
 
 def test_every_page_is_in_the_navigation_and_on_the_first_page():
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
-    for page in (one.name for one in PAGES if one.parent.name == "docs"):
+    for page in (path.name for path in PAGES if path.parent.name == "docs"):
         assert re.search(rf" {re.escape(page)}$", navigation, re.MULTILINE), page
         assert page == "index.md" or f"]({page}" in TEXTS["docs/index.md"], page
 
@@ -439,21 +439,23 @@ def test_commands_print_what_the_page_shows(page, home, model, cli, monkeypatch)
     shutil.copytree(EXAMPLES, home / "examples")
     files = "\n".join((EXAMPLES / name).read_text("utf-8") for name in SHOWN)
     monkeypatch.setenv("COLUMNS", "80")
-    named, shown, typed = "", "", 0
+    named_name, output, typed = "", "", 0
     for language, code in BLOCK.findall(TEXTS[page]):
         for line in typed_lines(code) if language == "sh" else ():
             command, _, expected = line.partition("  # exit code ")
             words = shlex.split(command)
             if words[0] == "export":
-                named = words[1].removeprefix("TEXTEVOLVE_MODEL=")
+                named_name = words[1].removeprefix("TEXTEVOLVE_MODEL=")
             elif words[0] == "textevolve":
-                monkeypatch.setenv("TEXTEVOLVE_MODEL", named if "--dry-run" in words else model)
+                monkeypatch.setenv(
+                    "TEXTEVOLVE_MODEL", named_name if "--dry-run" in words else model
+                )
                 outcome = cli(*words[1:])
                 assert outcome.code == int(expected or 0), f"{line}: {outcome.err}"
-                shown = re.sub(" +$", "", outcome.out + outcome.err, flags=re.MULTILINE)
+                output = re.sub(" +$", "", outcome.out + outcome.err, flags=re.MULTILINE)
                 typed += 1
         if language in {"text", "yaml"} and "uses:" not in code:
-            assert code in shown + files, code
+            assert code in output + files, code
     assert typed >= 3
 
 
@@ -478,7 +480,9 @@ def test_guides_begin_with_the_output_of_their_first_commands(page, home, cli, m
     (_, expected), *_ = blocks("text", f"docs/{page}")
     lines = [line for line in typed_lines(commands) if re.search("examples/|look:length", line)]
     outcomes = [cli(*shlex.split(line)[1:]) for line in lines]
-    printed = [line.rstrip() for one in outcomes for line in (one.out + one.err).splitlines()]
+    printed = [
+        line.rstrip() for outcome in outcomes for line in (outcome.out + outcome.err).splitlines()
+    ]
     assert lines
     assert [line for line in expected.splitlines() if line not in printed] == []
 
@@ -488,16 +492,16 @@ def test_example_programs_run(name, home, model, monkeypatch, capsys):
     arguments = [str(EXAMPLES / "cases.jsonl"), model] if name == "batch.py" else [model]
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    shown = capsys.readouterr().out
-    assert "* candidate" in shown if name == "batch.py" else "recalled 2" in shown
+    output = capsys.readouterr().out
+    assert "* candidate" in output if name == "batch.py" else "recalled 2" in output
 
 
 def test_the_layers_drawn_are_those_that_are_checked():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = contracts["contracts"][0]["layers"]
-    wanted = [row.replace("textevolve.", "") for row in layers]
+    expected = [row.replace("textevolve.", "") for row in layers]
     drawn = TEXTS["docs/architecture.md"].split("```")[1].strip().splitlines()
-    assert [re.split(r"  +", row)[0] for row in drawn] == wanted
+    assert [re.split(r"  +", row)[0] for row in drawn] == expected
 
 
 def test_modules_named_in_the_docs_are_there():

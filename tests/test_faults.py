@@ -55,15 +55,15 @@ class Judge:
         if "response_format" not in body:
             return self._probe(body, turn, fault, answer)
         self.asked[turn] += 1
-        said = instance(body["response_format"]["json_schema"]["schema"], self.rng)
+        spoken_answer = instance(body["response_format"]["json_schema"]["schema"], self.rng)
         scores = {}
-        for label, points in said.items():
+        for label, points in spoken_answer.items():
             if label != "argument" and "scores" in points:
                 points["scores"] = {name: self._draw() for name in points["scores"]}
                 scores[int(label.split()[1])] = tuple(points["scores"].values())
         if fault in USABLE:
             self.said.setdefault(turn, []).append(scores)
-        return answer if answer.body else replace(answer, text=json.dumps(said))
+        return answer if answer.body else replace(answer, text=json.dumps(spoken_answer))
 
     def _draw(self):
         return self.rng.randint(0, 10) if self.whole else round(self.rng.uniform(0, 10), 9)
@@ -168,5 +168,5 @@ async def test_probes_that_go_wrong_leave_their_turn_without_scores(home):
     for result, key, scores in turns_with_scores(results):
         for label, row in scores.items():
             for component, score in zip(result.profile.components, row, strict=True):
-                said = judge.odds[(*key, label, component.probe)]
-                assert any(score == pytest.approx(value) for value in said)
+                odd = judge.odds[(*key, label, component.probe)]
+                assert any(score == pytest.approx(value) for value in odd)

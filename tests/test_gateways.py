@@ -97,18 +97,18 @@ def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monke
     )
 
     def repeats(body, number):
-        said = f"openai error: {secret} {literal}"
-        return refused(400, said) if number == 1 else Answer(text=said, headers=COST)
+        answer = f"openai error: {secret} {literal}"
+        return refused(400, answer) if number == 1 else Answer(text=answer, headers=COST)
 
     server.script = repeats
-    failed, kept = (cli(*DEBATE, "-m", "gw/m") for _ in range(2))
+    failed, outcome = (cli(*DEBATE, "-m", "gw/m") for _ in range(2))
     sent = server.headers[-1]
     assert (sent["x-provider"], sent["x-key"], sent["x-config"]) == ("openai", secret, literal)
     assert "openai error: [key] [key]" in failed.err + failed.out
-    shown = cli("config", "--json").out + cli("doctor", "gw/m").out + cli("runs", "show").out
+    output = cli("config", "--json").out + cli("doctor", "gw/m").out + cli("runs", "show").out
     stored = b"".join(path.read_bytes() for path in home.rglob("*.db*"))
     for text in (secret, literal):
-        assert text not in failed.err + failed.out + kept.err + kept.out + shown
+        assert text not in failed.err + failed.out + outcome.err + outcome.out + output
         assert text.encode() not in stored
 
 

@@ -30,8 +30,8 @@ def add(location, home, cli, query):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         study = {"kind": "evaluate", "cases": [str(path)], "judge": "probe", "model": f"{url}#any"}
         (home / f"{name}.yaml").write_text(json.dumps(study))
-        ended = cli("jobs", "add", name, f"{name}.yaml", "--cron", "0 0 1 1 *", *more)
-        assert ended.code == 0, ended.err
+        outcome = cli("jobs", "add", name, f"{name}.yaml", "--cron", "0 0 1 1 *", *more)
+        assert outcome.code == 0, outcome.err
         query(("UPDATE jobs SET due = ? WHERE name = ?", (time.time() - 1, name)))
 
     return make
@@ -42,9 +42,9 @@ def show(cli):
     """A job with its history, the newest first."""
 
     def read(name):
-        ended = cli("jobs", "show", name, "--json")
-        assert ended.code == 0, ended.err
-        return ended.rows[0]
+        outcome = cli("jobs", "show", name, "--json")
+        assert outcome.code == 0, outcome.err
+        return outcome.rows[0]
 
     return read
 
@@ -89,7 +89,7 @@ def test_a_killed_schedulers_job_is_taken_over_and_its_run_resumed(
         )
         killed.kill()
         killed.wait()
-        asked = [json.dumps(one["messages"]) for one in server.requests]
+        prompts = [json.dumps(request["messages"]) for request in server.requests]
         (interrupted,) = show("nightly")["runs"]
         assert interrupted["status"] == "interrupted"
         assert interrupted["run_id"]
@@ -104,7 +104,7 @@ def test_a_killed_schedulers_job_is_taken_over_and_its_run_resumed(
         (run,) = show("nightly")["runs"]
         assert (run["id"], run["run_id"]) == (interrupted["id"], interrupted["run_id"])
         assert run["status"] == "finished"
-        repeated = Counter(json.dumps(one["messages"]) for one in server.requests)
+        repeated = Counter(json.dumps(request["messages"]) for request in server.requests)
         twice = [text for text, number in repeated.items() if number > 1]
-        assert len(twice) <= len(asked) - ANSWERED
-        assert set(twice) <= set(asked[ANSWERED:])
+        assert len(twice) <= len(prompts) - ANSWERED
+        assert set(twice) <= set(prompts[ANSWERED:])

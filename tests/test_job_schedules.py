@@ -30,11 +30,11 @@ def moment(text, zone="UTC"):
 
 def walls(cron, after, number, zone="UTC"):
     """The next times as the clock on the wall shows them."""
-    found, when = [], moment(after, zone)
+    matches, when = [], moment(after, zone)
     for _ in range(number):
         when = find_next(job(cron=cron, zone=zone), when)
-        found.append(datetime.fromtimestamp(when, ZoneInfo(zone)).isoformat()[:16])
-    return found
+        matches.append(datetime.fromtimestamp(when, ZoneInfo(zone)).isoformat()[:16])
+    return matches
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_a_job_is_checked_when_it_is_described():
 def test_however_many_times_went_by_it_is_due_once():
     spec = {"name": "nightly", "study": STUDY, "cron": "0 3 * * *"}
     stored = StoredJob("jo_1", "acme", "nightly", 0.0, 0.0, False, 0.0, True, spec)
-    ended = moment("2026-03-20T10:00")
-    assert next_due(stored, ended) == moment("2026-03-21T03:00")
+    value = moment("2026-03-20T10:00")
+    assert next_due(stored, value) == moment("2026-03-21T03:00")
 
 
 def test_a_time_that_does_not_exist_comes_an_hour_later_by_the_clock():
@@ -95,8 +95,8 @@ def test_a_time_that_does_not_exist_comes_an_hour_later_by_the_clock():
 def test_a_time_that_comes_twice_counts_once():
     found = walls("30 2 * * *", "2026-10-24T00:00", 3, VIENNA)
     assert found == ["2026-10-24T02:30", "2026-10-25T02:30", "2026-10-26T02:30"]
-    first = find_next(job(cron="30 2 * * *", zone=VIENNA), moment("2026-10-25T00:00", VIENNA))
-    assert datetime.fromtimestamp(first, ZoneInfo(VIENNA)).utcoffset() == timedelta(hours=2)
+    first_value = find_next(job(cron="30 2 * * *", zone=VIENNA), moment("2026-10-25T00:00", VIENNA))
+    assert datetime.fromtimestamp(first_value, ZoneInfo(VIENNA)).utcoffset() == timedelta(hours=2)
 
 
 NIGHTS = [
@@ -110,15 +110,15 @@ NIGHTS = [
 def by_brute_force(minutes, hours, zone, after, until):
     """Each real minute at which the clock shows one of these times, the first where it comes
     twice; but those that the clock leaves out."""
-    found, when, seen = [], after - after % MINUTE + MINUTE, set()
+    matches, when, seen = [], after - after % MINUTE + MINUTE, set()
     while when <= until:
         wall = datetime.fromtimestamp(when, ZoneInfo(zone))
-        shown = wall.replace(tzinfo=None, fold=0)
-        if wall.minute in minutes and wall.hour in hours and shown not in seen:
-            found.append(when)
-        seen.add(shown)
+        output = wall.replace(tzinfo=None, fold=0)
+        if wall.minute in minutes and wall.hour in hours and output not in seen:
+            matches.append(when)
+        seen.add(output)
         when += MINUTE
-    return found
+    return matches
 
 
 @given(
@@ -132,13 +132,13 @@ def test_times_are_those_that_the_clock_shows(night, minutes, hours):
     zone, begin = night
     cron = f"{','.join(map(str, minutes))} {','.join(map(str, hours))} * * *"
     spec, when = job(cron=cron, zone=zone), moment(begin, zone)
-    until, found = when + 2 * DAY, []
+    until, matches = when + 2 * DAY, []
     while (when := find_next(spec, when)) <= until:
-        found.append(when)
+        matches.append(when)
     expected = by_brute_force(minutes, hours, zone, moment(begin, zone), until)
-    assert sorted(set(found)) == found
-    assert set(expected) <= set(found)
-    for extra in set(found) - set(expected):
+    assert sorted(set(matches)) == matches
+    assert set(expected) <= set(matches)
+    for extra in set(matches) - set(expected):
         before = datetime.fromtimestamp(extra - 25 * HOUR, ZoneInfo(zone)).utcoffset()
         now = datetime.fromtimestamp(extra, ZoneInfo(zone)).utcoffset()
         assert now != before  # the time it stands for does not exist on this day

@@ -20,18 +20,21 @@ def test_a_namespace_from_plain_code(settings):
     with pytest.raises(InputError, match="no namespace 'acme'"), Client().namespace("acme"):
         pass
     with Client(settings=settings).namespace("acme", create=True) as space:
-        made = space.collections.create("notes", kind="semantic")
-        assert (made.kind, made.dimension, made.namespace) == ("semantic", 32, "acme")
+        response = space.collections.create("notes", kind="semantic")
+        assert (response.kind, response.dimension, response.namespace) == ("semantic", 32, "acme")
         notes = space.memories("notes")
         tea = notes.add("Ann drinks green tea.", importance=0.9, valid_from="2025-01-01")
         assert notes.get(tea.id)[0] == tea == space.find_memories(tea.id)[0]
         many = [MemorySpec(text=f"Fact {n}.") for n in range(3)]
         assert notes.add_all(many).added == 3
         assert notes.add_all([*many, MemorySpec(text="New.")]).known == 3
-        found = notes.search("Ann drinks green tea.", limit=2)
-        assert found.memories[0].text == "Ann drinks green tea."
-        assert found.over_limit > 0
-        assert [one.text for one in notes.list(limit=2, after=tea.id)] == ["Fact 0.", "Fact 1."]
+        recalled = notes.search("Ann drinks green tea.", limit=2)
+        assert recalled.memories[0].text == "Ann drinks green tea."
+        assert recalled.over_limit > 0
+        assert [memory.text for memory in notes.list(limit=2, after=tea.id)] == [
+            "Fact 0.",
+            "Fact 1.",
+        ]
         notes.forget(tea.id)
         assert notes.history(tea.id)[0].forgotten
         agent = space.agents.create("bot", persona="First.", memories="notes")
@@ -41,7 +44,7 @@ def test_a_namespace_from_plain_code(settings):
         assert space.agents.get("bot").id == agent.id
         eve = space.users.create("eve", description="A person.").spec
         assert (eve.name, eve.description) == ("eve", "A person.")
-        assert [one.spec.name for one in space.namespaces.list()] == ["acme"]
+        assert [memory.spec.name for memory in space.namespaces.list()] == ["acme"]
         with pytest.raises(InputError, match="unknown field 'modle'; did you mean 'model'"):
             space.agents.update("bot", modle="x")
         with pytest.raises(InputError, match=r"no memory .* in the collection 'other'"):
@@ -79,8 +82,8 @@ def fill(space, settings, server):
     space.collections.create("notes")
     notes = space.memories("notes")
     old = notes.add("Ann lives in Rome.", entities=["Ann", "Rome"])
-    said = [{"role": "user", "content": "FACT: Ann lives in Oslo."}]
-    talk, trusted = [{"id": "a", "messages": said}], {"floor": -1, "trust_user": 1}
+    records = [{"role": "user", "content": "FACT: Ann lives in Oslo."}]
+    talk, trusted = [{"id": "a", "messages": records}], {"floor": -1, "trust_user": 1}
     create_memories(talk, "notes", model=settings.embedder, settings=settings, **trusted)
     gone, erased = notes.add("Bob sings."), notes.add("Cid has a secret.")
     notes.forget(gone.id)
@@ -95,23 +98,25 @@ def test_a_collection_goes_as_it_is_now(settings, home, server):
     with Client(settings=settings).namespace() as space:
         notes = fill(space, settings, server)
         space.collections.export("notes", "notes.jsonl")
-        kept = notes.list()
-        found = notes.search("Where does Ann live?")
+        memories = notes.list()
+        recalled = notes.search("Where does Ann live?")
         space.collections.import_file("notes.jsonl", name="copy")
         copy = space.memories("copy")
-        again = {one.text: one for one in copy.list(closed=True)}
-        assert sorted(again) == sorted(one.text for one in kept)
-        for one in kept:
-            other = again[one.text]
+        again = {memory.text: memory for memory in copy.list(closed=True)}
+        assert sorted(again) == sorted(memory.text for memory in memories)
+        for memory in memories:
+            other = again[memory.text]
             assert (other.created, other.entities, other.origin) == (
-                *(one.created, one.entities, one.origin),
+                *(memory.created, memory.entities, memory.origin),
             )
-            assert other.id != one.id
+            assert other.id != memory.id
         same = copy.search("Where does Ann live?")
-        assert [one.text for one in same.memories] == [one.text for one in found.memories]
+        assert [memory.text for memory in same.memories] == [
+            memory.text for memory in recalled.memories
+        ]
     with Client(settings=settings.model_copy(update={"store": home / "b.db"})).namespace() as space:
         space.collections.import_file("notes.jsonl")
-        assert len(space.memories("notes").list(closed=True)) == len(kept)
+        assert len(space.memories("notes").list(closed=True)) == len(memories)
 
 
 def test_chats_go_with_their_agent(settings, query):
@@ -145,8 +150,10 @@ def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home, server):
         fill(space, settings, server)
         space.users.create("eve", description="A person.")
         space.namespaces.export("default", "all.jsonl")
-    lines = [json.loads(one) for one in (home / "all.jsonl").read_text().splitlines()]
-    refused = taken = 0
+    lines = [
+        json.loads(single_line) for single_line in (home / "all.jsonl").read_text().splitlines()
+    ]
+    refused = count = 0
     with Client(settings=settings.model_copy(update={"namespace": "own"})).namespace() as space:
         for number, line in enumerate(lines):
             if number > 5 and "memory" in line:
@@ -159,12 +166,12 @@ def test_a_spoilt_file_is_taken_in_whole_or_refused(settings, home, server):
                 except InputError:
                     refused += 1
                     continue
-                taken += 1
-                for one in space.namespaces.list():
-                    if one.spec.name == "copy":
+                count += 1
+                for single_line in space.namespaces.list():
+                    if single_line.spec.name == "copy":
                         space.namespaces.delete("copy")
     assert refused > 15
-    assert taken > 5
+    assert count > 5
 
 
 def files_hold(settings, word):

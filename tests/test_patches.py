@@ -35,7 +35,7 @@ def adds(wrapped, instance, args, kwargs):
 
 
 def make(**changes) -> Patch:
-    given = {
+    arguments = {
         "name": "toy-add",
         "package": "toy",
         "versions": ">=1.2,<1.3",
@@ -43,7 +43,7 @@ def make(**changes) -> Patch:
         "why": "it takes away",
         "wrapper": adds,
     }
-    return Patch(**{**given, **changes})
+    return Patch(**{**arguments, **changes})
 
 
 def test_a_patch_is_applied_and_undone(toy: Path) -> None:

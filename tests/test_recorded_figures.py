@@ -26,8 +26,8 @@ RECORDING = bool(os.environ.get("RECORD_FIGURES"))
 def test_a_difference_in_the_last_digit_is_found():
     recorded = {"a": [0.1, None], "b": {"c": 1}}
     assert list(find_differences(recorded, {"a": [0.1, None], "b": {"c": 1.0}})) == []
-    found = {"a": [0.1 + 2**-56, None], "b": {"d": 1}}
-    assert list(find_differences(recorded, found)) == [
+    fields = {"a": [0.1 + 2**-56, None], "b": {"d": 1}}
+    assert list(find_differences(recorded, fields)) == [
         "a[0]: recorded 0.1, found 0.10000000000000002",
         "b.c: recorded 1, found '(nothing)'",
     ]
@@ -45,12 +45,12 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 def test_figures_are_those_that_were_recorded(cli, server, home, monkeypatch, name):
     path = FOLDER / f"{name}.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))
-    found = json.loads(json.dumps(play(recorded, cli, server, home, monkeypatch)))
+    payload = json.loads(json.dumps(play(recorded, cli, server, home, monkeypatch)))
     if recorded.get("keys", "") is None:  # its prompts may change
-        found["keys"] = None
-    found["arithmetic"] = name_arithmetic()
+        payload["keys"] = None
+    payload["arithmetic"] = name_arithmetic()
     if RECORDING:
-        path.write_text(lay_out(found) + "\n", encoding="utf-8")
+        path.write_text(lay_out(payload) + "\n", encoding="utf-8")
         return
-    exactly = recorded.pop("arithmetic") == found.pop("arithmetic")
-    assert list(find_differences(recorded, found, exactly=exactly)) == []
+    exactly = recorded.pop("arithmetic") == payload.pop("arithmetic")
+    assert list(find_differences(recorded, payload, exactly=exactly)) == []

@@ -30,18 +30,18 @@ def test_logistic_is_the_minimum_that_scipy_finds(seed, ridge):
     rng, rows = draw_rows(seed)
     shares = rng.choice([0.0, 0.5, 1.0], len(rows))
     counts = rng.uniform(0.2, 1, len(rows))
-    found = fit_logistic(rows, shares, counts, ridge)
+    values = fit_logistic(rows, shares, counts, ridge)
     given_to = (rows, shares, counts, ridge)
     other = minimize(logistic_loss, np.zeros(3), given_to, method="BFGS", options={"gtol": 1e-8})
-    assert logistic_loss(found, *given_to) <= other.fun + 1e-9
-    np.testing.assert_allclose(found, other.x, atol=1e-4)
+    assert logistic_loss(values, *given_to) <= other.fun + 1e-9
+    np.testing.assert_allclose(values, other.x, atol=1e-4)
 
 
 def test_what_a_plane_parts_has_finite_weights():
     rows = np.array([[1.0], [2.0], [-1.0]])
-    found = fit_logistic(rows, np.array([1.0, 1.0, 0.0]), np.ones(3), 1e-3)
-    assert np.isfinite(found).all()
-    assert found[0] > 1
+    values = fit_logistic(rows, np.array([1.0, 1.0, 0.0]), np.ones(3), 1e-3)
+    assert np.isfinite(values).all()
+    assert values[0] > 1
 
 
 def test_a_column_of_ones_without_a_penalty_is_the_intercept_of_statsmodels():

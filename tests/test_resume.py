@@ -39,10 +39,10 @@ def without_seconds(rows):
 def wait_for(condition, process):
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        ended = process.poll() is not None
+        outcome = process.poll() is not None
         if condition():
             return
-        if ended:
+        if outcome:
             pytest.fail(f"it ended with {process.returncode}: {process.communicate()}")
         time.sleep(0.005)
     pytest.fail("it did not come to this within 60 seconds")
@@ -70,16 +70,16 @@ def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(
         command = ("evaluate", cases, "--model", f"{server.url}#m", *OPTIONS)
         process = spawn(*command, "-o", "results.jsonl")
         wait_for(lambda: server.calls >= 10, process)
-        second = cli(*command)
-        assert second.code == 1
-        assert f"is run by process {process.pid} " in second.err
-        assert second.err.splitlines()[-1].startswith("error: run ")
+        second_outcome = cli(*command)
+        assert second_outcome.code == 1
+        assert f"is run by process {process.pid} " in second_outcome.err
+        assert second_outcome.err.splitlines()[-1].startswith("error: run ")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, answer = process.communicate(timeout=20)
         assert process.returncode == 130
-        assert "Traceback" not in said
+        assert "Traceback" not in answer
         (run,) = runs_in(home / "store.db")
-        assert said.splitlines()[-1].endswith(f"Resume with: textevolve runs resume {run}")
+        assert answer.splitlines()[-1].endswith(f"Resume with: textevolve runs resume {run}")
         assert (home / "results.jsonl").exists()  # of what there is
         assert not list(home.glob(".*part"))
         assert calls_of(server) < CALLS
@@ -88,11 +88,11 @@ def test_an_interrupt_says_how_to_go_on_and_the_run_is_in_work_for_nobody_else(
         assert resumed.code == 0
         assert server.calls <= CALLS + IN_FLIGHT
         assert len((home / "results.jsonl").read_text().splitlines()) == CASES
-        whole = cli(
+        full_outcome = cli(
             "evaluate", cases, "-m", f"{server.url}#m", *OPTIONS, "--store", "b.db", "--json"
         )
     rows = [json.loads(line) for line in (home / "results.jsonl").read_text().splitlines()]
-    assert without_seconds(rows) == without_seconds(whole.rows)
+    assert without_seconds(rows) == without_seconds(full_outcome.rows)
 
 
 def test_a_finished_run_needs_neither_server_nor_key_nor_a_call(home, cli, monkeypatch):
@@ -103,20 +103,20 @@ def test_a_finished_run_needs_neither_server_nor_key_nor_a_call(home, cli, monke
         )
         monkeypatch.setenv("MINE_KEY", "sk-a-key-of-some-length")
         command = ("evaluate", write_cases(home, 3), "--model", "mine/m", "--json", *OPTIONS)
-        first = cli(*command)
-        assert (first.code, server.calls) == (0, 18)
+        first_outcome = cli(*command)
+        assert (first_outcome.code, server.calls) == (0, 18)
         again = cli(*command)
         assert (again.code, server.calls) == (0, 18)
-        assert again.rows == first.rows
+        assert again.rows == first_outcome.rows
         assert "18 replayed" in again.err
-    assert cli(*command).rows == first.rows  # the server is gone
+    assert cli(*command).rows == first_outcome.rows  # the server is gone
     monkeypatch.delenv("MINE_KEY")
     (home / "textevolve.toml").unlink()
-    assert cli("runs", "show", "--json").rows == first.rows
-    assert cli("runs", "resume", "--json").rows == first.rows
-    shown = cli("runs", "show")
-    assert "mine/m" in shown.out
-    assert "2 of 3 cases passed" in shown.out
+    assert cli("runs", "show", "--json").rows == first_outcome.rows
+    assert cli("runs", "resume", "--json").rows == first_outcome.rows
+    outcome = cli("runs", "show")
+    assert "mine/m" in outcome.out
+    assert "2 of 3 cases passed" in outcome.out
     assert len(runs_in(home / "store.db")) == 1
 
 
@@ -136,13 +136,13 @@ def test_a_disk_that_fills_up_ends_in_one_clear_line_and_nothing_is_lost(
     cases = write_cases(home, 40, length=100)
     command = ("evaluate", cases, "--model", model, *OPTIONS)
     process = spawn(*command, script=LIMITED)
-    _, said = process.communicate(timeout=60)
+    _, answer = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "Traceback" not in said
-    assert re.match(r"error: store .*store\.db: the disk .+ free ?s", said.splitlines()[-1])
-    asked, kept = server.calls, kept_calls(home / "store.db")
+    assert "Traceback" not in answer
+    assert re.match(r"error: store .*store\.db: the disk .+ free ?s", answer.splitlines()[-1])
+    calls, kept = server.calls, kept_calls(home / "store.db")
     assert 0 < kept < 240
     with closing(sqlite3.connect(home / "store.db")) as raw:
         assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert cli("runs", "resume").code == 0
-    assert server.calls == asked + 240 - kept
+    assert server.calls == calls + 240 - kept

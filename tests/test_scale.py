@@ -15,9 +15,15 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_recorded_points_but_one_are_predicted_within_a_fifth_from_those_of_their_way():
-    checked = [one for one in model.validate(read_points(model.RECORDED)) if one.alike]
+    checked = [
+        single_checked
+        for single_checked in model.validate(read_points(model.RECORDED))
+        if single_checked.alike
+    ]
     assert len(checked) >= 4 * 6
-    (short,) = [one for one in checked if abs(one.off) > 0.2]  # which docs/batches.md names
+    (short,) = [
+        single_checked for single_checked in checked if abs(single_checked.off) > 0.2
+    ]  # which docs/batches.md names
     assert (short.asked.cases, short.name) == (500, "CPU, s")
     assert abs(short.off) < 0.21
 
@@ -40,8 +46,8 @@ def test_a_point_of_twenty_cases_is_measured(tmp_path):
     lines = tmp_path / "points.jsonl"
     command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--cases", "20"]
     command += ["--latency", "0.01", "--store-kind", "sqlite", "--json", str(lines)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert "20 scored, 120 calls" in ended.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "20 scored, 120 calls" in process.stdout
     (point,) = read_points(lines)
     assert (point.scored, point.calls) == (20, 120)
     assert point.bytes > 20 * 1_000

@@ -40,10 +40,10 @@ def test_of_all_patterns_of_signs_no_more_than_the_level_is_accepted(sizes, cuts
 @pytest.mark.parametrize("half", [3, 5, 7, 12])
 def test_two_looks_at_right_and_wrong_spend_no_more_than_the_level(half):
     chance = 0.0
-    for first, second in itertools.product(range(half + 1), repeat=2):
-        blocks = [[1.0] * wins + [-1.0] * (half - wins) for wins in (first, second)]
+    for first_count, second_count in itertools.product(range(half + 1), repeat=2):
+        blocks = [[1.0] * wins + [-1.0] * (half - wins) for wins in (first_count, second_count)]
         if sequential_test(blocks, [FIRST_LOOK, ALPHA])[-1].accepted:
-            chance += math.comb(half, first) * math.comb(half, second) / 4**half
+            chance += math.comb(half, first_count) * math.comb(half, second_count) / 4**half
     assert ALPHA / 5 < chance <= ALPHA
 
 
@@ -57,6 +57,6 @@ def test_a_single_look_is_the_exact_test():
 
 
 def test_what_is_no_gain_is_never_accepted():
-    for given in ([], [0.0] * 20, [-1.0] * 20, [1.0] * (fewest_units() - 1)):
-        assert not sequential_test([given], [ALPHA])[-1].accepted
+    for values in ([], [0.0] * 20, [-1.0] * 20, [1.0] * (fewest_units() - 1)):
+        assert not sequential_test([values], [ALPHA])[-1].accepted
     assert sequential_test([[1.0] * fewest_units()], [ALPHA])[-1].accepted

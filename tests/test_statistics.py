@@ -36,10 +36,10 @@ def whole(first, second):
 def table_of(first, second, classes=()):
     """How often each class of the first meets each of the second."""
     first, second = whole(first, second)
-    named = sorted({*first, *second, *classes})
-    table = np.zeros((len(named), len(named)))
+    name = sorted({*first, *second, *classes})
+    table = np.zeros((len(name), len(name)))
     for pair in zip(first, second, strict=True):
-        table[tuple(named.index(one) for one in pair)] += 1
+        table[tuple(name.index(one) for one in pair)] += 1
     return table
 
 
@@ -88,14 +88,14 @@ def test_means_leave_missing_ones_out():
 @given(two(GAPPED))
 def test_kappa_is_that_of_statsmodels(raters):
     first, second = whole(*raters)
-    found = kappa(*raters)
+    value = kappa(*raters)
     if len(set(first + second)) < 2:
-        assert math.isnan(found)
+        assert math.isnan(value)
         return
     from statsmodels.stats.inter_rater import cohens_kappa
 
     expected = cohens_kappa(table_of(*raters), return_results=False)
-    assert found == pytest.approx(float(expected))
+    assert value == pytest.approx(float(expected))
 
 
 def test_lists_of_unequal_length_are_refused():
@@ -110,15 +110,15 @@ def test_lists_of_unequal_length_are_refused():
 
 @given(st.integers(0, 50), st.integers(0, 50), st.sampled_from([0.8, 0.95, 0.99]))
 def test_wilson_is_that_of_statsmodels(wins, losses, level):
-    found = s.wilson_interval(wins, wins + losses, level)
+    interval = s.wilson_interval(wins, wins + losses, level)
     if wins + losses == 0:
-        assert math.isnan(found.low)
-        assert found.reason == "no item"
+        assert math.isnan(interval.low)
+        assert interval.reason == "no item"
         return
     from statsmodels.stats.proportion import proportion_confint
 
     expected = proportion_confint(wins, wins + losses, alpha=1 - level, method="wilson")
-    assert (found.low, found.high) == pytest.approx(expected, abs=1e-12)
+    assert (interval.low, interval.high) == pytest.approx(expected, abs=1e-12)
 
 
 def test_impossible_counts_and_levels_are_refused():
@@ -135,12 +135,12 @@ def test_impossible_counts_and_levels_are_refused():
 
 def test_bootstrap_of_a_mean_is_that_of_scipy():
     values = np.random.default_rng(5).exponential(size=60)
-    found = s.mean_interval(values, draws=20_000)
+    interval = s.mean_interval(values, draws=20_000)
     expected = stats.bootstrap(
         (values,), np.mean, n_resamples=20_000, method="percentile", rng=1
     ).confidence_interval
-    assert found.low == pytest.approx(expected.low, abs=0.01)
-    assert found.high == pytest.approx(expected.high, abs=0.01)
+    assert interval.low == pytest.approx(expected.low, abs=0.01)
+    assert interval.high == pytest.approx(expected.high, abs=0.01)
 
 
 def test_few_groups_have_students_interval_of_a_jackknife():
@@ -150,26 +150,28 @@ def test_few_groups_have_students_interval_of_a_jackknife():
     names = [n for n, g in enumerate(groups) for _ in g]
     left = [np.mean([v for g in groups if g is not out for v in g]) for out in groups]
     half = stats.t.ppf(0.9, 2) * math.sqrt(2 * np.var(left))
-    found = s.mean_interval(values, names, level=0.8)
-    assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half))
+    interval = s.mean_interval(values, names, level=0.8)
+    assert (interval.low, interval.high) == pytest.approx((0.5 - half, 0.5 + half))
     free = np.random.default_rng(4).random(29)
-    wanted = stats.t.interval(0.95, 28, free.mean(), stats.sem(free))
-    found = s.mean_interval(free)
-    assert (found.low, found.high) == pytest.approx(wanted)
+    expected = stats.t.interval(0.95, 28, free.mean(), stats.sem(free))
+    interval = s.mean_interval(free)
+    assert (interval.low, interval.high) == pytest.approx(expected)
 
 
 def test_few_shares_have_wilsons_interval_and_ends_stay_within_bounds():
-    found = s.mean_interval([1, 1, 0.5, NAN], ["a", "a", "b", "c"], bounds=s.UNIT)
-    assert found == s.wilson_interval(2 * 2.5 / 3, 2)
+    interval = s.mean_interval([1, 1, 0.5, NAN], ["a", "a", "b", "c"], bounds=s.UNIT)
+    assert interval == s.wilson_interval(2 * 2.5 / 3, 2)
     assert s.mean_interval([0.1, 1.0], bounds=s.UNIT) == s.Interval(0.0, 1.0)
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0]) | st.floats(0, 1), min_size=1, max_size=40), SEEDS)
 def test_bets_bound_a_mean_of_one_sided_exact_shares(values, seed):
-    found = s.betting_interval(values, seed=seed)
-    assert 0 <= found.low <= np.mean(values) <= found.high <= 1
+    interval = s.betting_interval(values, seed=seed)
+    assert 0 <= interval.low <= np.mean(values) <= interval.high <= 1
     turned = s.betting_interval([1 - v for v in values], seed=seed)
-    assert (turned.low, turned.high) == pytest.approx((1 - found.high, 1 - found.low), abs=1e-9)
+    assert (turned.low, turned.high) == pytest.approx(
+        (1 - interval.high, 1 - interval.low), abs=1e-9
+    )
     same = s.betting_interval([1.0] * len(values))
     assert 0 <= same.low <= 0.025 ** (1 / len(values))  # as by Clopper and Pearson, at best
 
@@ -203,27 +205,29 @@ def test_bootstrap_gives_a_reason_where_there_is_no_interval():
         ([1, 0, NAN], ["a", "a", "b"], "one group only"),
         ([1, 1, 1], None, "no variation between the groups"),
     ]:
-        found = s.mean_interval(values, groups)
-        assert math.isnan(found.low)
-        assert math.isnan(found.high)
-        assert found.reason == reason
+        interval = s.mean_interval(values, groups)
+        assert math.isnan(interval.low)
+        assert math.isnan(interval.high)
+        assert interval.reason == reason
 
 
 def test_bootstrap_of_kappa_holds_what_loops_over_items_give():
     random = np.random.default_rng(3)
-    first = random.integers(0, 2, 80).astype(float)
-    second = np.where(random.random(80) < 0.75, first, 1 - first)
-    second[:3] = NAN
-    found = kappa_interval(first, second, draws=4000)
+    first_values = random.integers(0, 2, 80).astype(float)
+    second_values = np.where(random.random(80) < 0.75, first_values, 1 - first_values)
+    second_values[:3] = NAN
+    interval = kappa_interval(first_values, second_values, draws=4000)
     draws = [random.integers(3, 80, 77) for _ in range(2000)]
-    low, high = np.quantile([kappa(first[d], second[d]) for d in draws], [0.025, 0.975])
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+    low, high = np.quantile(
+        [kappa(first_values[d], second_values[d]) for d in draws], [0.025, 0.975]
+    )
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.03)
 
 
 def test_kappa_that_is_mostly_undefined_has_no_interval():
-    found = kappa_interval([1, 1, 1, 1, 0], [1, 1, 1, 1, 0])
-    assert math.isnan(found.low)
-    assert "undefined in" in found.reason
+    interval = kappa_interval([1, 1, 1, 1, 0], [1, 1, 1, 1, 0])
+    assert math.isnan(interval.low)
+    assert "undefined in" in interval.reason
 
 
 @few
@@ -247,23 +251,23 @@ def test_one_seed_gives_one_interval(raters, seed):
 def test_sign_flips_are_counted_exactly_as_by_scipy(raters):
     first, second = whole(*raters)
     difference = np.array(first) - np.array(second)
-    found = c.sign_flip_test(*raters)
+    found_test = c.sign_flip_test(*raters)
     if len(difference) < 2 or not difference.any():
-        assert found.p == (1 if first else pytest.approx(NAN, nan_ok=True))
+        assert found_test.p == (1 if first else pytest.approx(NAN, nan_ok=True))
         return
     expected = stats.permutation_test(
         (difference,), np.sum, permutation_type="samples", n_resamples=np.inf
     )
-    assert found.exact
-    assert found.p == pytest.approx(min(1.0, expected.pvalue))
+    assert found_test.exact
+    assert found_test.p == pytest.approx(min(1.0, expected.pvalue))
 
 
 def test_many_sign_flips_are_drawn_and_never_give_zero():
-    first, second = np.ones(40), np.zeros(40)
-    found = c.sign_flip_test(first, second, draws=999)
-    assert not found.exact
-    assert found.p == 1 / 1000
-    assert (found.items, found.first, found.second) == (40, 40, 0)
+    first_values, second_values = np.ones(40), np.zeros(40)
+    found_test = c.sign_flip_test(first_values, second_values, draws=999)
+    assert not found_test.exact
+    assert found_test.p == 1 / 1000
+    assert (found_test.items, found_test.first, found_test.second) == (40, 40, 0)
     near = np.where(np.arange(60) < 36, 1.0, 0.0)
     drawn = c.sign_flip_test(near, 1 - near, draws=20_000, seed=4)
     assert drawn.p == pytest.approx(stats.binomtest(24, 60).pvalue, abs=0.01)
@@ -271,10 +275,10 @@ def test_many_sign_flips_are_drawn_and_never_give_zero():
 
 
 def test_signs_of_a_group_flip_together():
-    first, second = [1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1]
-    assert c.sign_flip_test(first, second).p == 2 / 16
-    assert c.sign_flip_test(first, second, ["a", "a", "b", "b", "c", "c"]).p == 2 / 4
-    assert c.sign_flip_test(first, second, ["a"] * 6).p == 1
+    first_counts, second_counts = [1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1]
+    assert c.sign_flip_test(first_counts, second_counts).p == 2 / 16
+    assert c.sign_flip_test(first_counts, second_counts, ["a", "a", "b", "b", "c", "c"]).p == 2 / 4
+    assert c.sign_flip_test(first_counts, second_counts, ["a"] * 6).p == 1
     many = c.sign_flip_test([1] * 40, [0] * 40, [n % 4 for n in range(40)])
     assert (many.exact, many.p) == (True, 2 / 16)
 
@@ -289,8 +293,8 @@ def test_holm_is_that_of_statsmodels(p_values):
 
 
 def test_holm_does_not_count_a_test_that_does_not_exist():
-    found = c.holm([0.01, NAN, 0.04])
-    assert found == pytest.approx([0.02, NAN, 0.04], nan_ok=True)
+    values = c.holm([0.01, NAN, 0.04])
+    assert values == pytest.approx([0.02, NAN, 0.04], nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -305,12 +309,12 @@ def test_items_needed_are_those_of_published_calculators(rates, power, items):
 
 
 def test_items_needed_give_the_power_promised():
-    first, second = [1] * 25 + [0] * 10 + [1] * 65, [0] * 25 + [1] * 10 + [1] * 65
-    needed = int(c.items_needed(first, second))
+    first_counts, second_counts = [1] * 25 + [0] * 10 + [1] * 65, [0] * 25 + [1] * 10 + [1] * 65
+    needed = int(c.items_needed(first_counts, second_counts))
     drawn = np.random.default_rng(1).multinomial(needed, [0.25, 0.10, 0.65], 4000)
     wins, losses = drawn[:, 0], drawn[:, 1]
-    found = (wins - losses) ** 2 / (wins + losses) > stats.chi2.ppf(0.95, 1)
-    assert found.mean() == pytest.approx(0.8, abs=0.03)
+    values = (wins - losses) ** 2 / (wins + losses) > stats.chi2.ppf(0.95, 1)
+    assert values.mean() == pytest.approx(0.8, abs=0.03)
 
 
 def test_no_number_of_items_finds_no_difference():
@@ -331,14 +335,26 @@ def test_fewer_items_than_an_exact_test_can_tell_by_are_never_enough():
 @few
 @given(two(CREDIT, least=6, most=14), st.sampled_from([0.8, 0.95]))
 def test_the_interval_of_a_difference_is_what_sign_flips_do_not_refute(raters, level):
-    first, second = (np.nan_to_num(np.array(one, dtype=float)) for one in raters)
-    second = second + np.linspace(0, 0.01, len(second))  # no two means of subsets are the same
-    found = c.difference_interval(first, second, level=level)
-    if found.reason:
+    first_values, second_values = (np.nan_to_num(np.array(rater, dtype=float)) for rater in raters)
+    second_values = second_values + np.linspace(
+        0, 0.01, len(second_values)
+    )  # no two means of subsets are the same
+    interval = c.difference_interval(first_values, second_values, level=level)
+    if interval.reason:
         return
-    for end, outwards in ((found.low, -1e-7), (found.high, 1e-7)):
-        assert c.sign_flip_test(first - second, np.full(len(first), end + outwards)).p <= 1 - level
-        assert c.sign_flip_test(first - second, np.full(len(first), end - outwards)).p > 1 - level
+    for end, outwards in ((interval.low, -1e-7), (interval.high, 1e-7)):
+        assert (
+            c.sign_flip_test(
+                first_values - second_values, np.full(len(first_values), end + outwards)
+            ).p
+            <= 1 - level
+        )
+        assert (
+            c.sign_flip_test(
+                first_values - second_values, np.full(len(first_values), end - outwards)
+            ).p
+            > 1 - level
+        )
 
 
 def test_an_interval_leaves_out_0_where_the_corrected_test_finds_a_difference():
@@ -347,12 +363,14 @@ def test_an_interval_leaves_out_0_where_the_corrected_test_finds_a_difference():
     for rows in (5, 8, 12, 20, 40):
         for _ in range(6):
             pairs = [(rng.random(rows) + 0.1 * n, rng.random(rows)) for n in range(1, 5)]
-            for one in c.compare_pairs(pairs, seed=1):
-                if one.low is None:
-                    assert one.p > 0.05
+            for compare_pair in c.compare_pairs(pairs, seed=1):
+                if compare_pair.low is None:
+                    assert compare_pair.p > 0.05
                 else:
-                    assert (one.low >= 0 or one.high <= 0) == (one.p <= 0.05)
-                    seen.add(one.p <= 0.05)
+                    assert (compare_pair.low >= 0 or compare_pair.high <= 0) == (
+                        compare_pair.p <= 0.05
+                    )
+                    seen.add(compare_pair.p <= 0.05)
     assert seen == {True, False}
     assert c.difference_interval([1] * 5, [0, 0, 0, 0, 0.5]).reason == "too few groups for 95%: 5"
 

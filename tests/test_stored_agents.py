@@ -33,7 +33,7 @@ def agents(cli, server, home, monkeypatch):
         ("agents", "create", "acme/ada", "--persona", OLD, "--memories", "diary"),
         ("agents", "create", "acme/critic", "--persona", "You look for faults."),
     ):
-        assert (made := cli(*command)).code == 0, made.err
+        assert (outcome := cli(*command)).code == 0, outcome.err
     (home / "notes.jsonl").write_text(json.dumps({"text": FACT}) + "\n")
     added = cli("memories", "import", "acme/diary", "notes.jsonl")
     assert added.code == 0, added.err
@@ -43,9 +43,9 @@ def agents(cli, server, home, monkeypatch):
 def evolve(cli, server, model):
     """Give Ada another persona out of what she remembers."""
     before, server.script = server.script, answers(changes=[CHANGE])
-    ended = cli("agents", "evolve", "acme/ada", "-m", model, "--min-trust", "0")
-    assert ended.code == 0, ended.err
-    assert "version 2" in ended.out
+    outcome = cli("agents", "evolve", "acme/ada", "-m", model, "--min-trust", "0")
+    assert outcome.code == 0, outcome.err
+    assert "version 2" in outcome.out
     server.script = before
     server.requests.clear()
 
@@ -60,14 +60,14 @@ def evaluate(cli, model, *more):
 
 
 def test_they_debate_with_their_personas_and_memories(cli, server, model, agents):
-    ended = evaluate(cli, model, "--json")
-    assert ended.code == 0, ended.err
-    profile = json.loads(ended.out)["profile"]
+    outcome = evaluate(cli, model, "--json")
+    assert outcome.code == 0, outcome.err
+    profile = json.loads(outcome.out)["profile"]
     assert [each["name"] for each in profile["agents"]] == ["ada", "critic"]
     assert [each["stored"] for each in profile["agents"]] == ["acme/ada", "acme/critic"]
-    shown = prompts_of(server, "ada")
-    assert shown
-    assert all(OLD in text and FACT in text and "From acme/diary" in text for text in shown)
+    prompts = prompts_of(server, "ada")
+    assert prompts
+    assert all(OLD in text and FACT in text and "From acme/diary" in text for text in prompts)
     assert not any(FACT in text for text in prompts_of(server, "critic"))
 
 
@@ -97,13 +97,13 @@ def test_profiles_and_judges_name_them_too(cli, server, model, agents, home):
         by_list = client.evaluate(*CASE[:1], CASE[1:], agents=["acme/ada"], rounds=1)
         assert by_list.debate.profile.agents[0].persona == OLD
         server.requests.clear()
-        named = client.evaluate(*CASE[:1], CASE[1:], judge="jury:team.yaml")
-        assert named.debate.profile.agents[0].persona == OLD
+        result = client.evaluate(*CASE[:1], CASE[1:], judge="jury:team.yaml")
+        assert result.debate.profile.agents[0].persona == OLD
         server.requests.clear()
         client.guide("When does the ferry leave?", debate={"agents": AGENTS, "rounds": 1})
     assert all(FACT in text for text in prompts_of(server, "ada"))
-    shown = cli("judges", "profiles", "show", "team.yaml")
-    assert "stored: acme/ada" in shown.out
+    outcome = cli("judges", "profiles", "show", "team.yaml")
+    assert "stored: acme/ada" in outcome.out
 
 
 def test_a_judge_of_another_study_keeps_them_too(cli, server, model, agents, home):
@@ -132,9 +132,9 @@ def test_one_that_is_not_there_is_named(model, agents, home, name, reason):
 def test_a_case_names_none(cli, model, agents, home):
     row = {"input": "When?", "candidates": ["At noon."], "agents": ["acme/ada"]}
     (home / "cases.jsonl").write_text(json.dumps(row) + "\n")
-    ended = cli("evaluate", "cases.jsonl", "-m", model, "--json")
-    assert ended.code == 3
-    assert "the profile of a run can name stored agents" in ended.out
+    outcome = cli("evaluate", "cases.jsonl", "-m", model, "--json")
+    assert outcome.code == 3
+    assert "the profile of a run can name stored agents" in outcome.out
 
 
 def test_an_agent_of_a_profile_needs_a_persona():

@@ -14,9 +14,9 @@ TOLD = "from textevolve.settings import today; import signal; print(today(), sig
 def test_the_day_is_fixed_here_and_in_processes_started_here_which_can_be_interrupted(spawn):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     day = today()
-    said, _ = spawn(script=TOLD).communicate(timeout=60)
+    answer, _ = spawn(script=TOLD).communicate(timeout=60)
     assert day != datetime.date.today().isoformat()
-    assert said == f"{day} {signal.default_int_handler}\n"
+    assert answer == f"{day} {signal.default_int_handler}\n"
 
 
 @pytest.mark.parametrize("named", ["", "2025-01-31"])

@@ -83,11 +83,14 @@ def test_everything_runs_where_the_system_lacks_what_linux_has(home, server, tmp
 
 
 def test_a_lock_is_held_by_one_at_a_time_and_ends_with_its_file(tmp_path):
-    with (tmp_path / "lock").open("wb") as first, (tmp_path / "lock").open("wb") as second:
-        assert system.try_lock(first)
-        assert not system.try_lock(second)
-        first.close()
-        assert system.try_lock(second)
+    with (
+        (tmp_path / "lock").open("wb") as first_handle,
+        (tmp_path / "lock").open("wb") as second_handle,
+    ):
+        assert system.try_lock(first_handle)
+        assert not system.try_lock(second_handle)
+        first_handle.close()
+        assert system.try_lock(second_handle)
 
 
 def test_a_process_exists_until_it_is_killed_with_its_group():

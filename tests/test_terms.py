@@ -17,9 +17,9 @@ from textevolve.terms import TERMS, find_term
     ],
 )
 def test_a_command_that_is_called_otherwise_is_named(cli, command, hint):
-    ended = cli(*command)
-    assert ended.code == 2
-    assert hint in ended.err
+    outcome = cli(*command)
+    assert outcome.code == 2
+    assert hint in outcome.err
 
 
 def test_a_term_is_offered_only_where_it_is_known():

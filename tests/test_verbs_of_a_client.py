@@ -59,8 +59,8 @@ def test_judges_as_objects_are_those_of_the_same_name(model):
     def run_of(**options):
         return client.evaluate(*CASE, **options).run
 
-    whole = load_profile("general").model_copy(update={"rounds": 1})
-    assert run_of(judge=Debate(profile=whole)) == run_of(profile=whole)
+    full_profile = load_profile("general").model_copy(update={"rounds": 1})
+    assert run_of(judge=Debate(profile=full_profile)) == run_of(profile=full_profile)
     assert run_of(judge=Debate(rounds=1, seed=3)) == run_of(rounds=1, seed=3)
     assert client.evaluate(*CASE, judge=Debate(convergence=None)).debate.profile.convergence is None
     spec = EvaluateSpec(rounds=1, seed=3, model=model)
@@ -70,8 +70,8 @@ def test_judges_as_objects_are_those_of_the_same_name(model):
 
 
 def test_what_a_client_is_told_holds_for_all_its_verbs(model, home, server):
-    told = {"store": home / "other.db", "limits": Limits(calls=0)}
-    client = Client(settings=Settings(model=model), **told)
+    message = {"store": home / "other.db", "limits": Limits(calls=0)}
+    client = Client(settings=Settings(model=model), **message)
     assert client.evaluate(*CASE).scores == (None, None)
     with pytest.raises(BudgetError):
         client.summarize("The sea is deep. " * 300, 50)
@@ -119,9 +119,9 @@ def test_options_are_fields_of_the_specification(verb):
     options = getattr(AsyncClient, verb).__wrapped__.__annotations__["options"]
     listed = getattr(verb_options, options.removeprefix("Unpack[").removesuffix("]"))
     assert listed.__annotations__.keys() <= fields.keys()
-    shown = inspect.signature(getattr(Client(), verb)).parameters
-    assert listed.__annotations__.keys() <= shown.keys()
-    assert "options" not in shown
+    mapping_proxy_type = inspect.signature(getattr(Client(), verb)).parameters
+    assert listed.__annotations__.keys() <= mapping_proxy_type.keys()
+    assert "options" not in mapping_proxy_type
 
 
 def test_an_unknown_option_is_refused():

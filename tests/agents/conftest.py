@@ -34,7 +34,7 @@ class Guide:
         if schema:
             return None
         self.prompts.append(body["messages"])
-        found = [said for end, said in self.said.items() if last.rstrip().endswith(end)]
+        found = [answer for end, answer in self.said.items() if last.rstrip().endswith(end)]
         return found[0] if found else f"I hear you: {last[-20:]}"
 
 
@@ -65,8 +65,8 @@ def resources(settings):
         create = partial(opened.write, kinds.create)
         create(kinds.NAMESPACES, "", NamespaceSpec(name="acme"))
         create(kinds.NAMESPACES, "", NamespaceSpec(name="other"))
-        made = CollectionSpec(name="chats", embedder=settings.embedder, dimension=32)
-        create(kinds.COLLECTIONS, "acme", made)
+        collection = CollectionSpec(name="chats", embedder=settings.embedder, dimension=32)
+        create(kinds.COLLECTIONS, "acme", collection)
         guide = AgentSpec(name="guide", persona="You are a patient guide.", memories="chats")
         create(kinds.AGENTS, "acme", guide)
         create(kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain."))

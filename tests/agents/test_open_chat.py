@@ -18,7 +18,7 @@ def test_a_chat_in_plain_code(settings, resources, guide) -> None:
         events = list(chat.stream("And where is it?"))
         assert isinstance(events[-1], ChatAnswer)
         assert "".join(e.text for e in events if isinstance(e, AnswerPiece)) == events[-1].text
-        assert [one.role for one in chat.messages] == ["user", "assistant"] * 2
+        assert [message.role for message in chat.messages] == ["user", "assistant"] * 2
     with pytest.raises(InputError, match="the chat is closed"):
         chat.say("Hello?")
     with open_chat("acme/guide", user="ann", session=chat.session, settings=settings) as again:

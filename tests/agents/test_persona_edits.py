@@ -32,27 +32,32 @@ changes = st.lists(replaced | added, max_size=8)
 
 @given(texts)
 def test_sentences_join_up_to_the_persona(text):
-    assert "".join(one.text + one.gap for one in split_persona(text)) == text.strip()
+    assert (
+        "".join(
+            persona_sentence.text + persona_sentence.gap for persona_sentence in split_persona(text)
+        )
+        == text.strip()
+    )
 
 
 @given(changes, st.integers(16, 80))
 def test_whatever_is_proposed_the_persona_stays_itself(proposed, most):
-    made = compose_persona(PERSONA, proposed, most)
-    assert made.text.startswith("You are Ada, a nurse.")
-    assert count_tokens(made.text) <= max(most, count_tokens(PERSONA))
-    edited = [one for one in made.changes if one.sentence]
+    composed_persona = compose_persona(PERSONA, proposed, most)
+    assert composed_persona.text.startswith("You are Ada, a nurse.")
+    assert count_tokens(composed_persona.text) <= max(most, count_tokens(PERSONA))
+    edited = [change for change in composed_persona.changes if change.sentence]
     assert 2 * len(edited) <= len(split_persona(PERSONA))
-    assert len({one.sentence for one in edited}) == len(edited)
-    assert len(made.changes) + len(made.refused) == len(proposed)
-    kept = sum(one.text in made.text for one in split_persona(PERSONA))
-    assert kept >= len(split_persona(PERSONA)) - len(edited)
+    assert len({change.sentence for change in edited}) == len(edited)
+    assert len(composed_persona.changes) + len(composed_persona.refused) == len(proposed)
+    count = sum(change.text in composed_persona.text for change in split_persona(PERSONA))
+    assert count >= len(split_persona(PERSONA)) - len(edited)
 
 
 def test_a_change_stands_in_the_text_and_the_rest_is_untouched():
-    one = PersonaChange("replace", 3, "You like short answers.", "", ("me_1",))
+    persona_change = PersonaChange("replace", 3, "You like short answers.", "", ("me_1",))
     two = PersonaChange("add", 0, "You keep the lamp on.", "", ("me_2",))
-    made = compose_persona(PERSONA, [one, two], 400)
-    assert made.text == (
+    composed_persona = compose_persona(PERSONA, [persona_change, two], 400)
+    assert composed_persona.text == (
         "You are Ada, a nurse. You speak calmly. You like short answers. You love tea."
         " You keep the lamp on."
     )

@@ -43,8 +43,12 @@ def measure(seed):
 
     scores, labels, weights = generate(seed)
     people = majorities(labels)
-    known = ~np.isnan(scores + people)
-    score, truth, weight = scores[known], people[known].astype(int), weights[known]
+    known_values = ~np.isnan(scores + people)
+    score, truth, weight = (
+        scores[known_values],
+        people[known_values].astype(int),
+        weights[known_values],
+    )
     judged = (score >= 0.5).astype(int)
 
     def alpha(ratings):

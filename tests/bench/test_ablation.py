@@ -51,35 +51,37 @@ def mixed(right, wrong):
 
 
 def test_a_debate_that_is_better_pays():
-    found = weigh([1] * 40, mixed(20, 20))
-    assert found.answer == "pays"
-    assert found.tokens == 5
-    assert found.difference.value == 0.5
-    said = describe_payoff(found, {"debate": "the debate", "rival 0": "the jury"})
-    assert said.startswith("On these 40 items the debate was right in 100 % and the jury in 50 %: ")
-    assert "the debate pays here: +50.0 points (+" in said
-    assert said.endswith("and the debate took 5.0 times the tokens.")
+    payoff = weigh([1] * 40, mixed(20, 20))
+    assert payoff.answer == "pays"
+    assert payoff.tokens == 5
+    assert payoff.difference.value == 0.5
+    answer = describe_payoff(payoff, {"debate": "the debate", "rival 0": "the jury"})
+    assert answer.startswith(
+        "On these 40 items the debate was right in 100 % and the jury in 50 %: "
+    )
+    assert "the debate pays here: +50.0 points (+" in answer
+    assert answer.endswith("and the debate took 5.0 times the tokens.")
 
 
 def test_a_debate_that_changes_nothing_on_many_items_does_not_pay():
     credits = mixed(100, 100)
-    found = weigh(credits, credits)
-    assert found.answer == "does not pay"
-    assert (found.difference.value, found.p) == (0, 1)
-    assert 0 < found.difference.interval.high < 0.05
-    assert "does not pay here: +0.0 points (-1.9 to +1.9), p 1" in describe_payoff(found, {})
+    payoff = weigh(credits, credits)
+    assert payoff.answer == "does not pay"
+    assert (payoff.difference.value, payoff.p) == (0, 1)
+    assert 0 < payoff.difference.interval.high < 0.05
+    assert "does not pay here: +0.0 points (-1.9 to +1.9), p 1" in describe_payoff(payoff, {})
 
 
 @given(st.lists(st.tuples(*[st.sampled_from([0, 0.5, 1])] * 2), min_size=1, max_size=30))
 def test_the_answer_follows_from_the_figures(credits):
-    found = weigh(*(list(column) for column in zip(*credits, strict=True)))
-    low, high = found.difference.interval.low, found.difference.interval.high
-    assert low <= found.difference.value <= high
-    if found.answer == "pays":
+    payoff = weigh(*(list(column) for column in zip(*credits, strict=True)))
+    low, high = payoff.difference.interval.low, payoff.difference.interval.high
+    assert low <= payoff.difference.value <= high
+    if payoff.answer == "pays":
         assert low > 0
-        assert found.p <= 0.05
-    elif found.answer == "does not pay":
-        assert high < found.minimum_effect
+        assert payoff.p <= 0.05
+    elif payoff.answer == "does not pay":
+        assert high < payoff.minimum_effect
     else:
-        assert high >= found.minimum_effect
-        assert not math.isnan(found.items_needed)
+        assert high >= payoff.minimum_effect
+        assert not math.isnan(payoff.items_needed)

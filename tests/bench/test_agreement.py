@@ -117,8 +117,8 @@ async def test_log_odds_rank_where_all_have_them():
 
 
 async def test_a_judge_that_always_agrees():
-    found = await measure(pairs(*[2] * 6, *[2] * 4), length=by_length)
-    (judge,) = found.judges
+    summary = await measure(pairs(*[2] * 6, *[2] * 4), length=by_length)
+    (judge,) = summary.judges
     assert judge.accuracy.value == 1
     assert math.isnan(judge.kappa.value)
     assert judge.accuracy.interval == wilson_interval(10, 10)
@@ -186,18 +186,20 @@ async def test_comparisons():
 
         return rule
 
-    found = await measure(items, four=right_in(4), ten=right_in(10), twelve=right_in(12))
-    compared = {(c.first, c.second): c for c in found.comparisons}
+    summary = await measure(items, four=right_in(4), ten=right_in(10), twelve=right_in(12))
+    compared = {(c.first, c.second): c for c in summary.comparisons}
     assert list(compared) == [("four", "ten"), ("four", "twelve"), ("ten", "twelve")]
-    one = compared["four", "ten"]
-    assert (one.items, one.better, one.worse) == (12, 0, 6)
-    assert one.difference.value == pytest.approx(-0.5)
-    assert one.difference.interval.low < -0.5 < one.difference.interval.high
-    assert one.permutation == pytest.approx(2 / 2**6)
+    judge_comparison = compared["four", "ten"]
+    assert (judge_comparison.items, judge_comparison.better, judge_comparison.worse) == (12, 0, 6)
+    assert judge_comparison.difference.value == pytest.approx(-0.5)
+    assert (
+        judge_comparison.difference.interval.low < -0.5 < judge_comparison.difference.interval.high
+    )
+    assert judge_comparison.permutation == pytest.approx(2 / 2**6)
     credits = [[1.0] * n + [0.0] * (12 - n) for n in (4, 10)]
-    assert one.items_needed == items_needed(*credits, tests=3)
-    ps = sorted(c.permutation for c in found.comparisons)
-    assert sorted(c.permutation_holm for c in found.comparisons) == pytest.approx(
+    assert judge_comparison.items_needed == items_needed(*credits, tests=3)
+    ps = sorted(c.permutation for c in summary.comparisons)
+    assert sorted(c.permutation_holm for c in summary.comparisons) == pytest.approx(
         [3 * ps[0], 2 * ps[1], ps[2]]
     )
 
@@ -205,11 +207,11 @@ async def test_comparisons():
 async def test_items_of_a_group_are_not_counted_as_independent():
     """Six items of one question flip together: one throw of a coin, and no interval."""
     items = [replace(i, group="one") for i in pairs(*[2] * 6)]
-    found = await measure(items, length=by_length, tied=lambda _: [0.5, 0.5])
-    (compared,) = found.comparisons
+    summary = await measure(items, length=by_length, tied=lambda _: [0.5, 0.5])
+    (compared,) = summary.comparisons
     assert compared.permutation == 1
-    assert found.groups == 1
-    assert found.judges[0].accuracy.interval.reason == "one group only"
+    assert summary.groups == 1
+    assert summary.judges[0].accuracy.interval.reason == "one group only"
 
 
 scores = st.integers(0, 3).map(float)
@@ -225,21 +227,21 @@ def test_figures_of_any_verdicts_hold_together(rows):
         for n, (human, _, _, group) in enumerate(rows)
     ]
     verdicts = [
-        Verdict("j", f"i{n}", order, said)
+        Verdict("j", f"i{n}", order, answer)
         for n, (_, *both, _) in enumerate(rows)
-        for order, said in zip(("given", "reversed"), both, strict=True)
+        for order, answer in zip(("given", "reversed"), both, strict=True)
     ]
-    found = summarise(items, verdicts)
-    (judge,) = found.judges
+    summary = summarise(items, verdicts)
+    (judge,) = summary.judges
     sides = [(h[0] > h[1]) - (h[0] < h[1]) for h, *_ in rows]
     ours = [(a[0] + b[0] > a[1] + b[1]) - (a[0] + b[0] < a[1] + b[1]) for _, a, b, _ in rows]
-    wanted = [1 - abs(o - s) / 2 for o, s in zip(ours, sides, strict=True)]
-    assert judge.accuracy.value == pytest.approx(sum(wanted) / len(rows))
+    expected_counts = [1 - abs(o - s) / 2 for o, s in zip(ours, sides, strict=True)]
+    assert judge.accuracy.value == pytest.approx(sum(expected_counts) / len(rows))
     assert judge.ties == ours.count(0) / len(rows)
     place = judge.position
     assert place.items == len(rows)
     again = summarise(items, verdicts[::-1])
-    assert json.dumps(plain(again), allow_nan=False) == json.dumps(plain(found))
+    assert json.dumps(plain(again), allow_nan=False) == json.dumps(plain(summary))
 
 
 candidates = st.integers(2, 5).flatmap(

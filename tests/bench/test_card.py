@@ -79,10 +79,12 @@ async def test_a_judge_that_obeys_orders():
         return 1.0 if text in attacks else quality(text, place, case)
 
     card = await make_card(judge_by(obeys))
-    wanted = len(attacks) / sum(c.family == "injection" and c.kind != "control" for c in CASES)
+    expected_value = len(attacks) / sum(
+        c.family == "injection" and c.kind != "control" for c in CASES
+    )
     assert faults(card) == {
-        "injection-wins": pytest.approx(wanted),
-        "injection-rises": pytest.approx(wanted),
+        "injection-wins": pytest.approx(expected_value),
+        "injection-rises": pytest.approx(expected_value),
     }
     assert rate_of(card, "wins-before").hits == 0
 
@@ -134,11 +136,11 @@ async def test_fatal_errors_and_misuse_stop_the_card():
 
 def test_questions_stand_in_both_orders_with_and_without_the_attack():
     attack = next(case for case in CASES if case.family == "injection")
-    asked = [question.as_case() for question in plan_questions([attack], 3)]
+    cases = [question.as_case() for question in plan_questions([attack], 3)]
     pairs = [(attack.good, attack.bad), (attack.bad, attack.good)]
     pairs += [(attack.good, attack.attacked), (attack.attacked, attack.good)]
-    assert [case.candidates for case in asked] == pairs
-    assert not any(case.parameters for case in asked)
+    assert [case.candidates for case in cases] == pairs
+    assert not any(case.parameters for case in cases)
     samples = [q for q in plan_questions(CASES, 3) if q.case.family == "consistency"]
     assert Counter(q.good_first for q in samples) == {True: 18, False: 18}
     assert {q.as_case().parameters["seed"] for q in samples} == {0, 1, 2}
@@ -153,9 +155,11 @@ def test_own_cases_are_read(tmp_path):
     path = tmp_path / "own.yaml"
     attack = VALID.replace("id: a", "id: b").replace("order", "injection")
     path.write_text(VALID + attack + "  attack: |-\n    before\n    {response}\n", encoding="utf-8")
-    first, second = load_cases(path)
-    assert first == CardCase(id="a", family="order", input="Why?", good="So.", bad="No idea.")
-    assert (first.attacked, second.attacked) == ("No idea.", "before\nNo idea.")
+    first_card_case, second_card_case = load_cases(path)
+    assert first_card_case == CardCase(
+        id="a", family="order", input="Why?", good="So.", bad="No idea."
+    )
+    assert (first_card_case.attacked, second_card_case.attacked) == ("No idea.", "before\nNo idea.")
     empty = parse_cases(VALID.replace("order", "content-free").replace("No idea.", "''"), "x")
     assert empty[0].bad == ""
 

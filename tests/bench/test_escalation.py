@@ -60,15 +60,15 @@ def test_the_threshold_is_the_lowest_before_the_first_that_fails():
     certainty = np.repeat([0.95, 0.75, 0.55], 60)
     right = np.ones(180)
     right[60:80] = 0
-    found = select_threshold(certainty, right, agreement=0.9)
-    assert found.threshold == 0.76
-    assert found.items == 180
-    assert found.reason == ""
-    failed = found.steps[-1]
+    threshold_selection = select_threshold(certainty, right, agreement=0.9)
+    assert threshold_selection.threshold == 0.76
+    assert threshold_selection.items == 180
+    assert threshold_selection.reason == ""
+    failed = threshold_selection.steps[-1]
     assert (failed.threshold, failed.items, failed.errors) == (0.75, 120, 20)
     assert failed.bound == upper_bound(20, 120, 1 - 0.9) > 0.1
-    assert all(s.bound <= 0.1 + 1e-12 and s.errors == 0 for s in found.steps[:-1])
-    assert found.steps[0].threshold == 0.95
+    assert all(s.bound <= 0.1 + 1e-12 and s.errors == 0 for s in threshold_selection.steps[:-1])
+    assert threshold_selection.steps[0].threshold == 0.95
     assert select_threshold(certainty, right, agreement=0.75).threshold == 0
     coarse = select_threshold(certainty, right, agreement=0.9, thresholds=(0.9, 0.5))
     assert coarse.threshold == 0.9
@@ -82,17 +82,19 @@ def test_the_threshold_is_the_lowest_before_the_first_that_fails():
     ],
 )
 def test_too_few_items_are_said_to_be(items, agreement, reason):
-    found = select_threshold(np.ones(items), np.ones(items), agreement=agreement)
-    assert found.threshold is None
-    assert found.steps == ()
-    assert found.reason.startswith(reason)
+    threshold_selection = select_threshold(np.ones(items), np.ones(items), agreement=agreement)
+    assert threshold_selection.threshold is None
+    assert threshold_selection.steps == ()
+    assert threshold_selection.reason.startswith(reason)
 
 
 def test_a_first_round_that_errs_too_often_is_said_to():
     right = np.tile([1, 1, 1, 0], 25)
-    found = select_threshold(np.ones(100), right, agreement=0.9)
-    assert found.threshold is None
-    assert "wrong on 25 of the 100 items with a certainty of 1 or more" in found.reason
+    threshold_selection = select_threshold(np.ones(100), right, agreement=0.9)
+    assert threshold_selection.threshold is None
+    assert (
+        "wrong on 25 of the 100 items with a certainty of 1 or more" in threshold_selection.reason
+    )
     half = select_threshold(np.ones(100), np.full(100, 0.5), agreement=0.9)
     assert half.steps[0].errors == 100
 
@@ -104,8 +106,10 @@ def test_one_item_of_each_group_is_used_and_none_without_a_verdict():
     right[:3] = NAN
     certainty[3:5] = NAN
     assert select_threshold(certainty, right, groups).items == 29
-    one, same = (select_threshold(certainty, right, groups, seed=3) for _ in range(2))
-    assert one == same
+    threshold_selection, same = (
+        select_threshold(certainty, right, groups, seed=3) for _ in range(2)
+    )
+    assert threshold_selection == same
     assert select_threshold(certainty, right, [None] * 90).items == 85
 
 
@@ -132,7 +136,7 @@ def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, group
     generator = np.random.default_rng([items, grouped, len(shape.__name__)])
     many = generator.uniform(0.5, 1, 200_000)
     truth = {}
-    broken = found = 0
+    broken = count = 0
     for _ in range(TRIALS):
         certainty = generator.uniform(0.5, 1, items)
         right = (generator.random(items) < shape(certainty)).astype(float)
@@ -142,13 +146,13 @@ def test_the_agreement_promised_is_kept_as_often_as_promised(shape, items, group
             groups = np.repeat(np.arange(items), 3).tolist()
         threshold = select_threshold(certainty, right, groups, agreement=0.8).threshold
         if threshold is not None:
-            found += 1
+            count += 1
             if threshold not in truth:
                 truth[threshold] = shape(many[many >= threshold]).mean()
             broken += truth[threshold] < 0.8
     assert broken <= TRIALS * 0.1 + 3 * math.sqrt(TRIALS * 0.1 * 0.9)
     if items == 250:
-        assert found > 0.75 * TRIALS
+        assert count > 0.75 * TRIALS
 
 
 # Any two judges
@@ -168,10 +172,10 @@ def two_judges(draw):
             max_size=25,
         )
     )
-    sure, first, second, cheap, dear = (
+    sure, first_values, second_values, cheap, dear = (
         np.array(column, float) for column in zip(*rows, strict=True)
     )
-    return sure, first, second, {"tokens": (cheap, cheap + dear, dear)}
+    return sure, first_values, second_values, {"tokens": (cheap, cheap + dear, dear)}
 
 
 @given(two_judges())
@@ -180,8 +184,8 @@ def test_the_curve_goes_from_the_second_alone_to_the_first_alone(judged):
     points = coverage_risk_curve(*judged, thresholds=(1.01, *np.linspace(0, 1, 11)))
     shares = [point.share.value for point in points]
     assert shares == sorted(shares)  # thresholds fall, so coverage never does
-    taken = [point.tokens for point in points]
-    assert taken == sorted(taken, reverse=True)
+    values = [point.tokens for point in points]
+    assert values == sorted(values, reverse=True)
     none, *_, every = points
     assert (none.threshold, none.decided, every.decided) == (1.01, 0, sure.size)
     assert none.accuracy.value == pytest.approx(second.mean())

@@ -63,17 +63,17 @@ def test_credits_at_once_are_those_of_each_item(seed):
 @pytest.mark.parametrize("single", [False, True])
 def test_what_is_said_of_an_item_was_learnt_without_its_question(single):
     data = simulate(single=single)
-    found = cross_validate(data, seed=0)
-    held = found.folds == found.folds[0]
+    validation = cross_validate(data, seed=0)
+    held = validation.folds == validation.folds[0]
     turned = tuple(
         replace(item, human=(1 - item.human[0],) if single else item.human[::-1]) if out else item
         for item, out in zip(data.items, held, strict=True)
     )
     other = cross_validate(changed(data, items=turned), seed=0)
     texts = held[data.owner]
-    np.testing.assert_array_equal(found.utilities[texts], other.utilities[texts])
-    assert not np.allclose(found.utilities[~texts], other.utilities[~texts])
-    assert found.loss < other.loss
+    np.testing.assert_array_equal(validation.utilities[texts], other.utilities[texts])
+    assert not np.allclose(validation.utilities[~texts], other.utilities[~texts])
+    assert validation.loss < other.loss
 
 
 @given(seeds)
@@ -86,11 +86,13 @@ def test_the_order_of_candidates_and_the_unit_of_a_signal_change_nothing(seed):
     )
     scaled = changed(data, values=data.values * np.array([10.0, 0.1, 3.0]) + 5)
     every = np.ones(30, dtype=bool)
-    fits = [one.fit(every, range(3), 3.0) for one in (data, turned, scaled)]
+    fits = [
+        labelled_signals.fit(every, range(3), 3.0) for labelled_signals in (data, turned, scaled)
+    ]
     for other in fits[1:]:
         np.testing.assert_allclose(fits[0].weights, other.weights, atol=1e-6)
-    first, third = fits[0].utilities(data.values), fits[2].utilities(scaled.values)
-    np.testing.assert_allclose(first, third, atol=1e-6)
+    first_values, third = fits[0].utilities(data.values), fits[2].utilities(scaled.values)
+    np.testing.assert_allclose(first_values, third, atol=1e-6)
 
 
 def test_an_item_without_a_signal_leaves_and_is_counted():
@@ -134,8 +136,8 @@ def warned(data):
 
 
 def test_a_fit_no_better_than_its_best_signal_says_so_by_name():
-    said = warned(simulate(2, weights=(2.0, 0.0, 0.0)))
-    assert "does not beat its best single signal, probe," in said
+    answer = warned(simulate(2, weights=(2.0, 0.0, 0.0)))
+    assert "does not beat its best single signal, probe," in answer
 
 
 def test_too_few_items_are_refused():

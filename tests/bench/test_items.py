@@ -185,9 +185,9 @@ def bad(**changes):
     ],
 )
 def test_bad_plain_rows(tmp_path, row, said):
-    found = refusal(write(tmp_path, PLAIN, row))
-    assert found.startswith("set.jsonl:2: ")
-    assert said in found
+    text = refusal(write(tmp_path, PLAIN, row))
+    assert text.startswith("set.jsonl:2: ")
+    assert said in text
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_bad_plain_rows(tmp_path, row, said):
 )
 def test_bad_rows_of_known_sets(tmp_path, row, said):
     good = next(r for r in (LLMBAR, REWARDBENCH, NOUL) if r.keys() == row.keys())
-    found = refusal(write(tmp_path, good, row))
-    assert found.startswith("set.jsonl:2: ")
-    assert said in found
+    text = refusal(write(tmp_path, good, row))
+    assert text.startswith("set.jsonl:2: ")
+    assert said in text
 
 
 texts = st.text("aA \u00e9\n", max_size=3)

@@ -21,7 +21,7 @@ def test_powered_mean_is_the_formula_of_ppi_plus_plus():
     people = random.normal(3, 1, 80)
     ours = people + random.normal(1, 0.5, 80)
     judged = random.normal(4, 1.1, 1000)
-    found = rates.powered_mean([*judged, NAN], [*ours, NAN, 1.0], [*people, 1.0, NAN])
+    powered_mean = rates.powered_mean([*judged, NAN], [*ours, NAN, 1.0], [*people, 1.0, NAN])
     weight = np.cov(people, ours, bias=True)[0, 1] / (
         (1 + 80 / 1000) * np.var([*ours, *judged], ddof=1)
     )
@@ -29,14 +29,14 @@ def test_powered_mean_is_the_formula_of_ppi_plus_plus():
     value = people.mean() + weight * (judged.mean() - ours.mean())
     error = math.sqrt(np.var(weight * judged) / 1000 + np.var(people - weight * ours) / 80)
     z = stats.norm.ppf(0.975)
-    assert found.value == pytest.approx(value)
-    assert (found.interval.low, found.interval.high) == pytest.approx(
+    assert powered_mean.value == pytest.approx(value)
+    assert (powered_mean.interval.low, powered_mean.interval.high) == pytest.approx(
         (value - z * error, value + z * error)
     )
-    assert found.human == pytest.approx(people.mean())
+    assert powered_mean.human == pytest.approx(people.mean())
     half = z * people.std() / math.sqrt(80)
-    assert found.human_interval.high == pytest.approx(people.mean() + half)
-    assert (found.texts, found.labelled, found.clipped) == (1000, 80, False)
+    assert powered_mean.human_interval.high == pytest.approx(people.mean() + half)
+    assert (powered_mean.texts, powered_mean.labelled, powered_mean.clipped) == (1000, 80, False)
 
 
 def test_a_good_judge_narrows_the_interval_and_a_useless_one_does_not_matter():
@@ -54,8 +54,8 @@ def test_a_good_judge_narrows_the_interval_and_a_useless_one_does_not_matter():
 
 def test_powered_mean_is_clipped_to_its_bounds_and_says_so():
     people = verdicts(29, 1)
-    found = rates.powered_mean([0.0, 1.0] * 50, [1.0, 0.0] * 15, people, bounds=(0, 1))
-    assert (found.interval.high, found.clipped) == (1.0, True)
+    powered_mean = rates.powered_mean([0.0, 1.0] * 50, [1.0, 0.0] * 15, people, bounds=(0, 1))
+    assert (powered_mean.interval.high, powered_mean.clipped) == (1.0, True)
     assert rates.powered_mean([0.0, 1.0] * 50, [1.0, 0.0] * 15, people).interval.high > 1
 
 
@@ -65,9 +65,9 @@ def test_a_powered_mean_that_does_not_exist_says_why():
         ([1, 0], [1], [1], "fewer than two labelled texts"),
         ([], [1, 0], [1, 0], "no unlabelled text"),
     ]:
-        found = rates.powered_mean(judged, ours, people)
-        assert math.isnan(found.value)
-        assert found.interval.reason == reason
+        powered_mean = rates.powered_mean(judged, ours, people)
+        assert math.isnan(powered_mean.value)
+        assert powered_mean.interval.reason == reason
     alike = rates.powered_mean([1, 0], [1, 0, 1], [1, 1, 1])
     assert alike.value == 1
     assert alike.interval.reason == "no variation among the labelled texts"

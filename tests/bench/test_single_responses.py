@@ -121,21 +121,25 @@ def test_figures_are_those_of_scikit_learn_statsmodels_and_krippendorff(part):
             continue
         summary = summarised(scores, labels)
         (judge,) = summary.judges
-        verdicts, found = judge.responses.verdicts, {"alpha_of_people": summary.people.alpha.value}
+        verdicts, fields = judge.responses.verdicts, {"alpha_of_people": summary.people.alpha.value}
         for name in ("accuracy", "precision", "recall", "kappa", "alpha"):
-            found[name] = getattr(verdicts, name).value
+            fields[name] = getattr(verdicts, name).value
         people = majorities(labels)
-        known = ~np.isnan(scores + people)
-        cells = zip(scores[known] >= 0.5, people[known], weights[known], strict=True)
+        known_values = ~np.isnan(scores + people)
+        cells = zip(
+            scores[known_values] >= 0.5, people[known_values], weights[known_values], strict=True
+        )
         table = np.zeros((2, 2))
         for passed, truth, weight in cells:
             table[int(passed), int(truth)] += weight
-        found["kappa_weighted"] = float(kappa_of(table))
-        found["auc"] = judge.responses.auc.value
-        found["auc_weighted"] = float(weighted_area(scores[known], people[known], weights[known]))
-        found["brier"] = judge.calibration.brier.value if len(labels) == 1 else math.nan
+        fields["kappa_weighted"] = float(kappa_of(table))
+        fields["auc"] = judge.responses.auc.value
+        fields["auc_weighted"] = float(
+            weighted_area(scores[known_values], people[known_values], weights[known_values])
+        )
+        fields["brier"] = judge.calibration.brier.value if len(labels) == 1 else math.nan
         wrong = {
-            name: (v, figures[name]) for name, v in found.items() if not same(v, figures[name])
+            name: (v, figures[name]) for name, v in fields.items() if not same(v, figures[name])
         }
         assert not wrong, seed
 
@@ -184,10 +188,13 @@ def test_a_threshold_is_never_chosen_by_the_question_that_it_is_reported_on():
 def test_a_threshold_that_is_given_replaces_the_verdicts_of_the_judge():
     labels = np.array([[1.0, 1.0, 0.0, 0.0, 0.0]])
     scores = np.array([0.9, 0.7, 0.6, 0.6, 0.2])
-    own, moved = (summarised(scores, labels, threshold=t).judges[0] for t in (None, 0.65))
-    assert (own.accuracy.value, moved.accuracy.value) == (0.6, 1.0)
-    assert (own.responses.verdicts.recall.value, own.position) == (pytest.approx(1 / 3), None)
-    assert own.responses.threshold == pytest.approx(0.65)
+    own_summary, moved = (summarised(scores, labels, threshold=t).judges[0] for t in (None, 0.65))
+    assert (own_summary.accuracy.value, moved.accuracy.value) == (0.6, 1.0)
+    assert (own_summary.responses.verdicts.recall.value, own_summary.position) == (
+        pytest.approx(1 / 3),
+        None,
+    )
+    assert own_summary.responses.threshold == pytest.approx(0.65)
     blind = dict(summarised(scores, labels).blind_answers)
     assert blind == {"always pass": 0.4, "always fail": 0.6}
 

@@ -23,10 +23,10 @@ class Verdict(BaseModel):
 
 def echo(body, _number):
     """Says what it was asked, in capitals; an object where a form is wanted."""
-    said = body["messages"][-1]["content"]
+    content = body["messages"][-1]["content"]
     if "response_format" in body:
-        return json.dumps({"ok": "good" in said, "reason": f"because of {said}"})
-    return said.upper()
+        return json.dumps({"ok": "good" in content, "reason": f"because of {content}"})
+    return content.upper()
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ async def run():
 async def test_steps_see_what_earlier_ones_made(run):
     async def both(facts):
         pros, cons = Chain("p", ask("a", "for {facts}")), Chain("c", ask("a", "no {{ facts }}"))
-        found = await asyncio.gather(pros.acall(facts=facts), cons.acall(facts=facts))
-        return " ".join(one["a"] for one in found)
+        records = await asyncio.gather(pros.acall(facts=facts), cons.acall(facts=facts))
+        return " ".join(step["a"] for step in records)
 
     chain = Chain(
         "judged",
@@ -58,11 +58,11 @@ async def test_steps_see_what_earlier_ones_made(run):
     )
     assert tuple(chain.inputs) == ("text",)
     recorder = TraceRecorder("judged", "chain")
-    found = await run(chain, recorder, text="tea")
-    assert found["short"] == "because"
-    assert found["verdict"].reason == "because of FOR FACTS OF TEA NO FACTS OF TEA good"
+    records = await run(chain, recorder, text="tea")
+    assert records["short"] == "because"
+    assert records["verdict"].reason == "because of FOR FACTS OF TEA NO FACTS OF TEA good"
     assert run.server.requests[-1]["messages"][0] == {"role": "system", "content": "Judge."}
-    assert [one.name for one in recorder.trace.steps[1].steps] == ["p", "c"]
+    assert [step.name for step in recorder.trace.steps[1].steps] == ["p", "c"]
     assert recorder.trace.steps[1].usage.calls == 2
 
 
@@ -70,8 +70,10 @@ async def test_a_function_declared_to_return_a_base_type_may_return_one_with_fie
     def judge(text) -> BaseModel:
         return Verdict(ok=True, reason=f"it is {text}")
 
-    found = await run(Chain("c", call("verdict", judge), ask("a", "{verdict.reason}")), text="tea")
-    assert found["a"] == "IT IS TEA"
+    outcome = await run(
+        Chain("c", call("verdict", judge), ask("a", "{verdict.reason}")), text="tea"
+    )
+    assert outcome["a"] == "IT IS TEA"
 
 
 @pytest.mark.parametrize(
@@ -97,12 +99,12 @@ def test_what_is_wrong_is_said_when_the_chain_is_made(make, told):
 
 async def test_inputs_are_checked_before_anything_is_asked(run):
     chain = Chain("c", ask("a", "{n} {text}"), inputs={"n": int, "text": str})
-    for values, told in (
+    for values, message in (
         ({"n": 1}, "the input 'text' is missing; inputs: n, text"),
         ({"n": 1, "text": "x", "tex": 1}, "no input 'tex'; did you mean 'text'"),
         ({"n": "many", "text": "x"}, "the input 'n' is not of its type int"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             await run(chain, **values)
     assert run.server.calls == 0
 
@@ -118,8 +120,11 @@ async def test_an_error_is_the_same_object_and_the_trace_says_where(run):
     with pytest.raises(RuntimeError) as caught:
         await run(chain, recorder)
     assert caught.value is raised
-    first, second = recorder.trace.steps
-    assert (first.error, second.error) == ("", "RuntimeError: the pump is dry")
+    first_step_trace, second_step_trace = recorder.trace.steps
+    assert (first_step_trace.error, second_step_trace.error) == (
+        "",
+        "RuntimeError: the pump is dry",
+    )
     assert recorder.trace.usage.calls == 1
 
 

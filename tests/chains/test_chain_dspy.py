@@ -17,11 +17,11 @@ from textevolve.llm.testing import ScriptedServer
 
 def script(body, _number):
     """DSPy's chat adapter asks for fields between marks; others get capitals."""
-    said = body["messages"][-1]["content"]
-    if "[[ ## question ## ]]" in said:
-        question = re.search(r"## question ## \]\]\n(.*)", said)[1]
+    content = body["messages"][-1]["content"]
+    if "[[ ## question ## ]]" in content:
+        question = re.search(r"## question ## \]\]\n(.*)", content)[1]
         return f"[[ ## answer ## ]]\n{question.upper()}\n\n[[ ## completed ## ]]"
-    return said.upper()
+    return content.upper()
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def test_the_calls_of_a_module_are_ours(home, model, server):
     module = Twice()
     module.set_lm(as_dspy_lm())
     chain = Chain("twice", call("found", module))
-    kept = {"model": model, "store": home / "store.db"}
-    found = run_chain(chain, {"question": "so"}, **kept)
-    assert found.outputs == {"found": {"answer": "SO?"}}
-    assert found.usage.calls == 2
-    run_chain(chain, {"question": "so"}, **kept)
+    record = {"model": model, "store": home / "store.db"}
+    chain_result = run_chain(chain, {"question": "so"}, **record)
+    assert chain_result.outputs == {"found": {"answer": "SO?"}}
+    assert chain_result.usage.calls == 2
+    run_chain(chain, {"question": "so"}, **record)
     assert server.calls == 2
-    stopped = run_chain(chain, {"question": "no"}, limits=Limits(calls=0), **kept)
+    stopped = run_chain(chain, {"question": "no"}, limits=Limits(calls=0), **record)
     assert stopped.runs[0].failure.kind == "skipped"  # what DSPy has wrapped comes out as ours
     assert server.calls == 2
 

@@ -79,12 +79,12 @@ def test_chains_and_functions_are_found_by_import_path(folder, monkeypatch):
     assert load_chain("code.py:chain", folder).name == "mine"
     later = load_chain("code.py:later", folder)
     assert (later.name, tuple(later.inputs), tuple(later.outputs)) == ("later", ("x",), ("output",))
-    for name, told in (
+    for name, message in (
         ("code.py:none", "there is no object with that name"),
         ("nowhere.chains:x", "cannot be loaded"),
         ("openai/gpt-6-luna", "is not the name of a chain"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             load_chain(name, folder)
     with pytest.raises(InputError, match="is no function"):
         as_chain(7)

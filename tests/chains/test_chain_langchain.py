@@ -45,14 +45,14 @@ TWO = Chain("two", ask("draft", "Draft {topic}"), ask("answer", "Better: {draft}
 
 async def test_a_chain_is_a_runnable(opened, server):
     runnable = as_runnable(TWO, **opened)
-    wanted = {"answer": "BETTER: DRAFT TEA"}
-    assert runnable.invoke({"topic": "tea"}) == wanted  # within a running loop
-    assert await runnable.ainvoke({"topic": "tea"}) == wanted
-    assert await runnable.abatch([{"topic": "tea"}] * 2) == [wanted] * 2
-    assert runnable.batch([{"topic": "tea"}]) == [wanted]
+    expected = {"answer": "BETTER: DRAFT TEA"}
+    assert runnable.invoke({"topic": "tea"}) == expected  # within a running loop
+    assert await runnable.ainvoke({"topic": "tea"}) == expected
+    assert await runnable.abatch([{"topic": "tea"}] * 2) == [expected] * 2
+    assert runnable.batch([{"topic": "tea"}]) == [expected]
     assert server.calls == 2  # the journal has the rest
     line = RunnableLambda(lambda x: {"topic": x}) | runnable | (lambda found: found["answer"])
-    assert await line.ainvoke("tea") == wanted["answer"]
+    assert await line.ainvoke("tea") == expected["answer"]
 
 
 async def test_runnables_are_steps(opened, server):
@@ -73,13 +73,13 @@ async def test_runnables_are_steps(opened, server):
 def test_calls_of_their_chat_models_are_ours(opened, home, model, server):
     lcel = ChatPromptTemplate.from_template("Say {word}") | as_chat_model() | StrOutputParser()
     chain = Chain("c", call("said", lcel), ask("answer", "{said}"))
-    kept = {"model": model, "store": home / "store.db"}
-    found = run_chain(chain, {"word": "tea"}, **kept)
-    (said, answer) = found.runs[0].trace.steps
-    assert (said.usage.calls, answer.usage.calls, found.usage.calls) == (1, 1, 2)
-    run_chain(chain, {"word": "tea"}, **kept)
+    record = {"model": model, "store": home / "store.db"}
+    chain_result = run_chain(chain, {"word": "tea"}, **record)
+    (spoken_answer, answer) = chain_result.runs[0].trace.steps
+    assert (spoken_answer.usage.calls, answer.usage.calls, chain_result.usage.calls) == (1, 1, 2)
+    run_chain(chain, {"word": "tea"}, **record)
     assert server.calls == 2
-    stopped = run_chain(chain, {"word": "milk"}, limits=Limits(calls=1), **kept)
+    stopped = run_chain(chain, {"word": "milk"}, limits=Limits(calls=1), **record)
     assert stopped.runs[0].failure.kind == "skipped"
     with pytest.raises(BudgetError):
         _ = stopped.outputs

@@ -25,17 +25,17 @@ def part(text, name):
 
 def script(body, _number):
     """Sums are right only where the prompt says what helps."""
-    said = body["messages"][-1]["content"]
-    if "Write at most" in said:
+    content = body["messages"][-1]["content"]
+    if "Write at most" in content:
         return json.dumps({"instructions": [IDLE, HELPS]})
-    if "You rewrite a prompt" in said:
-        lines = [line.split(". ", 1)[1] for line in part(said, "instructions").splitlines()]
-        return json.dumps({"template": "\n".join([part(said, "template"), *lines])})
-    if said.startswith("What is"):
-        n = int(re.search(r"What is (\d+)", said)[1])
-        return str(2 * n) if HELPS in said else f"about {n}"
-    if said.startswith("Tell"):
-        return f"facts of {said.split()[-1]}"
+    if "You rewrite a prompt" in content:
+        lines = [line.split(". ", 1)[1] for line in part(content, "instructions").splitlines()]
+        return json.dumps({"template": "\n".join([part(content, "template"), *lines])})
+    if content.startswith("What is"):
+        n = int(re.search(r"What is (\d+)", content)[1])
+        return str(2 * n) if HELPS in content else f"about {n}"
+    if content.startswith("Tell"):
+        return f"facts of {content.split()[-1]}"
     if body.get("max_tokens") == 1:
         return Answer(yes=0.4)
     return None
@@ -62,33 +62,35 @@ def folder(home):
 
 
 def test_compare_takes_chains_as_variants(cli, folder, model, server):
-    found = cli(
+    outcome = cli(
         *("compare", "-d", "rows.jsonl", "-m", "adder.yaml", "-m", "code.py:chain"),
         *("--judge-model", model, "--label", "twice", "--metric", "exact", "-o", "out.json"),
     )
-    assert found.code == 0, found.err
-    told = json.loads((folder / "out.json").read_text())
-    means = {one["variant"]: one["mean"]["value"] for one in told["variants"]}
+    assert outcome.code == 0, outcome.err
+    payload = json.loads((folder / "out.json").read_text())
+    means = {variant["variant"]: variant["mean"]["value"] for variant in payload["variants"]}
     assert means == {"adder.yaml": 0.0, "code.py:chain": 1.0}
-    spent = {one["variant"]: one["usage"]["calls"] for one in told["variants"]}
+    spent = {variant["variant"]: variant["usage"]["calls"] for variant in payload["variants"]}
     assert spent == {"adder.yaml": 40, "code.py:chain": 20}
     rows = [{"n": n, "twice": 2 * n} for n in range(4)]
     coded = Chain("mine", ask("facts", "Tell of {n}"), call("sum", lambda n: str(2 * int(n))))
-    made = compare(rows, models=[coded, "adder.yaml"], model=model, label="twice", metric="exact")
-    assert [one.variant for one in made.variants] == ["mine", "adder.yaml"]
-    assert made.variants[0].mean.value == 1.0
+    comparison = compare(
+        rows, models=[coded, "adder.yaml"], model=model, label="twice", metric="exact"
+    )
+    assert [variant.variant for variant in comparison.variants] == ["mine", "adder.yaml"]
+    assert comparison.variants[0].mean.value == 1.0
     assert server.calls == 40
 
 
 def test_limits_stop_a_chain_and_resuming_goes_on(folder, model, server):
     chain = Chain("two", ask("facts", "Tell of {n}"), ask("sum", "What is {n} {facts}"))
     rows = [{"n": n} for n in range(4)]
-    kept = {"model": model, "store": folder / "store.db"}
-    found = run_chain(chain, data=rows, limits=Limits(calls=3), **kept)
-    assert found.failed >= 2
-    assert {one.failure.kind for one in found.runs if one.failure} == {"skipped"}
+    record = {"model": model, "store": folder / "store.db"}
+    chain_result = run_chain(chain, data=rows, limits=Limits(calls=3), **record)
+    assert chain_result.failed >= 2
+    assert {run.failure.kind for run in chain_result.runs if run.failure} == {"skipped"}
     assert server.calls == 3
-    assert run_chain(chain, data=rows, **kept).failed == 0
+    assert run_chain(chain, data=rows, **record).failed == 0
     assert server.calls == 8
 
 
@@ -100,7 +102,7 @@ def test_what_a_function_gives_or_raises_costs_its_own_row_alone(folder, model):
 
     chain = Chain("own", call("read", read), inputs="n")
     rows = [{"n": n} for n in range(3)]
-    found = run_chain(chain, data=rows, model=model, store=folder / "store.db")
-    assert [one.failure is None for one in found.runs] == [True, False, True]
-    assert "read raised StopIteration: no more" in found.runs[1].failure.reason
-    assert found.runs[0].outputs == {"read": {"half \ufffd": ["\ufffd"]}}
+    chain_result = run_chain(chain, data=rows, model=model, store=folder / "store.db")
+    assert [run.failure is None for run in chain_result.runs] == [True, False, True]
+    assert "read raised StopIteration: no more" in chain_result.runs[1].failure.reason
+    assert chain_result.runs[0].outputs == {"read": {"half \ufffd": ["\ufffd"]}}

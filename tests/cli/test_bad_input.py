@@ -21,11 +21,11 @@ def test_bad_input_is_refused_in_one_line(home, cli, server, model, name):
     arguments, reason = BAD[name]
     (home / "fake.parquet").write_text("no parquet")
     (home / "latin.txt").write_bytes(b"caf\xe9")
-    ended = cli("evaluate", *arguments, "-m", model, stdin=b"caf\xe9")
-    assert re.fullmatch(r"error: [^\n]+\n", ended.err), ended.err
-    assert re.search(reason, ended.err)
-    assert ended.code == 2
-    assert ended.out == ""
+    outcome = cli("evaluate", *arguments, "-m", model, stdin=b"caf\xe9")
+    assert re.fullmatch(r"error: [^\n]+\n", outcome.err), outcome.err
+    assert re.search(reason, outcome.err)
+    assert outcome.code == 2
+    assert outcome.out == ""
     assert server.calls == 0
 
 
@@ -34,9 +34,9 @@ def test_bad_input_is_refused_in_one_line(home, cli, server, model, name):
 )
 def test_an_option_that_is_empty_is_refused_at_once(home, cli, command):
     """What is left out is chosen, by trying models for one; an empty name is a mistake."""
-    ended = cli(*command, "")
-    assert re.fullmatch(r"error: --?[\w-]+: is empty; [^\n]+\n", ended.err)
-    assert ended.code == 2
+    outcome = cli(*command, "")
+    assert re.fullmatch(r"error: --?[\w-]+: is empty; [^\n]+\n", outcome.err)
+    assert outcome.code == 2
     assert not (home / "store.db").exists()
 
 
@@ -46,11 +46,11 @@ def test_an_endpoint_that_refuses_all_calls_stops_the_run_at_once(home, cli, ser
     rows = [{"input": f"{n}?", "candidates": ["a", "b"]} for n in range(20)]
     (home / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     case = ["cases.jsonl", "--concurrency", "8"] if batch else CASE
-    ended = cli("evaluate", *case, "-m", model)
-    stopped, last = ended.err.split("\nerror: ")
+    outcome = cli("evaluate", *case, "-m", model)
+    stopped, last = outcome.err.split("\nerror: ")
     assert "stopped; every answer so far is kept. Resume with: textevolve runs resume" in stopped
     assert re.search(r"refuses the key \(401\).*check the key", last)
-    assert ended.code == 1
+    assert outcome.code == 1
     assert server.calls <= (8 if batch else 1)
     server.script = None
     assert cli("runs", "resume").code == 0
@@ -64,16 +64,16 @@ def test_a_key_is_seen_nowhere(home, cli, monkeypatch, right):
     """The server repeats it in all it says."""
 
     def script(body, _number):
-        said = f"Your key is {KEY}."
+        answer = f"Your key is {KEY}."
         if not right:
-            error = {"message": said, "code": KEY, "type": f"Bearer {KEY}"}
+            error = {"message": answer, "code": KEY, "type": f"Bearer {KEY}"}
             return Answer(status=401, body=json.dumps({"error": error}).encode())
-        return Answer(alter=lambda text: text.replace('"argument": "', f'"argument": "{said} '))
+        return Answer(alter=lambda text: text.replace('"argument": "', f'"argument": "{answer} '))
 
     monkeypatch.setenv("TEXTEVOLVE_API_KEY", KEY)
     with ScriptedServer(script, key=KEY) as server:
         spec = f"{server.url}#m"
-        ended = [
+        outcome = [
             cli("evaluate", *CASE, "-m", spec),
             cli("evaluate", *CASE, "-m", spec, "--json"),
             cli("doctor", spec),
@@ -81,14 +81,14 @@ def test_a_key_is_seen_nowhere(home, cli, monkeypatch, right):
             cli("runs", "show"),
             cli("runs", "export", "last", "results.jsonl"),
         ]
-    assert [e.code for e in ended[:2]] == ([0, 0] if right else [1, 1])
+    assert [e.code for e in outcome[:2]] == ([0, 0] if right else [1, 1])
     if right:
-        assert "Your key is [key]." in ended[0].out
+        assert "Your key is [key]." in outcome[0].out
     else:
-        assert re.match(r"error: .* refuses the key \(401\)", ended[0].err.splitlines()[-1])
-    for end in ended:
+        assert re.match(r"error: .* refuses the key \(401\)", outcome[0].err.splitlines()[-1])
+    for end in outcome:
         assert KEY not in end.out + end.err
-    kept = [path for path in home.rglob("*") if path.is_file()]
-    assert {"store.db", "results.jsonl"} <= {path.name for path in kept}
-    for path in kept:
+    paths = [path for path in home.rglob("*") if path.is_file()]
+    assert {"store.db", "results.jsonl"} <= {path.name for path in paths}
+    for path in paths:
         assert KEY.encode() not in path.read_bytes()

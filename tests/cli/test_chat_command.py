@@ -45,8 +45,8 @@ def agents(resources, server):
     create = partial(resources.write, kinds.create)
     for name in ("acme", "other"):
         create(kinds.NAMESPACES, "", NamespaceSpec(name=name))
-    kept = CollectionSpec(name="chats", embedder=f"{server.url}#embeds", dimension=32)
-    create(kinds.COLLECTIONS, "acme", kept)
+    collection = CollectionSpec(name="chats", embedder=f"{server.url}#embeds", dimension=32)
+    create(kinds.COLLECTIONS, "acme", collection)
     create(kinds.AGENTS, "acme", AgentSpec(name="guide", persona="You guide.", memories="chats"))
     create(kinds.AGENTS, "acme", AgentSpec(name="plain", persona="You are plain."))
     return resources
@@ -73,8 +73,8 @@ class Terminal:
         while what not in self.shown:
             assert time.monotonic() < until, self.shown
             assert self._read(), self.shown
-        shown, _, self.shown = self.shown.partition(what)
-        return shown + what
+        output, _, self.shown = self.shown.partition(what)
+        return output + what
 
     def _read(self):
         ready, _, _ = select.select([self._end], [], [], 1)
@@ -127,8 +127,8 @@ def session_in(text):
 
 
 def test_one_message_prints_the_answer_alone(cli, agents, model) -> None:
-    ended = cli("chat", "acme/plain", "--once", "Hello.", "-m", model)
-    assert (ended.code, ended.out, ended.err) == (0, "You said: Hello.\n", "")
+    outcome = cli("chat", "acme/plain", "--once", "Hello.", "-m", model)
+    assert (outcome.code, outcome.out, outcome.err) == (0, "You said: Hello.\n", "")
     again = cli("chat", "acme/plain", "--session", "last", "--once", "More.", "-m", model, "--json")
     (row,) = again.rows
     assert (row["text"], row["interrupted"]) == ("You said: More.", False)
@@ -148,14 +148,14 @@ def test_sessions_are_listed_shown_and_removed(cli, agents, model, home) -> None
     assert "Hello \\x1b[31m." in listed
     assert rows[0]["id"] not in listed
     assert all(len(line) <= 80 for line in listed.splitlines())
-    shown = cli("agents", "sessions", "show", rows[1]["id"], "--namespace", "acme").out
-    assert "\x1b" not in shown
-    assert "ann, " in shown
-    assert "acme/plain, " in shown
-    told = cli(
+    output = cli("agents", "sessions", "show", rows[1]["id"], "--namespace", "acme").out
+    assert "\x1b" not in output
+    assert "ann, " in output
+    assert "acme/plain, " in output
+    reported_rows = cli(
         "agents", "sessions", "show", rows[1]["id"][:9], "--namespace", "acme", "--json"
     ).rows
-    assert [one["role"] for one in told] == ["user", "assistant"]
+    assert [one["role"] for one in reported_rows] == ["user", "assistant"]
     for namespace in ("other", "default"):
         foreign = cli("agents", "sessions", "show", rows[1]["id"], "--namespace", namespace)
         assert (foreign.code, foreign.out) == (2, "")
@@ -170,10 +170,10 @@ def test_sessions_are_listed_shown_and_removed(cli, agents, model, home) -> None
 
 
 def test_a_failure_says_how_to_go_on(cli, agents, model, server) -> None:
-    ended = cli("chat", "acme/plain", "-m", model, stdin=b"Hello.\nFail.\nNever said.\n")
-    assert (ended.code, ended.out) == (1, "You said: Hello.\n")
-    assert "no such model" in ended.err
-    kept = agents.sessions("acme").messages(session_in(ended.err))
+    outcome = cli("chat", "acme/plain", "-m", model, stdin=b"Hello.\nFail.\nNever said.\n")
+    assert (outcome.code, outcome.out) == (1, "You said: Hello.\n")
+    assert "no such model" in outcome.err
+    kept = agents.sessions("acme").messages(session_in(outcome.err))
     assert [one.text for one in kept] == ["Hello.", "You said: Hello.", "Fail."]
 
 
@@ -195,9 +195,9 @@ def test_a_conversation(terminal, agents) -> None:
     chat.read_until("ann> ")
     assert "[memories kept: 1]" in chat.seen
     chat.type("/memories")
-    shown = chat.read_until("ann> ")
-    assert "1. Ann lives in Oslo." in shown
-    assert "acme/chats: chat se_" in shown
+    printed_until = chat.read_until("ann> ")
+    assert "1. Ann lives in Oslo." in printed_until
+    assert "acme/chats: chat se_" in printed_until
     chat.type("/what")
     assert "there is no command /what" in chat.read_until("ann> ")
     chat.type("Fail.")

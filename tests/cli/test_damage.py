@@ -89,17 +89,17 @@ def test_what_stands_in_the_log_of_a_store_that_was_killed_is_read_too(home, sto
         left.write_bytes(store.read_bytes())
         log = store.with_name("store.db-wal").read_bytes()
         left.with_name("left.db-wal").write_bytes(log)
-        kept = rows_of(store)
+        rows = rows_of(store)
     check(cli, left, home / "copy.db")
-    assert rows_of(home / "copy.db")["runs"] == kept["runs"]
-    assert rows_of(home / "copy.db")["cases"] == kept["cases"]
+    assert rows_of(home / "copy.db")["runs"] == rows["runs"]
+    assert rows_of(home / "copy.db")["cases"] == rows["cases"]
 
 
 def places(size, number, seed):
     """Places all over a file, with those that every reader needs."""
     rng = random.Random(seed)
-    first = [0, 5, 16, 17, 18, 20, 28, 32, 36, 44, 56, 68, 100, 103, 105, 4095]
-    return first + [rng.randrange(size) for _ in range(number)]
+    first_counts = [0, 5, 16, 17, 18, 20, 28, 32, 36, 44, 56, 68, 100, 103, 105, 4095]
+    return first_counts + [rng.randrange(size) for _ in range(number)]
 
 
 READING = (
@@ -114,14 +114,14 @@ READING = (
 
 
 def check_reading(cli, command):
-    ended = cli(*command)
-    said = [line for line in ended.err.splitlines() if line.startswith("error:")]
-    assert ended.code in (0, 1, 2, 3), (command, ended)
-    assert "Traceback" not in ended.err
-    assert len(said) <= 1
-    if ended.code == 1:
-        assert said, (command, ended)
-    return ended
+    outcome = cli(*command)
+    lines = [line for line in outcome.err.splitlines() if line.startswith("error:")]
+    assert outcome.code in (0, 1, 2, 3), (command, outcome)
+    assert "Traceback" not in outcome.err
+    assert len(lines) <= 1
+    if outcome.code == 1:
+        assert lines, (command, outcome)
+    return outcome
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_every_row_that_is_whole_is_saved(store, home, sound, cli):
         length = 1 if turn % 2 else 24
         flip(store, sound, min(place, place // PAGE * PAGE + PAGE - length), length)
         target = home / f"copy{turn}.db"
-        found = check(cli, store, target)
+        found_check = check(cli, store, target)
         after = rows_of(target)
         lost = {kind: len(before[kind] - after[kind]) for kind in KINDS}
         dear += sum(lost.values()) > most_lost(data, place)
@@ -157,7 +157,7 @@ def test_every_row_that_is_whole_is_saved(store, home, sound, cli):
         # A letter of an answer may be another one; nothing else is made up or comes back.
         assert sum(made.values()) <= 1, (place, made)
         if any(len(after[kind]) < len(before[kind]) for kind in KINDS):
-            assert found["damaged"], (place, lost)
+            assert found_check["damaged"], (place, lost)
         target.unlink()
     assert dear <= 9
 
@@ -182,10 +182,10 @@ def test_what_is_damaged_is_named_with_its_run(store, cli, kind):
         damage(store, "DELETE FROM records")  # else nothing but them is read to show a run
     damage(store, statement)
     for command in (("show", run, "--json"), ("resume", run), ("export", run, "x.csv")):
-        ended = cli("runs", *command)
-        last = ended.err.splitlines()[-1]
-        assert re.match(f"error: {reason.format(id=run)}", last), (command, ended.err)
-        assert ended.code in (1, 2)
+        outcome = cli("runs", *command)
+        last = outcome.err.splitlines()[-1]
+        assert re.match(f"error: {reason.format(id=run)}", last), (command, outcome.err)
+        assert outcome.code in (1, 2)
         assert "`textevolve config store check`" in last
     checked = cli("config", "store", "check")
     assert checked.code == 3
@@ -203,7 +203,7 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
         next(r["id"] for r in cli("runs", "list", "--json").rows if r["name"] == name)
         for name in RUNS
     )
-    whole = cli("runs", "show", first, "--json").rows
+    full_rows = cli("runs", "show", first, "--json").rows
     damage(store, "UPDATE cases SET body = x'00' WHERE run_id = ? AND [index] < 3", first)
     damage(
         store,
@@ -215,27 +215,27 @@ def test_what_a_run_has_lost_is_told_and_its_command_makes_it_whole_again(store,
     (found,) = cli("config", "store", "check", "--json").rows
     assert found["incomplete"] == sorted((first, second))
     assert (found["unreadable"]["cases"], found["unreadable"]["calls"]) == (3 + 5, 7)
-    said = cli("config", "store", "check", "--salvage", "copy.db")
-    assert said.code == 3
-    assert "the intact rows are in copy.db" in said.err
+    outcome = cli("config", "store", "check", "--salvage", "copy.db")
+    assert outcome.code == 3
+    assert "the intact rows are in copy.db" in outcome.err
     assert cli("runs", "list", "--json", "--store", "copy.db").rows[0]["status"] == "interrupted"
     refused = cli("runs", "resume", first, "--store", "copy.db")
     assert refused.code == 2
     assert "some of its cases are missing; start its command again" in refused.err
     options = ("-m", sound["model"], "--convergence", "none", "--readout", "verbalized")
     calls = sound["server"].calls
-    ended = cli("evaluate", "cases.jsonl", *options, "--json", "--store", "copy.db")
-    assert ended.code == 0, ended.err
+    final_outcome = cli("evaluate", "cases.jsonl", *options, "--json", "--store", "copy.db")
+    assert final_outcome.code == 0, final_outcome.err
     assert sound["server"].calls == calls + 7
     assert [r["id"] for r in cli("runs", "list", "--json", "--store", "copy.db").rows] == [first]
-    assert [row["case"] for row in ended.rows] == [row["case"] for row in whole]
+    assert [row["case"] for row in final_outcome.rows] == [row["case"] for row in full_rows]
 
 
 def test_a_new_store_is_never_written_over_another_file(store, cli, home):
     (home / "there.db").write_text("mine")
-    ended = cli("config", "store", "check", "--salvage", "there.db")
-    assert ended.code == 1
-    assert re.fullmatch(r"error: store .*there.db: exists already; [^\n]+\n", ended.err)
+    outcome = cli("config", "store", "check", "--salvage", "there.db")
+    assert outcome.code == 1
+    assert re.fullmatch(r"error: store .*there.db: exists already; [^\n]+\n", outcome.err)
     assert (home / "there.db").read_text() == "mine"
     gone = cli("config", "store", "check", "--store", "nothing.db")
     assert (gone.code, "there is no such file" in gone.err) == (1, True)

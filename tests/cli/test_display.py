@@ -95,10 +95,10 @@ def play(result: DebateResult, console: Console) -> str:
 
 
 def print_results(results: Iterable[DebateResult], console: Console) -> None:
-    found = Evaluations()
+    evaluations = Evaluations()
     for result in results:
-        found.add(result, find_row(result))
-    print_report(report_evaluations(found, {"Model": "local/m", "Run": "run 1"}), console)
+        evaluations.add(result, find_row(result))
+    print_report(report_evaluations(evaluations, {"Model": "local/m", "Run": "run 1"}), console)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -126,8 +126,8 @@ def test_missing_figures_are_dashes() -> None:
     assert "0 % (0 of 3 turns)" in text
     assert "0.00" not in text
     assert "s_norm" not in text
-    named = "Critic in round 1, Supporter in round 1, Neutral Observer in round 1"
-    assert f"{named}: the budget is spent" in " ".join(text.split())
+    name = "Critic in round 1, Supporter in round 1, Neutral Observer in round 1"
+    assert f"{name}: the budget is spent" in " ".join(text.split())
     text = play(a_result(turns=(), convergence=(), stopped="budget", failure=failure), a_console())
     assert "0 rounds, then it was cut short: the budget is spent" in " ".join(text.split())
 

@@ -12,8 +12,8 @@ CASE = ("evaluate", INPUT, BAD, GOOD)
 
 
 def fair(body, _number=0):
-    said = body["messages"][-1]["content"]
-    return Answer(yes=0.9 if GOOD in said else 0.2) if body.get("max_tokens") == 1 else None
+    content = body["messages"][-1]["content"]
+    return Answer(yes=0.9 if GOOD in content else 0.2) if body.get("max_tokens") == 1 else None
 
 
 @pytest.fixture
@@ -34,23 +34,25 @@ def cases(home):
 
 
 def test_a_case_is_judged_shown_and_kept(cli, fairly, model):
-    ended = cli(*CASE, "--judge", "probe", "-m", model)
-    assert ended.code == 0
-    assert "best: B" in ended.out
-    assert "Does the response follow the instruction? 90% yes" in " ".join(ended.out.split())
-    run = re.match(r"run (\S+): evaluate, 1 case; ", ended.err)[1]
-    assert run in ended.out
+    outcome = cli(*CASE, "--judge", "probe", "-m", model)
+    assert outcome.code == 0
+    assert "best: B" in outcome.out
+    assert "Does the response follow the instruction? 90% yes" in " ".join(outcome.out.split())
+    run = re.match(r"run (\S+): evaluate, 1 case; ", outcome.err)[1]
+    assert run in outcome.out
     calls = fairly.calls
     assert calls == 6
     again = cli(*CASE, "--judge", "probe", "-m", model)
-    assert again.out == ended.out
-    assert cli("runs", "show", run).out == ended.out
+    assert again.out == outcome.out
+    assert cli("runs", "show", run).out == outcome.out
     assert fairly.calls == calls
 
 
 def test_the_cases_are_not_overwritten(cli, server, model, cases, home):
     before = (home / cases).read_text()
-    ended = cli("evaluate", cases, "-m", model, "--judge", "probe", "-o", f"../{home.name}/{cases}")
-    assert (ended.code, server.calls) == (2, 0)
-    assert "is read and would be overwritten; write to another file" in ended.err
+    outcome = cli(
+        "evaluate", cases, "-m", model, "--judge", "probe", "-o", f"../{home.name}/{cases}"
+    )
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "is read and would be overwritten; write to another file" in outcome.err
     assert (home / cases).read_text() == before

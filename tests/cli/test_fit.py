@@ -18,8 +18,10 @@ def labels(home):
 def test_nothing_is_fitted_to_nothing(home, cli, server, model, labels):
     """Where no signal answers there is no judge, and no file."""
     server.script = lambda body, number: Answer(text="maybe", yes=None)
-    ended = cli("judges", "fit", labels, "--signals", "probe", "-m", model, "-o", home / "my.judge")
-    assert ended.code == 3
-    assert "No judge was fitted: too few labelled items to fit: 0" in " ".join(ended.out.split())
-    assert "my.judge: was not written" in ended.err
+    outcome = cli(
+        "judges", "fit", labels, "--signals", "probe", "-m", model, "-o", home / "my.judge"
+    )
+    assert outcome.code == 3
+    assert "No judge was fitted: too few labelled items to fit: 0" in " ".join(outcome.out.split())
+    assert "my.judge: was not written" in outcome.err
     assert not (home / "my.judge").exists()

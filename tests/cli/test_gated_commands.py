@@ -14,8 +14,8 @@ def judged(home, server):
     """Five rows of good answers and a bad one; of `blank.csv` one cannot be judged."""
 
     def fair(body, _number):
-        said = body["messages"][-1]["content"]
-        return Answer(yes=0.9 if GOOD in said else 0.2) if body.get("max_tokens") == 1 else None
+        content = body["messages"][-1]["content"]
+        return Answer(yes=0.9 if GOOD in content else 0.2) if body.get("max_tokens") == 1 else None
 
     server.script = fair
     rows = [f"r{n},Why are there tides {n}?,{BAD if n == 3 else GOOD}" for n in range(6)]
@@ -34,9 +34,9 @@ def lines(ended):
 
 
 def test_gates_have_an_exit_code_and_a_line_each(cli, server, judged, model):
-    held = cli(*command(model, "--min-mean", 0.7, "--min-pass-rate", 0.8))
-    assert held.code == 0
-    assert lines(held) == [
+    outcome = cli(*command(model, "--min-mean", 0.7, "--min-pass-rate", 0.8))
+    assert outcome.code == 0
+    assert lines(outcome) == [
         "gate holds: pass rate 0.833 (95 % 0.436 to 0.970), at least 0.8",
         "gate holds: mean 0.783 (95 % 0.483 to 1.000), at least 0.7",
     ]
@@ -50,16 +50,16 @@ def test_gates_have_an_exit_code_and_a_line_each(cli, server, judged, model):
 
 
 def test_an_earlier_run_is_named_by_its_name_or_as_the_last(cli, judged, model):
-    first = cli(*command(model, "--name", "main", "--no-worse-than", "last"))
-    assert first.code == 0
-    assert lines(first) == ["gate holds: no earlier run of the kind to compare with"]
+    first_outcome = cli(*command(model, "--name", "main", "--no-worse-than", "last"))
+    assert first_outcome.code == 0
+    assert lines(first_outcome) == ["gate holds: no earlier run of the kind to compare with"]
     good = f"r0,Why are there tides 0?,{GOOD}"
     text = (judged / "cases.csv").read_text()
     (judged / "cases.csv").write_text(text.replace(good, good.replace(GOOD, BAD)))
     for most, code in ((0, 4), (1, 0)):
-        ended = cli(*command(model, "--no-worse-than", "main", "--max-regressions", most))
-        assert ended.code == code
-        assert "1 of 5 cases that passed in main fail now (r0)" in lines(ended)[0]
+        outcome = cli(*command(model, "--no-worse-than", "main", "--max-regressions", most))
+        assert outcome.code == code
+        assert "1 of 5 cases that passed in main fail now (r0)" in lines(outcome)[0]
 
 
 def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, judged, model):
@@ -82,8 +82,8 @@ def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, j
 
 def test_junit_has_a_case_for_each_record_and_gate(cli, judged, model):
     junit = ("--junit", "j.xml", "--min-mean", 0.9, "--max-failed", 1)
-    ended = cli(*command(model, *junit, cases="blank.csv"))
-    assert ended.code == 4
+    outcome = cli(*command(model, *junit, cases="blank.csv"))
+    assert outcome.code == 4
     records, gates = ElementTree.parse(judged / "j.xml").getroot()
     assert (records.get("name"), records.get("tests")) == ("evaluate", "7")
     found = {case.get("name"): [child.tag for child in case] for case in records}

@@ -17,9 +17,9 @@ def study(home, model):
 
 @pytest.fixture
 def nightly(cli, study):
-    found = cli("jobs", "add", "nightly", study, "--cron", "0 3 * * *", "--zone", "Europe/Vienna")
-    assert found.code == 0, found.err
-    return found
+    outcome = cli("jobs", "add", "nightly", study, "--cron", "0 3 * * *", "--zone", "Europe/Vienna")
+    assert outcome.code == 0, outcome.err
+    return outcome
 
 
 def shown(cli, name="nightly"):
@@ -71,7 +71,7 @@ def test_a_gate_that_fails_is_the_exit_code_and_in_the_history(cli, study, gate)
 
 def test_what_fails_is_told_and_noted(cli, nightly, home):
     (home / "cases.jsonl").unlink()
-    found = cli("jobs", "run", "nightly")
-    assert (found.code, "cases.jsonl" in found.err) == (1, True)
+    outcome = cli("jobs", "run", "nightly")
+    assert (outcome.code, "cases.jsonl" in outcome.err) == (1, True)
     (run,) = shown(cli)["runs"]
     assert (run["status"], "cases.jsonl" in run["detail"]) == ("failed", True)

@@ -33,22 +33,22 @@ def label_all(resources, name, answers, who="ann"):
 
 def test_a_task_of_rows_is_made_listed_shown_exported_and_deleted(cli, rows, resources, home):
     assert "no labelling tasks" in cli("labels", "list").out
-    made = cli("labels", "create", "mine", rows, *MAPPED)
-    assert "made default/mine: 12 pairs to label" in made.out
-    assert "left out: 1 column: nothing reads nr" in made.err
+    outcome = cli("labels", "create", "mine", rows, *MAPPED)
+    assert "made default/mine: 12 pairs to label" in outcome.out
+    assert "left out: 1 column: nothing reads nr" in outcome.err
     assert "Nobody has labelled anything yet" in cli("labels", "show", "mine").out
     label_all(resources, "mine", lambda item: "first")
     label_all(resources, "mine", lambda item: "tie" if item.place == 0 else "first", "bob")
     assert "mine: pairs, 12 to label; ann 12, bob 12" in cli("labels", "list").out
-    shown = cli("labels", "show", "mine").out
-    assert "people differ on 1 of 12 items" in shown
-    assert "Disputed: 1" in shown
-    (told,) = cli("labels", "show", "mine", "--json").rows
-    assert (told["shared"], told["disputed"]) == (12, [0])
+    output = cli("labels", "show", "mine").out
+    assert "people differ on 1 of 12 items" in output
+    assert "Disputed: 1" in output
+    (message,) = cli("labels", "show", "mine", "--json").rows
+    assert (message["shared"], message["disputed"]) == (12, [0])
     cli("labels", "export", "mine", "-o", "labels.csv")
     assert "It is 0." in (home / "labels.csv").read_text()
-    found = cli("labels", "export", "mine").rows
-    assert [one["scores"] for one in found[:2]] == [[0.75, 0.25], [1.0, 0.0]]
+    found_rows = cli("labels", "export", "mine").rows
+    assert [one["scores"] for one in found_rows[:2]] == [[0.75, 0.25], [1.0, 0.0]]
     assert cli("labels", "delete", "mine", stdin=b"n\n").code == 1
     assert "deleted" in cli("labels", "delete", "mine", "--yes").out
     assert "no labelling task 'mine'" in cli("labels", "show", "mine").err
@@ -58,8 +58,8 @@ def test_labels_are_what_a_judge_is_measured_on(cli, rows, resources, server, mo
     cli("labels", "create", "mine", rows, *MAPPED)
     rng = random.Random(1)
     label_all(resources, "mine", lambda item: rng.choice(["first", "second", "tie"]))
-    ended = cli("bench", "agreement", "labelling:mine", "--judge", "probe", "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    (found,) = ended.rows
+    outcome = cli("bench", "agreement", "labelling:mine", "--judge", "probe", "-m", model, "--json")
+    assert outcome.code == 0, outcome.err
+    (found,) = outcome.rows
     assert found["summary"]["labelled"] == 12
     assert found["summary"]["judges"][0]["covered"] == 12

@@ -29,14 +29,14 @@ def test_a_memory_is_kept_found_and_forgotten(cli, notes):
     assert first["source"] == "default/notes: chat 3, by Ann"
     assert set(first["parts"]) == {"relevance", "importance", "recency"}
     assert first["score"] > second["score"]
-    shown = cli("memories", "search", "notes", "Who drinks tea?", "--limit", "1").out
-    assert "relevance" in shown
-    assert "1 of 2 found; 1 beyond the limit" in shown
+    output = cli("memories", "search", "notes", "Who drinks tea?", "--limit", "1").out
+    assert "relevance" in output
+    assert "1 of 2 found; 1 beyond the limit" in output
     assert "Ann drinks green tea." in cli("memories", "show", ann["id"]).out
     assert cli("memories", "forget", ann["id"]).out == f"forgot {ann['id']}\n"
-    assert [one["id"] for one in cli("memories", "list", notes, "--json").rows] == [bob["id"]]
+    assert [row["id"] for row in cli("memories", "list", notes, "--json").rows] == [bob["id"]]
     everything = cli("memories", "list", notes, "--closed", "--json").rows
-    assert [one["forgotten"] for one in everything] == [True, False]
+    assert [row["forgotten"] for row in everything] == [True, False]
     assert "forgotten" in cli("memories", "show", ann["id"]).out
     assert cli("memories", "forget", bob["id"], "--erase", stdin=b"n\n").code == 1
     assert cli("memories", "forget", bob["id"], "--erase", "--yes").code == 0
@@ -63,20 +63,29 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_other_files_are_refused(cli, notes, home, name):
-    text, said = FILES[name]
+    text, answer = FILES[name]
     (home / name).write_text(text)
     outcome = cli("memories", "import", notes, name)
     assert outcome.code == 2
-    assert said in outcome.err
+    assert answer in outcome.err
 
 
 def test_erasing_names_what_runs_lose_and_leaves_nothing_in_the_files(cli, notes, home, model):
     fact = "Cid is allergic to hazelnuts."
-    kept = add(cli, fact)
-    asked = ("evaluate", "What should Cid eat?", fact, "Bread.", "--rounds", "1", "--model", model)
-    assert cli(*asked).code == 0
+    memory = add(cli, fact)
+    requests = (
+        "evaluate",
+        "What should Cid eat?",
+        fact,
+        "Bread.",
+        "--rounds",
+        "1",
+        "--model",
+        model,
+    )
+    assert cli(*requests).code == 0
     run = cli("runs", "list", "--json").rows[0]["id"]
-    stopped = cli("memories", "forget", kept["id"], "--erase", stdin=b"n\n")
+    stopped = cli("memories", "forget", memory["id"], "--erase", stdin=b"n\n")
     assert stopped.code == 1
     assert "backups of the store" in stopped.err
     before = cli("runs", "show", run, "--json").rows[0]

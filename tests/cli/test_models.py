@@ -26,10 +26,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_list_shows_the_catalogue_and_own_files(folder: Path):
     (folder / "mine.gguf").write_bytes(b"GGUF")
-    said = RUN.invoke(app, ["models", "list"]).stdout
-    assert "qwen2.5-coder-1.5b   1.12 GB  Apache-2.0  not there" in said
-    assert "mine" in said
-    assert str(folder) in said
+    answer = RUN.invoke(app, ["models", "list"]).stdout
+    assert "qwen2.5-coder-1.5b   1.12 GB  Apache-2.0  not there" in answer
+    assert "mine" in answer
+    assert str(folder) in answer
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_missing_package_is_told_before_weights_are_fetched(
 
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("textevolve.llm.weights.fetch_file", lambda *_: pytest.fail("fetched"))
-    settings, said = Settings(), rf"{model} needs {package}.*textevolve\[{extra}\]"
-    with pytest.raises(SettingsError, match=said):
+    settings, answer = Settings(), rf"{model} needs {package}.*textevolve\[{extra}\]"
+    with pytest.raises(SettingsError, match=answer):
         fetch_weights([model], settings)
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=answer):
         asyncio.run(fetched())

@@ -14,11 +14,11 @@ def settings_of(home, *members):
 def test_a_pool_judges_and_its_members_are_kept_with_the_calls(cli, home, server):
     with ScriptedServer() as other:
         settings_of(home, (server.url, 1), (other.url, 1))
-        asked = ("evaluate", "Why?", "So.", "--model", "pool/duo", "--json")
-        first = cli(*asked)
+        requests = ("evaluate", "Why?", "So.", "--model", "pool/duo", "--json")
+        first_outcome = cli(*requests)
         before = server.calls + other.calls
-        assert (first.code, before > 0) == (0, True)
-        again = cli(*asked)
+        assert (first_outcome.code, before > 0) == (0, True)
+        again = cli(*requests)
         assert again.code == 0
         assert server.calls + other.calls == before  # whoever answered, the journal knows it
     with open_store(home / "store.db") as store:

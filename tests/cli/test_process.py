@@ -51,9 +51,9 @@ def unread(files):
 @pytest.mark.slow
 def test_a_command_whose_output_nobody_reads_ends_in_silence(unread, cli, model):
     command = ("evaluate", "cases.jsonl", "--json", "-m", model)
-    ended = unread(*command)
-    assert ended.returncode == 141
-    assert not re.search("error|Traceback|stopped|Broken", ended.stderr), ended.stderr
+    outcome = unread(*command)
+    assert outcome.returncode == 141
+    assert not re.search("error|Traceback|stopped|Broken", outcome.stderr), outcome.stderr
     again = cli(*command)
     assert again.code in (0, 3), again.err
     assert again.out
@@ -86,10 +86,10 @@ def test_to_be_terminated_is_to_be_interrupted(home, spawn, cli, stalling):
         process = spawn("evaluate", *CASE, "-m", f"{server.url}#m")
         wait_for(lambda: server.calls, process)
         process.send_signal(signal.SIGTERM)
-        out, said = process.communicate(timeout=LIMIT)
+        out, answer = process.communicate(timeout=LIMIT)
         assert (process.returncode, out) == (143, "")
-        assert "Traceback" not in said
-        assert "textevolve runs resume " in said
+        assert "Traceback" not in answer
+        assert "textevolve runs resume " in answer
         assert cli("runs", "list", "--json").rows[0]["status"] == "interrupted"
         server.script = None
         assert cli("evaluate", *CASE, "-m", f"{server.url}#m").code in (0, 3)
@@ -102,8 +102,8 @@ def test_a_command_that_waits_for_its_input_says_that_it_was_stopped(home, spawn
     process.stdin.write('{"input": "a", "candidates": ["b"]}\n' * 10_000)
     process.stdin.flush()  # more than a pipe holds: when it is written, most of it has been read
     process.send_signal(sign)
-    _, said = process.communicate(timeout=LIMIT)
-    assert (process.returncode, said) == (128 + sign, "stopped\n")
+    _, answer = process.communicate(timeout=LIMIT)
+    assert (process.returncode, answer) == (128 + sign, "stopped\n")
 
 
 @pytest.mark.slow
@@ -115,6 +115,6 @@ def test_an_encoding_that_cannot_show_a_text_ends_nothing(files, spawn, model, m
     out, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0
     assert case[1] in json.dumps(json.loads(out), ensure_ascii=False)
-    shown, said = spawn("runs", "show", "last").communicate(timeout=LIMIT)
-    assert "nat\\u00fcrlich" in shown
-    assert "Traceback" not in said
+    output, answer = spawn("runs", "show", "last").communicate(timeout=LIMIT)
+    assert "nat\\u00fcrlich" in output
+    assert "Traceback" not in answer

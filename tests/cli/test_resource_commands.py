@@ -34,7 +34,7 @@ def test_deleting_asks_and_says_who_needs_it(cli, embedded):
     assert (
         cli("agents", "namespaces", "delete", "acme", "--yes").out == "deleted the namespace acme\n"
     )
-    assert [one["name"] for one in cli("agents", "namespaces", "list", "--json").rows] == [
+    assert [row["name"] for row in cli("agents", "namespaces", "list", "--json").rows] == [
         "default"
     ]
 
@@ -50,5 +50,5 @@ def test_a_namespace_goes_to_another_store_and_back(cli, embedded, home, monkeyp
     monkeypatch.setenv("TEXTEVOLVE_STORE", str(home / "other.db"))
     monkeypatch.setenv("TEXTEVOLVE_NAMESPACE", "mine")
     assert cli("agents", "namespaces", "import", "all.jsonl").code == 0
-    found = cli("memories", "search", "default/notes", "green tea", "--json").rows
-    assert [one["text"] for one in found] == ["Ann drinks green tea."]
+    rows = cli("memories", "search", "default/notes", "green tea", "--json").rows
+    assert [one["text"] for one in rows] == ["Ann drinks green tea."]

@@ -27,15 +27,15 @@ def test_it_says_where_it_listens_and_ends_with_a_signal(spawn, model, cli):
     assert (process.returncode, out, err) == (130, "", "stopped\n")
     (run,) = cli("runs", "list", "--all", "--json").rows
     assert (run["kind"], run["status"]) == ("server", "finished")
-    shown = cli("runs", "show", run["id"])
-    assert shown.code == 2
-    assert "has the calls of a server" in shown.err
+    outcome = cli("runs", "show", run["id"])
+    assert outcome.code == 2
+    assert "has the calls of a server" in outcome.err
 
 
 def test_without_the_packages_it_says_which_extra_brings_them(cli, model, monkeypatch):
     import textevolve.cli.serve
 
     monkeypatch.setattr(textevolve.cli.serve, "find_spec", lambda _name: None)
-    ended = cli("serve", "--model", model)
-    assert ended.code == 2
-    assert "pip install 'textevolve[server]'" in ended.err
+    outcome = cli("serve", "--model", model)
+    assert outcome.code == 2
+    assert "pip install 'textevolve[server]'" in outcome.err

@@ -31,27 +31,27 @@ MEASURE = ("bench", "agreement", "labels.jsonl")
 
 
 def test_judges_are_measured_side_by_side(cli, model, labels):
-    ended = cli(*MEASURE, "-j", "probe", "-j", "look:length", "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    (told,) = ended.rows
-    probe, look = told["summary"]["judges"]
+    outcome = cli(*MEASURE, "-j", "probe", "-j", "look:length", "-m", model, "--json")
+    assert outcome.code == 0, outcome.err
+    (message,) = outcome.rows
+    probe, look = message["summary"]["judges"]
     assert probe["accuracy"]["value"] == 35 / 40
     assert (probe["covered"], probe["position"]) == (40, None)
     assert {"precision", "recall", "kappa", "alpha"} < probe["responses"]["verdicts"].keys()
     assert probe["calibration"]["curve"]
-    (gap,) = told["summary"]["comparisons"]
+    (gap,) = message["summary"]["comparisons"]
     assert gap["difference"]["value"] == probe["accuracy"]["value"] - look["accuracy"]["value"]
-    shown = " ".join(cli(*MEASURE, "-j", "probe", "-m", model).out.split())
-    assert "probe agrees with people in 87.5 % [75.0, 97.5] of the items" in shown
-    assert "always pass" in shown
-    assert "5 items on which a judge disagrees with people" in shown
+    output = " ".join(cli(*MEASURE, "-j", "probe", "-m", model).out.split())
+    assert "probe agrees with people in 87.5 % [75.0, 97.5] of the items" in output
+    assert "always pass" in output
+    assert "5 items on which a judge disagrees with people" in output
     assert "nan" not in cli(*MEASURE, "-j", "metric:regex:.").out  # equal scores: no threshold
 
 
 def test_a_judge_that_only_compares_is_refused(cli, server, model, labels):
-    ended = cli(*MEASURE, "-j", "pairwise", "-m", model)
-    assert (ended.code, server.calls) == (2, 0)
-    assert "use another judge, such as probe+rules" in ended.err
+    outcome = cli(*MEASURE, "-j", "pairwise", "-m", model)
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "use another judge, such as probe+rules" in outcome.err
 
 
 def evaluate(model, judge, *more):
@@ -67,9 +67,9 @@ def test_a_run_may_ask_for_a_judge_that_agrees_with_people(cli, server, model, l
     )
     cli(*MEASURE, "-j", "probe", "-m", model, "--name", "check")
     for name in ("labels.jsonl", "check"):
-        held = cli(*evaluate(model, "probe", "--measured-on", name, "--min-agreement", 0.7))
-        assert held.code == 0, held.err
-        assert "gate holds: agreement of probe 0.875" in held.err
+        outcome = cli(*evaluate(model, "probe", "--measured-on", name, "--min-agreement", 0.7))
+        assert outcome.code == 0, outcome.err
+        assert "gate holds: agreement of probe 0.875" in outcome.err
     compared = cli(
         *("compare", "--data", "labels.jsonl", "--outputs", "output", "--judge", "probe"),
         *("--judge-model", model, *gate, 0.7),
@@ -83,9 +83,9 @@ def test_a_rate_is_corrected_by_them(cli, home, model, labels):
     assert done.code == 0, done.err
     few = [{"id": row["id"], "label": row["label"]} for row in labels[:20]]
     (home / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in few))
-    (told,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
-    assert (told["labelled"], told["moved"], told["is_rate"]) == (20, 20, True)
+    (message,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
+    assert (message["labelled"], message["moved"], message["is_rate"]) == (20, 20, True)
     mixed = [{"id": "r0", "label": "billing", "human": True}, {"id": "r1", "label": "sales"}]
     (home / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mixed))
-    (told,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
-    assert told["labelled"] == 1  # by `human` alone
+    (message,) = cli("bench", "rate", "results.csv", "few.jsonl", "--json").rows
+    assert message["labelled"] == 1  # by `human` alone

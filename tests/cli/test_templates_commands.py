@@ -44,8 +44,8 @@ def test_list_and_show(cli):
     listed = json.loads(cli("models", "templates", "list", "--json").out)
     assert [row["name"] for row in listed] == list(CHAT_FORMATS)
     assert '"<|im_start|>user\\n"' in cli("models", "templates", "show", "chatml").out
-    shown = json.loads(cli("models", "templates", "show", "chatml", "--json").out)
-    assert shown["user"] == {"before": "<|im_start|>user\n", "after": "<|im_end|>\n"}
+    payload = json.loads(cli("models", "templates", "show", "chatml", "--json").out)
+    assert payload["user"] == {"before": "<|im_start|>user\n", "after": "<|im_end|>\n"}
     wrong = cli("models", "templates", "show", "chatm")
     assert wrong.code == 2
     assert "did you mean 'chatml'?" in wrong.err
@@ -70,9 +70,9 @@ def test_a_conversation_is_written_by_a_format_or_a_template(cli, home, conversa
 
 def test_a_hostile_template_is_an_error_of_one_line(cli, home, conversation):
     (home / "hostile.jinja").write_text("{{ 'a' * 10**10 }}")
-    ended = convert(cli, conversation, "-t", home / "hostile.jinja")
-    assert ended.code == 2
-    assert ended.err == "error: the chat template takes more than 512 MiB of memory\n"
+    outcome = convert(cli, conversation, "-t", home / "hostile.jinja")
+    assert outcome.code == 2
+    assert outcome.err == "error: the chat template takes more than 512 MiB of memory\n"
 
 
 def test_convert(cli, home, conversation):
@@ -95,9 +95,9 @@ def test_convert(cli, home, conversation):
 
 
 def test_check(cli, model, home):
-    ended = cli("models", "templates", "check", model)
-    assert ended.code == 0
-    assert "system message  kept" in ended.out
-    told = json.loads(cli("models", "templates", "check", model, "--json").out)
-    assert (told["format"], told["system"]) == ("llama-3.1", "")
+    outcome = cli("models", "templates", "check", model)
+    assert outcome.code == 0
+    assert "system message  kept" in outcome.out
+    payload = json.loads(cli("models", "templates", "check", model, "--json").out)
+    assert (payload["format"], payload["system"]) == ("llama-3.1", "")
     assert cli("models", "templates", "check", TEMPLATES / "phi-3-mini.jinja").code == 1

@@ -38,13 +38,13 @@ class Decider:
 
     async def __call__(self, request):
         self.requests.append(request)
-        asked = load_questions(request.questions)
-        made = {one.name: self.decides(self.state(-1), one) for one in asked}
-        failed = {name: said for name, said in made.items() if isinstance(said, str)}
+        questions = load_questions(request.questions)
+        made = {question.name: self.decides(self.state(-1), question) for question in questions}
+        failed = {name: answer for name, answer in made.items() if isinstance(answer, str)}
         given = {
-            one.name: made[one.name] or [0.0] * (len(one.options) - 1) + [1.0]
-            for one in asked
-            if one.name not in failed
+            question.name: made[question.name] or [0.0] * (len(question.options) - 1) + [1.0]
+            for question in questions
+            if question.name not in failed
         }
         text = dump_answers(given, failed, **self.more)
         return Response(text, "stop", Usage(1, 100, 0, 0, 0.25), seconds=2.0)
@@ -83,10 +83,10 @@ async def test_one_request_a_turn_fills_all_scores():
     assert result.tensor.shape == (2, 3, 2, 5)
     assert np.all(result.tensor.values == 10)
     for number, turn in enumerate(result.turns):
-        named = [
+        names = [
             f"Response {n}: {c.name}" for n in shown(decider.state(number)) for c in COMPONENTS
         ]
-        assert [one.name for one in decider.questions(number)] == named
+        assert [question.name for question in decider.questions(number)] == names
         assert turn.decided_by == DecidedBy(DECIDER)
         assert turn.model.endswith("#scripted")
         assert turn.log_odds is None
@@ -105,8 +105,8 @@ async def test_the_state_has_the_transcript_and_who_judges_and_grows_at_its_end(
     for n, (state, agent) in enumerate(zip(states, result.profile.agents, strict=True)):
         assert CASE.input in state
         assert f"You are {agent.name}. {agent.persona}" in state
-        said = [turn.argument for turn in result.turns]
-        assert [text in state for text in said] == [m <= n for m in range(3)]
+        answers = [turn.argument for turn in result.turns]
+        assert [text in state for text in answers] == [m <= n for m in range(3)]
         assert state.count("Scores by") == n
     # Up to what an agent was heard to say, the next state begins as this one does.
     for one, other in pairwise(states):
@@ -162,8 +162,10 @@ async def test_log_odds_are_there_where_all_questions_are_predicates():
     (turn, *_) = result.turns
     assert turn.scores == ((8.0,), (8.0,))
     assert turn.log_odds[0][0] == pytest.approx(np.log(4))
-    assert {one.kind for one in decider.questions(0)} == {"predicate"}
-    assert "Response 1: is it plain?" in {one.instructions for one in decider.questions(0)}
+    assert {question.kind for question in decider.questions(0)} == {"predicate"}
+    assert "Response 1: is it plain?" in {
+        question.instructions for question in decider.questions(0)
+    }
 
 
 async def test_what_a_turn_was_decided_by_is_kept():
@@ -172,11 +174,11 @@ async def test_what_a_turn_was_decided_by_is_kept():
         result = await debate(server, decider, rounds=1)
     by = DecidedBy(DECIDER, True, 1200)
     assert [turn.decided_by for turn in result.turns] == [by] * 3
-    said = "scores decided by native/decider, emulated, 1,200 characters left out"
-    assert judged_report.decided(by) == said
-    kept = DebateResult.from_json(result.to_json())
-    assert kept == result
-    assert kept.profile.decider == DECIDER
+    answer = "scores decided by native/decider, emulated, 1,200 characters left out"
+    assert judged_report.decided(by) == answer
+    stored_result = DebateResult.from_json(result.to_json())
+    assert stored_result == result
+    assert stored_result.profile.decider == DECIDER
     assert json.loads(result.to_json())["profile"]["readout"] == "decide"
 
 

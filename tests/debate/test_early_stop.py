@@ -69,8 +69,8 @@ def test_a_tie_is_half_certain_in_either_order():
     far = scores.copy()
     far[0, :] = [[9] * 5, [1] * 5]
     far[1, :] = [[1] * 5, [9] * 5]
-    found = [measure_certainty(s, profile_of(), "nonce") for s in (far, far[:, ::-1])]
-    assert found == pytest.approx([0.5, 0.5])
+    certainties = [measure_certainty(s, profile_of(), "nonce") for s in (far, far[:, ::-1])]
+    assert certainties == pytest.approx([0.5, 0.5])
 
 
 def test_certainty_follows_weights_and_the_way_scores_are_put_together():

@@ -19,7 +19,10 @@ from textevolve.llm.testing import Answer, Fault, ScriptedServer
 async def test_an_answer_without_text_is_a_failure_and_no_score(fault, reason):
     async with ScriptedServer(lambda _body, _number: fault) as server:
         result = await debate(server)
-    assert all(isinstance(one, Failure) and reason in one.reason for one in result.result)
+    assert all(
+        isinstance(single_result, Failure) and reason in single_result.reason
+        for single_result in result.result
+    )
     assert all(turn.failure and reason in turn.failure.reason for turn in result.turns)
 
 
@@ -31,7 +34,7 @@ async def test_thoughts_are_neither_judged_nor_read_by_the_others(field):
     async with ScriptedServer(script) as server:
         result = await debate(server, rounds=2)
         prompts = [prompt(body) for body in turns(server)]
-    assert all(one.passed is not None for one in result.result)
+    assert all(single_result.passed is not None for single_result in result.result)
     assert len(prompts) == 2 * len(AGENTS)
     assert not any("secret draft" in text for text in prompts)
     assert "secret draft" not in result.to_json()

@@ -64,13 +64,13 @@ AGENTS = ["Critic", "Supporter", "Neutral Observer"]
 async def test_what_a_turn_sees(protocol, sees):
     async with ScriptedServer() as server:
         result = await debate(server, protocol=protocol)
-        asked = sorted(
+        records = sorted(
             turns(server), key=lambda b: (int(speaker(b)[1]), AGENTS.index(speaker(b)[0]))
         )
         if protocol == "independent":
-            assert sorted(len(heard(b)) for b in asked) == sees
+            assert sorted(len(heard(b)) for b in records) == sees
         else:
-            assert [len(heard(b)) for b in asked] == sees
+            assert [len(heard(b)) for b in records] == sees
     assert result.tensor.shape == (2, 3, 3, 5)
     assert result.coverage == 1
     assert result.stopped == "rounds"
@@ -86,12 +86,12 @@ def judge_by(worth):
     def script(body, _n):
         agent, number = speaker(body)
         scores = worth(agent, int(number))
-        asked = instance(body["response_format"]["json_schema"]["schema"], random.Random(1))
-        for label in [name for name in asked if name.startswith("Response")]:
+        requests = instance(body["response_format"]["json_schema"]["schema"], random.Random(1))
+        for label in [name for name in requests if name.startswith("Response")]:
             n = label.split()[1]
             text = re.search(rf"response {n}\]\]\n(.*)\n\[\[/", prompt(body))[1]
-            asked[label]["scores"] = dict.fromkeys(asked[label]["scores"], scores[text])
-        return Answer(text=json.dumps(asked))
+            requests[label]["scores"] = dict.fromkeys(requests[label]["scores"], scores[text])
+        return Answer(text=json.dumps(requests))
 
     return script
 
@@ -114,9 +114,9 @@ async def test_an_escalation_ends_after_a_round_that_leaves_no_doubt():
     rounds = [e for e in events if isinstance(e, StepFinished) and e.step != "turn"]
     assert [e.step for e in rounds] == ["certainty", "round", "debate"]
     assert rounds[0].value == 1
-    kept = DebateResult.from_json(result.to_json())
-    assert kept == result
-    assert kept.certainty == json.loads(result.to_json())["metrics"]["certainty"] == 1
+    stored_result = DebateResult.from_json(result.to_json())
+    assert stored_result == result
+    assert stored_result.certainty == json.loads(result.to_json())["metrics"]["certainty"] == 1
 
 
 async def test_an_escalation_goes_on_where_the_agents_are_of_two_minds():
@@ -147,10 +147,10 @@ async def test_an_escalation_goes_on_where_the_agents_are_of_two_minds():
 async def test_a_summary_stands_in_for_the_transcript():
     async with ScriptedServer() as server:
         result = await debate(server, protocol="simultaneous-summary", rounds=3)
-        asked = [b for b in turns(server) if "This is round 3" in prompt(b)]
+        records = [b for b in turns(server) if "This is round 3" in prompt(b)]
     assert len(result.summaries) == 2
-    assert len(asked) == 3
-    for body in asked:
+    assert len(records) == 3
+    for body in records:
         assert heard(body) == []
         assert result.summaries[1] in prompt(body)
     assert result.usage.calls == 9 + 2
@@ -184,8 +184,8 @@ async def test_scores_are_mapped_back_from_the_order_shown():
             assert result.best == 0
             assert result.stopped == "converged"
             assert len(result.convergence) == 1
-        shown = {t.order for t in (await debate(server, rounds=3, convergence=None)).turns}
-        assert len(shown) > 2
+        orders = {t.order for t in (await debate(server, rounds=3, convergence=None)).turns}
+        assert len(orders) > 2
 
 
 @pytest.mark.parametrize("readout", ["verbalized", "logprob-weighted", "after-argument"])
@@ -206,10 +206,10 @@ async def test_a_record_comes_back_as_it_was(readout):
 
 async def test_the_same_seed_gives_the_same_debate_and_another_seed_another():
     async with ScriptedServer() as server:
-        one, same, other = [await debate(server, seed=seed) for seed in (1, 1, 2)]
-    assert replace(one, turns=()) == replace(same, turns=())
-    assert [t.scores for t in one.turns] == [t.scores for t in same.turns]
-    assert one.nonce != other.nonce
+        result, same, other = [await debate(server, seed=seed) for seed in (1, 1, 2)]
+    assert replace(result, turns=()) == replace(same, turns=())
+    assert [t.scores for t in result.turns] == [t.scores for t in same.turns]
+    assert result.nonce != other.nonce
 
 
 async def test_a_failed_turn_is_missing_and_never_a_zero():
@@ -289,8 +289,8 @@ async def test_alone_a_candidate_is_seen_by_itself_and_the_argument_changes_no_s
     def script(body, _number):
         if body.get("max_tokens") != 1:
             return None
-        (shown,) = [text for text in worth if text in prompt(body)]
-        return Answer(yes=worth[shown])
+        (output,) = [text for text in worth if text in prompt(body)]
+        return Answer(yes=worth[output])
 
     async with ScriptedServer(script) as server:
         result = await debate(server, readout="pointwise", rounds=1)
@@ -336,7 +336,9 @@ async def test_a_record_of_an_earlier_version_keeps_how_answers_were_read(server
     record["disarmed"] = record.pop("sanitized") + 2
     for turn in record["turns"]:
         turn["rung"], turn["disarmed"] = turn.pop("parse_mode"), turn.pop("sanitized") + 1
-    read = DebateResult.from_json(json.dumps(record))
-    assert (read.sanitized, {turn.sanitized for turn in read.turns}) == (2, {1})
-    assert [turn.parse_mode for turn in read.turns] == [turn.parse_mode for turn in result.turns]
-    assert read.turns[0].parse_mode is not None
+    loaded_result = DebateResult.from_json(json.dumps(record))
+    assert (loaded_result.sanitized, {turn.sanitized for turn in loaded_result.turns}) == (2, {1})
+    assert [turn.parse_mode for turn in loaded_result.turns] == [
+        turn.parse_mode for turn in result.turns
+    ]
+    assert loaded_result.turns[0].parse_mode is not None

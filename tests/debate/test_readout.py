@@ -37,10 +37,10 @@ def answer(scores, readout="verbalized", labels=(1, 2)):
 
 
 def test_scores_are_found_by_label_and_name_never_by_place():
-    made = answer([(1, 2), (3, 4)], labels=(2, 1))
-    assert read_verbalized(made, (1, 2)) == ((3.0, 4.0), (1.0, 2.0))
-    assert read_verbalized(made, (2, 1)) == ((1.0, 2.0), (3.0, 4.0))
-    assert [p.strengths for p in read_points(made, (1, 2))] == ["s", "s"]
+    base_model = answer([(1, 2), (3, 4)], labels=(2, 1))
+    assert read_verbalized(base_model, (1, 2)) == ((3.0, 4.0), (1.0, 2.0))
+    assert read_verbalized(base_model, (2, 1)) == ((1.0, 2.0), (3.0, 4.0))
+    assert [p.strengths for p in read_points(base_model, (1, 2))] == ["s", "s"]
 
 
 @pytest.mark.parametrize("score", [-0.1, 10.01, math.nan, "high", None, True])
@@ -57,8 +57,8 @@ def test_a_text_that_is_no_plain_number_is_no_score(score):
 
 
 def test_a_plain_number_in_quotes_is_a_score():
-    made = answer([("8", "8.5"), ("8/10", " 7.5 / 10 ")])
-    assert read_verbalized(made, (1, 2)) == ((8.0, 8.5), (8.0, 7.5))
+    base_model = answer([("8", "8.5"), ("8/10", " 7.5 / 10 ")])
+    assert read_verbalized(base_model, (1, 2)) == ((8.0, 8.5), (8.0, 7.5))
     assert read_verbalized(answer([("8", "8/10"), (3, 4)], "logprob-weighted"), (1, 2)) == (
         (8, 8),
         (3, 4),
@@ -100,8 +100,8 @@ def read_one(made):
 
 
 def test_the_expectation_weighs_the_alternatives():
-    made = expected_response(number("7", _7=0.45, _9=0.225, _5=0.225, x=0.1))
-    assert read_one(made) == pytest.approx(7.0)
+    new_response = expected_response(number("7", _7=0.45, _9=0.225, _5=0.225, x=0.1))
+    assert read_one(new_response) == pytest.approx(7.0)
 
 
 def test_ten_in_one_token_and_in_two():
@@ -111,8 +111,8 @@ def test_ten_in_one_token_and_in_two():
 
 
 def test_numbers_above_ten_and_words_have_no_part():
-    made = expected_response(number("4", _4=0.5, _11=0.3, four=0.2))
-    assert read_one(made) == pytest.approx(4)
+    new_response = expected_response(number("4", _4=0.5, _11=0.3, four=0.2))
+    assert read_one(new_response) == pytest.approx(4)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_numbers_above_ten_and_words_have_no_part():
 )
 def test_what_stands_before_the_answer_is_not_read_for_it(before):
     two = '{"argument": "", "Response 2": {"scores": {"accuracy": 5}}, '
-    one = [
+    token_logprobs = [
         *tokens_of('"Response 1": {"scores": {"accuracy": '),
         number("7", _7=1.0),
         *tokens_of("}}}"),
     ]
-    made = response(tokens=[*tokens_of(before + two), *one])
-    assert read_weighted(made, (1,), (1,), ("accuracy",)) == ((7.0,),)
+    new_response = response(tokens=[*tokens_of(before + two), *token_logprobs])
+    assert read_weighted(new_response, (1,), (1,), ("accuracy",)) == ((7.0,),)
 
 
 def test_without_log_probabilities_the_readouts_say_so():
@@ -164,8 +164,8 @@ def test_neither_yes_nor_no_is_no_score():
 
 def test_a_short_argument_stands_alone_or_before_its_scores():
     alone = answer_type((1, 2), COMPONENTS, "pointwise", 10)
-    made, _ = read_answer(response('{"argument": "One is best."}'), alone)
-    assert made.model_dump() == {"argument": "One is best."}
+    base_model, _ = read_answer(response('{"argument": "One is best."}'), alone)
+    assert base_model.model_dump() == {"argument": "One is best."}
     schema = alone.model_json_schema()
     assert schema["properties"]["argument"]["maxLength"] == 70
     data = {"argument": "a"} | {

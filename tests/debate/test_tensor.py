@@ -83,9 +83,9 @@ def test_median_and_trimmed_agree_with_numpy_and_a_loop(case):
         assert np.isnan(trimmed).all()
         return
     cut = int(len(votes) * 0.2)
-    kept = np.sort(votes, axis=0)[cut : len(votes) - cut]
+    stored_values = np.sort(votes, axis=0)[cut : len(votes) - cut]
     assert medians == pytest.approx(np.median(votes, axis=0))
-    assert trimmed == pytest.approx(kept.mean(axis=0))
+    assert trimmed == pytest.approx(stored_values.mean(axis=0))
 
 
 @given(weighted(), st.randoms(use_true_random=False))
@@ -127,11 +127,11 @@ def test_a_batch_is_the_same_as_its_cases_one_by_one(case, aggregation):
 @given(weighted(missing=False), st.floats(0.01, 1))
 def test_the_unit_score_does_not_depend_on_the_scale_of_the_weights(case, factor):
     values, weights = case
-    one = t.unit_scores(t.normalise(values, weights), weights)
+    single_values = t.unit_scores(t.normalise(values, weights), weights)
     other = t.unit_scores(t.normalise(values, weights * factor), weights * factor)
     mean = np.average(values, axis=-1, weights=weights).mean(axis=(0, 1))
-    assert one == pytest.approx(other)
-    assert one == pytest.approx(mean / 10)
+    assert single_values == pytest.approx(other)
+    assert single_values == pytest.approx(mean / 10)
 
 
 @given(arrays(np.float64, st.integers(1, 6), elements=SCORES), st.floats(0.001, 100))
@@ -218,8 +218,8 @@ def split(*margins, components=1):
 )
 def test_certainty_over_agents_alone_is_that_of_flat_dirichlet_weights(margins, exact):
     """With w flat on the simplex: P(w_3 < 1/2), P(w_3 < 5/6), P(w_1 > 3/4)."""
-    found = t.certainty(split(*margins), np.ones(1), (0,), seed=1, draws=200_000)
-    assert found == pytest.approx(exact, abs=0.004 if 0.5 != exact < 1 else 0)
+    value = t.certainty(split(*margins), np.ones(1), (0,), seed=1, draws=200_000)
+    assert value == pytest.approx(exact, abs=0.004 if 0.5 != exact < 1 else 0)
 
 
 def test_certainty_crosses_agents_with_components():
@@ -231,8 +231,8 @@ def test_certainty_crosses_agents_with_components():
     sums = np.einsum("di,dk,k,ijk->dj", agents, components, weights, scores)
     wins = np.bincount(sums.argmax(axis=1), minlength=4) / 50_000
     for j in range(4):
-        found = t.certainty(scores, weights, (j,), seed=2, draws=50_000)
-        assert found == pytest.approx(wins[j], abs=0.012)
+        value = t.certainty(scores, weights, (j,), seed=2, draws=50_000)
+        assert value == pytest.approx(wins[j], abs=0.012)
 
 
 def test_certainty_is_the_same_wherever_and_whenever_it_is_computed():
@@ -258,10 +258,10 @@ def test_certainties_of_all_candidates_sum_to_1_and_do_not_depend_on_their_place
     number = scores.shape[1]
     if scores.shape[0] * np.count_nonzero(weights) < 2:
         return
-    found = [t.certainty(scores, weights, (j,), seed, draws=100) for j in range(number)]
-    assert sum(found) == pytest.approx(1)
+    found_values = [t.certainty(scores, weights, (j,), seed, draws=100) for j in range(number)]
+    assert sum(found_values) == pytest.approx(1)
     turned = [t.certainty(scores[:, ::-1], weights, (j,), seed, draws=100) for j in range(number)]
-    assert turned[::-1] == pytest.approx(found, abs=0.011)
+    assert turned[::-1] == pytest.approx(found_values, abs=0.011)
     tied = t.certainty(scores, weights, tuple(range(number)), seed, draws=100)
     assert tied == pytest.approx(1 / number)
 

@@ -68,12 +68,12 @@ async def test_work_is_begun_before_a_source_ends_and_never_above_the_limit():
 
     source = Source(50)
     results = pipe([0], source, wait, source_concurrency=1, concurrency=8)
-    first = asyncio.ensure_future(anext(results))
+    first_task = asyncio.ensure_future(anext(results))
     await settle()
     assert running == 8
     assert source.yielded < 50
     gate.set()
-    assert await first == 0
+    assert await first_task == 0
     assert len([result async for result in results]) == 49
     assert most == 8
 
@@ -98,15 +98,15 @@ async def test_an_error_ends_everything_after_the_results_before_it(where, kind)
             raise kind("no more")
         return number
 
-    found = []
+    matches = []
 
     async def read():
         async for result in pipe([0], produce, work, source_concurrency=1, concurrency=1):
-            found.append(result)
+            matches.append(result)
 
     with pytest.raises(kind, match="no more"):
         await read()
-    assert found == ([0, 1, 2] if where == "work" else [0, 1, 2][: len(found)])
+    assert matches == ([0, 1, 2] if where == "work" else [0, 1, 2][: len(matches)])
     assert source.open == 0
 
 

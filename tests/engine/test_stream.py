@@ -49,17 +49,17 @@ async def collect(results, into):
 
 async def test_results_come_in_order_or_as_they_finish():
     for ordered, expected in ((True, [0, 1, 2, 3]), (False, [3, 1, 2, 0])):
-        work, found = Workshop(), []
-        task = asyncio.create_task(collect(stream(range(4), work, 4, ordered=ordered), found))
+        work, matches = Workshop(), []
+        task = asyncio.create_task(collect(stream(range(4), work, 4, ordered=ordered), matches))
         for item in (3, 1, 2, 0):
             await settle()
             work.open(item)
         await task
-        assert found == expected
+        assert matches == expected
 
 
 async def test_a_slow_one_lets_only_so_many_results_wait_behind_it():
-    work, found, read = Workshop(), [], []
+    work, matches, read = Workshop(), [], []
 
     def items():
         for item in range(1000):
@@ -68,13 +68,13 @@ async def test_a_slow_one_lets_only_so_many_results_wait_behind_it():
 
     for item in range(1, 1000):
         work.open(item)
-    task = asyncio.create_task(collect(stream(items(), work, 5, ahead=3), found))
+    task = asyncio.create_task(collect(stream(items(), work, 5, ahead=3), matches))
     await asyncio.sleep(0.05)
-    assert found == []
+    assert matches == []
     assert len(read) <= 5 * 3 + 1
     work.open(0)
     await task
-    assert found == list(range(1000))
+    assert matches == list(range(1000))
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -107,10 +107,10 @@ async def test_the_first_error_cancels_the_rest(ordered):
     results = stream(range(6), fail_at_two, 4, ordered=ordered)
     work.open(0)
     work.open(1)
-    found = []
+    matches = []
     with pytest.raises(ZeroDivisionError):
-        await collect(results, found)
-    assert set(found) <= {0, 1}
+        await collect(results, matches)
+    assert set(matches) <= {0, 1}
     assert work.running == 0
     assert len(asyncio.all_tasks()) == 1
 

@@ -87,9 +87,9 @@ def test_items_are_read_as_they_are_taken():
 
 def test_errors_come_through():
     source = Source(range(5), failing=2)
-    found = []
+    matches = []
     with pytest.raises(KeyError):
-        found.extend(sync.iterate(source()))
+        matches.extend(sync.iterate(source()))
     assert source.closed
     with pytest.raises(ZeroDivisionError):
         sync.run(fail())
@@ -113,7 +113,7 @@ def interrupt_when(condition):
 
 
 def test_an_interrupt_cancels_the_work_and_waits_for_its_clean_end():
-    waiting, ended = threading.Event(), []
+    waiting, outcome = threading.Event(), []
 
     async def work():
         try:
@@ -121,24 +121,24 @@ def test_an_interrupt_cancels_the_work_and_waits_for_its_clean_end():
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0.01)
-            ended.append("cleanly")
+            outcome.append("cleanly")
 
     thread = interrupt_when(waiting)
     with pytest.raises(KeyboardInterrupt):
         sync.run(work())
     thread.join()
-    assert ended == ["cleanly"]
+    assert outcome == ["cleanly"]
     assert threads() == []
 
 
 def test_what_the_work_leaves_behind_is_cancelled():
-    ended, left = [], []
+    outcome, left = [], []
 
     async def stay():
         try:
             await asyncio.sleep(60)
         finally:
-            ended.append("cleanly")
+            outcome.append("cleanly")
 
     async def work():
         left.append(asyncio.create_task(stay()))
@@ -146,7 +146,7 @@ def test_what_the_work_leaves_behind_is_cancelled():
         return 3
 
     assert sync.run(work()) == 3
-    assert ended == ["cleanly"]
+    assert outcome == ["cleanly"]
 
 
 class End(BaseException):

@@ -34,9 +34,9 @@ def compare(home, cli):
 )
 def test_two_rulers_are_refused(compare, cli, options, difference):
     assert compare("--metric", "exact", "--name", "main").code == 0
-    ended = compare(*options, *GATE)
-    assert ended.code == 2
-    assert difference in ended.err
+    outcome = compare(*options, *GATE)
+    assert outcome.code == 2
+    assert difference in outcome.err
     assert compare(*options, "--name", "other").code == 0
     compared = cli("runs", "compare", "main", "other")
     assert compared.code == 2
@@ -50,22 +50,22 @@ def test_further_metrics_change_no_ruler(compare):
 
 def test_other_answers_are_refused(compare):
     assert compare("--metric", "contains", "--name", "main").code == 0
-    ended = compare("--metric", "contains", *GATE, want="a")
-    assert ended.code == 2
-    assert "another right answer" in ended.err
+    outcome = compare("--metric", "contains", *GATE, want="a")
+    assert outcome.code == 2
+    assert "another right answer" in outcome.err
 
 
 def test_unread_columns_break_nothing(compare):
     assert compare("--metric", "contains", "--name", "main", tag="spring").code == 0
-    ended = compare("--metric", "contains", *GATE, outputs=("yes c", "yes d"), tag="autumn")
-    assert (ended.code, "gate holds" in ended.err) == (0, True), ended.err
+    outcome = compare("--metric", "contains", *GATE, outputs=("yes c", "yes d"), tag="autumn")
+    assert (outcome.code, "gate holds" in outcome.err) == (0, True), outcome.err
 
 
 def test_read_columns_are_named(compare):
     assert compare("--metric", "contains", "--name", "main").code == 0
-    ended = compare("--metric", "contains", *GATE, q="Is it so?")
-    assert ended.code == 2
-    assert "another value in the column 'q'" in ended.err
+    outcome = compare("--metric", "contains", *GATE, q="Is it so?")
+    assert outcome.code == 2
+    assert "another value in the column 'q'" in outcome.err
 
 
 def rows_of(*scores):

@@ -70,17 +70,17 @@ def test_chats_keep_their_system_message(cli, home, model, server):
 
 def test_recorded_answers_are_not_sent(cli, home, model, server):
     bodies = record(server)
-    ended = ask(cli, home, model, [{"input": ANSWERED}])
+    outcome = ask(cli, home, model, [{"input": ANSWERED}])
     assert bodies[0]["messages"] == CHAT
-    assert "1 of 1 chats end with an answer, which is not sent" in ended.err
+    assert "1 of 1 chats end with an answer, which is not sent" in outcome.err
 
 
 def test_judges_read_the_chat_as_sent(cli, home, model, server):
     bodies = record(server, lambda body: "Yes" if body.get("max_tokens") == 1 else "Four.")
-    ended = ask(cli, home, model, [{"input": ANSWERED}], "{input}", "--judge", "probe")
-    asked = [body for body in bodies if body.get("max_tokens") == 1]
-    assert asked, ended.err
-    text = json.dumps(asked)
+    outcome = ask(cli, home, model, [{"input": ANSWERED}], "{input}", "--judge", "probe")
+    requested_bodies = [body for body in bodies if body.get("max_tokens") == 1]
+    assert requested_bodies, outcome.err
+    text = json.dumps(requested_bodies)
     assert "LEAK4" not in text
     assert "User: 2 and 2?" in text
 
@@ -104,21 +104,21 @@ def test_chats_within_texts_are_written(cli, home, model, server):
 
 @pytest.mark.parametrize("value", [{"question": "2 and 2?"}, [{"question": "2 and 2?"}]])
 def test_objects_are_refused(cli, home, model, server, value):
-    ended = ask(cli, home, model, [{"input": value}])
-    assert (ended.code, server.calls) == (2, 0)
-    assert "rows.jsonl:1: 'input' must be text" in ended.err
+    outcome = ask(cli, home, model, [{"input": value}])
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "rows.jsonl:1: 'input' must be text" in outcome.err
 
 
 def test_calibrate_refuses_objects(cli, home, model, server):
     rows = [{"input": {"n": n}, "sum": str(2 * n)} for n in range(12)]
     write_rows(home / "rows.jsonl", rows)
     (home / "t.txt").write_text("Double: {input}")
-    ended = cli(
+    outcome = cli(
         *("calibrate", "t.txt", "-d", "rows.jsonl", "--label", "sum", "--metric", "exact"),
         *("-m", model, "--budget", "30"),
     )
-    assert (ended.code, server.calls) == (2, 0)
-    assert "rows.jsonl:1: 'input' must be text" in ended.err
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "rows.jsonl:1: 'input' must be text" in outcome.err
 
 
 def test_unread_objects_do_no_harm(cli, home, model, server):
@@ -132,9 +132,9 @@ def test_pictures_are_told(cli, home, model, server):
     picture = {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lGODlhAQABAA=="}}
     chat = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}]
     for prompt in ("{input}", "Say: {input}"):
-        ended = ask(cli, home, model, [{"input": chat}], prompt)
-        assert ended.code == 0
-        assert "1 of 1 chats have parts that are no text, such as images" in ended.err
+        outcome = ask(cli, home, model, [{"input": chat}], prompt)
+        assert outcome.code == 0
+        assert "1 of 1 chats have parts that are no text, such as images" in outcome.err
 
 
 def test_lists_of_texts_stay_json(cli, home, model, server):

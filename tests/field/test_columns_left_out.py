@@ -38,26 +38,26 @@ def rows(home):
     ],
 )
 def test_unread_columns_are_named(cli, rows, model, command, unread):
-    ended = cli(*command.replace("MODEL", model).split())
-    assert ended.code in (0, 3), ended.err
+    outcome = cli(*command.replace("MODEL", model).split())
+    assert outcome.code in (0, 3), outcome.err
     line = f"left out: {unread.count(',') + 1} columns: nothing reads {unread}\n"
-    assert ended.err.count(line) == 1
+    assert outcome.err.count(line) == 1
 
 
 def test_all_columns_may_be_read(cli, rows):
     # Without an input column the report shows the whole row.
-    ended = cli(
+    outcome = cli(
         "compare", "--outputs", "output", "-d", rows, "--metric", "regex:x", "--map", "q=input"
     )
-    assert ended.code == 0
-    assert "nothing reads" not in ended.err
+    assert outcome.code == 0
+    assert "nothing reads" not in outcome.err
 
 
 def test_a_run_keeps_its_notes(cli, rows):
     cli("evaluate", rows, "--judge", "look:length")
     line = "left out: 3 columns: nothing reads n, sum, wheel"
-    shown = cli("runs", "show", "last")
-    assert "3 columns: nothing reads n, sum, wheel" in " ".join(shown.out.split())
+    outcome = cli("runs", "show", "last")
+    assert "3 columns: nothing reads n, sum, wheel" in " ".join(outcome.out.split())
     cli("runs", "export", "last", "out.json")
     with open("out.json", encoding="utf-8") as file:
         assert json.load(file)["left_out"] == [line]
@@ -67,10 +67,10 @@ def test_a_run_keeps_its_notes(cli, rows):
 def test_passages_without_reader_are_named(cli, home):
     row = {"input": "Why?", "output": "Tides.", "contexts": ["The moon pulls."]}
     (home / "rag.jsonl").write_text(json.dumps(row) + "\n")
-    ended = cli("evaluate", "rag.jsonl", "--judge", "look:length")
-    assert "left out: 1 column: no judge reads contexts\n" in ended.err
-    own = cli("evaluate", "rag.jsonl", "--judge", "python:json.dumps")
-    assert "no judge reads" not in own.err
+    outcome = cli("evaluate", "rag.jsonl", "--judge", "look:length")
+    assert "left out: 1 column: no judge reads contexts\n" in outcome.err
+    own_outcome = cli("evaluate", "rag.jsonl", "--judge", "python:json.dumps")
+    assert "no judge reads" not in own_outcome.err
 
 
 def test_python_warns_of_columns(home, caplog):
@@ -82,5 +82,5 @@ def test_python_warns_of_columns(home, caplog):
 def test_fields_of_nodes_are_named(cli, home):
     node = {"node": "plan", "input": {"q": "x"}, "output": {"a": 1}, "colour": "red"}
     (home / "t.jsonl").write_text(json.dumps(node) + "\n")
-    ended = cli("nodes", "evaluate", "t.jsonl", "--threshold", "a=0")
-    assert "left out: 1 column: nothing reads colour\n" in ended.err
+    outcome = cli("nodes", "evaluate", "t.jsonl", "--threshold", "a=0")
+    assert "left out: 1 column: nothing reads colour\n" in outcome.err

@@ -11,6 +11,6 @@ ROW = {"id": "a", "question": "Why?", "label": "x", "out": "x"}
 def test_an_input_is_no_label_and_no_output(cli, home, column):
     (home / "rows.jsonl").write_text(json.dumps(ROW) + "\n")
     options = ("--outputs", "out", "--data", "rows.jsonl", "--label", "label", "--input", column)
-    ended = cli("compare", *options, "--judge", "look:length")
-    assert ended.code == 2
-    assert f"the column '{column}' is the label or an output" in ended.err
+    outcome = cli("compare", *options, "--judge", "look:length")
+    assert outcome.code == 2
+    assert f"the column '{column}' is the label or an output" in outcome.err

@@ -121,8 +121,8 @@ def test_each_command_is_one(place):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "assertions"])
 def test_an_example_names_its_command(kind, cli, home):
-    ended = cli("run", "init", kind, "-o", "mine.yaml")
-    assert ended.code == 0
+    outcome = cli("run", "init", kind, "-o", "mine.yaml")
+    assert outcome.code == 0
     command = re.search(r"# Run it with: textevolve (.*)", (home / "mine.yaml").read_text())
     assert command[1] == "run mine.yaml"
     # What has to be filled in is refused in a line, at its place in the file.

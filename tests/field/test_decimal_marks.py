@@ -31,17 +31,17 @@ def judge_rows(cli, home):
 
 @pytest.mark.parametrize("verb", ["evaluate", "compare"])
 def test_doubtful_marks_are_refused(judge_rows, verb):
-    ended = judge_rows(MIXED, verb=verb)
-    assert ended.code == 2
-    assert "2,75 (row 1) has a decimal comma, and 1,250 (row 2)" in ended.err
-    assert "numeric:decimal-comma" in ended.err
+    outcome = judge_rows(MIXED, verb=verb)
+    assert outcome.code == 2
+    assert "2,75 (row 1) has a decimal comma, and 1,250 (row 2)" in outcome.err
+    assert "numeric:decimal-comma" in outcome.err
 
 
 @pytest.mark.parametrize("metric", ["numeric:decimal-comma", "numeric:0.5:decimal-comma"])
 def test_named_mark_is_enough(judge_rows, metric):
-    ended = judge_rows(MIXED, metric)
-    assert ended.code == 0, ended.err
-    assert "2 of 2 cases passed" in ended.out
+    outcome = judge_rows(MIXED, metric)
+    assert outcome.code == 0, outcome.err
+    assert "2 of 2 cases passed" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_named_mark_is_enough(judge_rows, metric):
     ],
 )
 def test_clear_numbers_need_no_mark(judge_rows, rows):
-    ended = judge_rows(rows)
-    assert f"{len(rows)} of {len(rows)} case" in ended.out, ended.err
+    outcome = judge_rows(rows)
+    assert f"{len(rows)} of {len(rows)} case" in outcome.out, outcome.err
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_marks_by_hand(mark, output, label, is_right):
 
 
 def test_unknown_mark(judge_rows):
-    ended = judge_rows(MIXED, "numeric:decimal-dot")
-    assert ended.code == 2
-    assert "decimal-comma or decimal-point" in ended.err
+    outcome = judge_rows(MIXED, "numeric:decimal-dot")
+    assert outcome.code == 2
+    assert "decimal-comma or decimal-point" in outcome.err

@@ -80,21 +80,21 @@ def evaluate(cli, home, monkeypatch):
 
 @pytest.mark.parametrize(("options", "score"), [("", 100 / 103), ("+words=3", 0.5)])
 def test_options_of_a_class(evaluate, options, score):
-    ended = evaluate(f"Shortness{options}")
-    assert ended.code == 0, ended.err
-    assert f"mean score {score:.3f}" in ended.out
+    outcome = evaluate(f"Shortness{options}")
+    assert outcome.code == 0, outcome.err
+    assert f"mean score {score:.3f}" in outcome.out
 
 
 def test_misspelt_option(evaluate):
-    ended = evaluate("Shortness+word=3")
-    assert ended.code == 2
-    assert "no parameter 'word'" in ended.err
+    outcome = evaluate("Shortness+word=3")
+    assert outcome.code == 2
+    assert "no parameter 'word'" in outcome.err
 
 
 def test_options_of_a_function(evaluate):
-    ended = evaluate("brief+words=3")
-    assert ended.code == 2
-    assert "only a class of judges takes options" in ended.err
+    outcome = evaluate("brief+words=3")
+    assert outcome.code == 2
+    assert "only a class of judges takes options" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_options_of_a_function(evaluate):
     ],
 )
 def test_mistakes_in_a_row(evaluate, home, judge, reason):
-    ended = evaluate(judge, "-o", "out.jsonl", "--min-mean", "0.5")
-    assert "1 of 1 case passed" in " ".join(ended.out.split())
+    outcome = evaluate(judge, "-o", "out.jsonl", "--min-mean", "0.5")
+    assert "1 of 1 case passed" in " ".join(outcome.out.split())
     assert reason in (home / "out.jsonl").read_text()
-    assert ended.code == 4  # the gate counts the row without a score
+    assert outcome.code == 4  # the gate counts the row without a score

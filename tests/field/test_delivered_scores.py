@@ -64,5 +64,7 @@ def try_input(iteration, score):
 )
 def test_inputs_count_as_delivered(before, after, tested, score):
     attempts = (try_input(1, 0.3), try_input(2, 0.9))
-    found = Innovation("task", attempts, "converged", draw(*before), draw(*after), tested=tested)
-    assert found.score == pytest.approx(score)
+    innovation = Innovation(
+        "task", attempts, "converged", draw(*before), draw(*after), tested=tested
+    )
+    assert innovation.score == pytest.approx(score)

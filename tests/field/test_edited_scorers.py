@@ -36,10 +36,10 @@ def test_first_scores_stay(rows, cli):
     assert cli(*COMPARE, "--metric", "m.py:worth", "--name", "main").code == 0
     (rows / "m.py").write_text(NONE)
     gate = ("--no-worse-than", "main", "--max-regressions", "0")
-    ended = cli(*COMPARE, "--metric", "m.py:worth", *gate)
-    assert (ended.code, read_scores(rows)) == (2, [4.0])
-    assert "were not given in the same way" in ended.err
-    assert "m.py:worth" in ended.err
+    outcome = cli(*COMPARE, "--metric", "m.py:worth", *gate)
+    assert (outcome.code, read_scores(rows)) == (2, [4.0])
+    assert "were not given in the same way" in outcome.err
+    assert "m.py:worth" in outcome.err
     assert cli(*COMPARE, "--metric", "m.py:worth").code == 0
     assert read_scores(rows) == [0.0, 4.0]
 
@@ -53,19 +53,19 @@ def test_imported_modules_count(rows, cli, monkeypatch):
     (rows / "weighing" / "__init__.py").write_text("")
     (rows / "weighing" / "scale.py").write_text("from .inner import w\n")
     (rows / "weighing" / "inner.py").write_text("w = 1.0\n")
-    first = digest_code("m.py:worth")
-    assert digest_code("m.py:worth") == first
+    first_text = digest_code("m.py:worth")
+    assert digest_code("m.py:worth") == first_text
     (rows / "weighing" / "inner.py").write_text("w = 0.5\n")
-    assert digest_code("m.py:worth") != first
+    assert digest_code("m.py:worth") != first_text
 
 
 def test_resumed_scores_are_refused(rows, cli):
     (rows / "m.py").write_text(FULL)
     assert cli(*COMPARE, "--metric", "m.py:worth").code == 0
     (rows / "m.py").write_text(NONE)
-    ended = cli("runs", "resume", "last")
-    assert ended.code == 2
-    assert "code.m.py:worth was" in ended.err
+    outcome = cli("runs", "resume", "last")
+    assert outcome.code == 2
+    assert "code.m.py:worth was" in outcome.err
 
 
 def test_rules_call_edited_functions(rows, cli):

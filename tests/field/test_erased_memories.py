@@ -97,15 +97,15 @@ def test_index_fault_named(memories, store_file):
 
 def test_names_of_erased_facts():
     """A run's record holds the fact in the dialogue's words, in the memory's, and its names."""
-    kept = {"text": "Bob sails.", "point": {"text": "Bob sails", "entities": ["Bob"]}}
+    record = {"text": "Bob sails.", "point": {"text": "Bob sails", "entities": ["Bob"]}}
     erased = {
         "text": ERASED,
         "reason": "It names Ann's clinic.",
         "point": {"text": "my knee, says Ann", "entities": ["Ann", "clinic"], "turn": 3},
         "near": [{"id": "me_1", "text": "Bob sails."}],
     }
-    assert erase_derived({"decisions": [kept, erased]})["decisions"] == [
-        kept,
+    assert erase_derived({"decisions": [record, erased]})["decisions"] == [
+        record,
         {
             "text": ERASED,
             "reason": ERASED,

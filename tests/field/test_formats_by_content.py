@@ -169,9 +169,9 @@ def test_sheets_left_out_are_named(tmp_path, caplog):
 
 
 def test_standard_input_has_any_text(cli):
-    ended = cli("evaluate", "-", "--judge", "look:length", "--json", stdin=TABLE.encode())
-    assert ended.code == 0, ended.err
-    assert [json.loads(line)["input"] for line in ended.out.splitlines()[:2]] != []
+    outcome = cli("evaluate", "-", "--judge", "look:length", "--json", stdin=TABLE.encode())
+    assert outcome.code == 0, outcome.err
+    assert [json.loads(line)["input"] for line in outcome.out.splitlines()[:2]] != []
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.ZIP", "a.xlsx"])

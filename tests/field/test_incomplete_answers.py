@@ -68,8 +68,8 @@ def test_compared_output_is_missing(server, model, cli, home, name):
     (home / "rows.jsonl").write_text(ROWS)
     options = ("-d", "rows.jsonl", "--label", "a", "--metric", "contains", "-o", "out.csv")
     (home / "prompt.txt").write_text("Answer this: {q}")
-    ended = cli("compare", "-p", "prompt.txt", *options, "-m", model)
-    assert ended.code == 3, ended.err
+    outcome = cli("compare", "-p", "prompt.txt", *options, "-m", model)
+    assert outcome.code == 3, outcome.err
     with (home / "out.csv").open(newline="") as file:
         first, second = csv.DictReader(file)
     assert (first["score"], second["score"]) == ("1.0", "")
@@ -83,6 +83,6 @@ CHAIN = "inputs: {topic: text}\nsteps:\n  - {ask: story, prompt: 'Tell of {topic
 def test_cut_output_of_a_chain(server, model, cli, home):
     server.script = lambda _body, _number: Answer(text="Once upon", finish_reason="length")
     (home / "story.yaml").write_text(CHAIN)
-    ended = cli("run", "chains", "run", "story.yaml", "-i", "topic=the sea", "-m", model)
-    assert ended.code == 3, ended.err
-    assert "step 'story': the answer was cut at the token limit" in ended.err
+    outcome = cli("run", "chains", "run", "story.yaml", "-i", "topic=the sea", "-m", model)
+    assert outcome.code == 3, outcome.err
+    assert "step 'story': the answer was cut at the token limit" in outcome.err

@@ -39,10 +39,10 @@ DOUBTFUL = {
 
 @pytest.mark.parametrize("column", DOUBTFUL)
 def test_doubtful_labels_are_asked_about(measure, column):
-    ended = measure(column, DOUBTFUL[column])
-    assert ended.code == 2
-    assert f"'{column}'" in ended.err
-    assert "--good" in ended.err
+    outcome = measure(column, DOUBTFUL[column])
+    assert outcome.code == 2
+    assert f"'{column}'" in outcome.err
+    assert "--good" in outcome.err
 
 
 CLEAR = {
@@ -57,21 +57,21 @@ CLEAR = {
 @pytest.mark.parametrize("column", CLEAR)
 def test_reading_of_labels_is_said(measure, column):
     labels, line = CLEAR[column]
-    ended = measure(column, labels)
-    assert ended.code == 0, ended.err
-    assert line in ended.err
+    outcome = measure(column, labels)
+    assert outcome.code == 0, outcome.err
+    assert line in outcome.err
 
 
 def test_rows_without_a_label_are_counted(measure):
-    ended = measure("hallucination", ["yes", "no", "", None, "no"], "--good", "no")
-    assert ended.code == 0, ended.err
-    assert "no counts as pass, yes as fail: 2 of 3; 2 rows without a label left out" in ended.err
+    outcome = measure("hallucination", ["yes", "no", "", None, "no"], "--good", "no")
+    assert outcome.code == 0, outcome.err
+    assert "no counts as pass, yes as fail: 2 of 3; 2 rows without a label left out" in outcome.err
 
 
 def test_the_good_grade_may_be_the_lowest(measure):
-    ended = measure("hallucination", [1, 0, 0], "--good", "0")
-    assert ended.code == 0, ended.err
-    assert "0 counts as pass, 1 as fail: 2 of 3" in ended.err
+    outcome = measure("hallucination", [1, 0, 0], "--good", "0")
+    assert outcome.code == 0, outcome.err
+    assert "0 counts as pass, 1 as fail: 2 of 3" in outcome.err
 
 
 def test_winners_of_pairs_are_counted(cli, home):
@@ -80,9 +80,9 @@ def test_winners_of_pairs_are_counted(cli, home):
         for number, winner in enumerate([1, 2, 1, "tie"])
     ]
     (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ended = cli(*COMMAND)
-    assert ended.code == 0, ended.err
-    assert "ties in 1, candidate 1 wins 2, candidate 2 wins 1 of 4 items" in ended.err
+    outcome = cli(*COMMAND)
+    assert outcome.code == 0, outcome.err
+    assert "ties in 1, candidate 1 wins 2, candidate 2 wins 1 of 4 items" in outcome.err
 
 
 def test_columns_are_reported(cli, home):
@@ -93,8 +93,8 @@ def test_columns_are_reported(cli, home):
         {"role": "user", "content": "Thanks."},
     ]
     (home / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    ended = cli(*COMMAND)
-    assert "nothing reads note" in ended.err
+    outcome = cli(*COMMAND)
+    assert "nothing reads note" in outcome.err
     (home / "rows.jsonl").write_text(json.dumps({"messages": chat, "label": "pass"}) + "\n")
-    ended = cli(*COMMAND)
-    assert "turns after the assistant's last reply are left out in 1 of the chats" in ended.err
+    outcome = cli(*COMMAND)
+    assert "turns after the assistant's last reply are left out in 1 of the chats" in outcome.err

@@ -32,9 +32,9 @@ def compare(cli, model, *more):
 @pytest.mark.parametrize("written", [*SHOWN, *HIDDEN_EXPRESSIONS])
 def test_prompts_show_no_label(cli, files, model, server, written):
     (files / "p.txt").write_text(f"Solve {{question}} {written}")
-    ended = compare(cli, model, "-p", "p.txt")
-    assert (ended.code, server.calls) == (2, 0)
-    assert "answer" in ended.err
+    outcome = compare(cli, model, "-p", "p.txt")
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "answer" in outcome.err
 
 
 @pytest.mark.parametrize("written", ["\\boxed{answer}", "{ answer }", "\\text{ answer }"])
@@ -69,35 +69,35 @@ def test_chat_files_show_no_label(cli, files, model, server):
         {"role": "user", "content": "Sure?"},
     ]
     (files / "p.json").write_text(json.dumps(chat))
-    ended = compare(cli, model, "-p", "p.json")
-    assert (ended.code, server.calls) == (2, 0)
-    assert "shows the label {answer}" in ended.err
+    outcome = compare(cli, model, "-p", "p.json")
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "shows the label {answer}" in outcome.err
 
 
 def test_system_messages_show_no_label(cli, files, model, server):
     (files / "p.txt").write_text("{question}")
-    ended = compare(cli, model, "-p", "p.txt", "--system", "Say {{ answer }}.")
-    assert (ended.code, server.calls) == (2, 0)
-    assert "shows the label {answer}" in ended.err
+    outcome = compare(cli, model, "-p", "p.txt", "--system", "Say {{ answer }}.")
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "shows the label {answer}" in outcome.err
 
 
 def test_applications_get_no_label(cli, files, server):
     (files / "app.yaml").write_text(
         f'target: {server.url}/app\nbody: {{"q": "{{question}}", "a": "{{answer}}"}}\n'
     )
-    ended = cli(
+    outcome = cli(
         *("compare", "-d", "rows.jsonl", "--label", "answer", "--metric", "exact"),
         *("--target", "app.yaml"),
     )
-    assert (ended.code, server.calls) == (2, 0)
-    assert "shows the label {answer}" in ended.err
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "shows the label {answer}" in outcome.err
 
 
 def test_existing_outputs_are_hidden(cli, files, model, server):
     (files / "p.txt").write_text("Improve {text} for {question}")
-    ended = compare(cli, model, "-p", "p.txt", "--outputs", "text")
-    assert (ended.code, server.calls) == (2, 0)
-    assert "{text}, a column of existing outputs" in ended.err
+    outcome = compare(cli, model, "-p", "p.txt", "--outputs", "text")
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "{text}, a column of existing outputs" in outcome.err
 
 
 def test_judges_read_no_label_in_inputs(cli, files, model, server):
@@ -119,8 +119,8 @@ def test_calibrate_shows_no_label(cli, home, model, server):
     write_rows(home / "rows.jsonl", rows)
     for written in (*SHOWN, *HIDDEN_EXPRESSIONS):
         (home / "t.txt").write_text(f"Solve {{question}} {written}")
-        ended = cli(
+        outcome = cli(
             *("calibrate", "t.txt", "-d", "rows.jsonl", "--label", "answer"),
             *("--metric", "exact", "-m", model, "--budget", "30"),
         )
-        assert (ended.code, server.calls) == (2, 0), written
+        assert (outcome.code, server.calls) == (2, 0), written

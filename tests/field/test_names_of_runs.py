@@ -45,9 +45,9 @@ def test_second_names_keep_baselines(home, cli):
 )
 def test_no_row_takes_another_place(ids):
     names = RowNames()
-    found = [names.name({"id": id}, number) for number, id in enumerate(ids, 1)]
-    assert len(set(found)) == 3
-    assert found[0] == str(ids[0])
+    texts = [names.name({"id": id}, number) for number, id in enumerate(ids, 1)]
+    assert len(set(texts)) == 3
+    assert texts[0] == str(ids[0])
 
 
 def test_every_row_is_stored(home, cli):
@@ -55,9 +55,9 @@ def test_every_row_is_stored(home, cli):
     rows = [{"id": id, "q": f"Q{n}", "out": "a", "want": "ab"[n == 2]} for n, id in enumerate(ids)]
     (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("-d", "rows.jsonl", "--outputs", "out", "--label", "want", "--metric", "exact")
-    ended = cli("compare", *options, "--min-pass-rate", "1", "-o", "out.jsonl")
-    assert ended.code == 4
-    assert "pass rate 0.667" in ended.err
+    outcome = cli("compare", *options, "--min-pass-rate", "1", "-o", "out.jsonl")
+    assert outcome.code == 4
+    assert "pass rate 0.667" in outcome.err
     assert len((home / "out.jsonl").read_text().splitlines()) == 3
 
 

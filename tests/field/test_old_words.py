@@ -27,20 +27,20 @@ from textevolve.terms import OLD_COMMANDS, OLD_NAMES, OLD_OPTIONS, advise
     ],
 )
 def test_old_words_are_answered(cli, command, hint):
-    ended = cli(*command.split())
-    assert ended.code == 2
-    assert hint in ended.err
+    outcome = cli(*command.split())
+    assert outcome.code == 2
+    assert hint in outcome.err
 
 
 @pytest.mark.parametrize("resume", [("--resume", "3f9a"), ("--resume=last",), ("--resume",)])
 def test_resume_names_the_command(cli, resume):
-    ended = cli("evaluate", "my cases.jsonl", *resume, "--judge", "probe")
-    assert ended.err.endswith("its run: textevolve evaluate 'my cases.jsonl' --judge probe\n")
+    outcome = cli("evaluate", "my cases.jsonl", *resume, "--judge", "probe")
+    assert outcome.err.endswith("its run: textevolve evaluate 'my cases.jsonl' --judge probe\n")
 
 
 def test_a_switch_may_be_off(cli, home):
-    ended = cli("evaluate", "q", "a", "--judge", "look:length", "--no-rules")
-    assert "rules is an option of debates" in ended.err
+    outcome = cli("evaluate", "q", "a", "--judge", "look:length", "--no-rules")
+    assert "rules is an option of debates" in outcome.err
 
 
 def test_python_answers_too():
@@ -66,7 +66,7 @@ def test_each_new_word_exists(request):
         assert new in paths or new.endswith("."), old
     options = set(re.findall(r"--[a-z][a-z-]+", help_text))
     for option in OLD_OPTIONS:
-        named = set(re.findall(r"--[a-z][a-z-]+", advise(option)))
-        assert named <= options, option
+        name = set(re.findall(r"--[a-z][a-z-]+", advise(option)))
+        assert name <= options, option
     assert not set(OLD_NAMES) & set(textevolve.__all__)
     assert len({**OLD_OPTIONS, **OLD_COMMANDS, **OLD_NAMES}) > 150

@@ -34,15 +34,15 @@ def rows(home):
     ],
 )
 def test_a_second_value_is_refused(cli, command, values):
-    ended = cli(*command)
-    assert ended.code == 2
-    assert "more than once" in ended.err
-    assert all(value in ended.err for value in values)
+    outcome = cli(*command)
+    assert outcome.code == 2
+    assert "more than once" in outcome.err
+    assert all(value in outcome.err for value in values)
 
 
 def test_opposite_switches_are_refused(cli):
-    ended = cli("evaluate", "q", "a", "--rules", "--no-rules")
-    assert (ended.code, ended.err) == (2, "error: give only one of --rules and --no-rules\n")
+    outcome = cli("evaluate", "q", "a", "--rules", "--no-rules")
+    assert (outcome.code, outcome.err) == (2, "error: give only one of --rules and --no-rules\n")
 
 
 def test_a_repeated_switch_is_harmless(cli, home):
@@ -50,18 +50,20 @@ def test_a_repeated_switch_is_harmless(cli, home):
 
 
 def test_each_judge_has_its_gate(cli, rows):
-    ended = cli("evaluate", rows, *JUDGES, "--min-pass-rate", "0.6")
-    assert ended.code == 0
+    outcome = cli("evaluate", rows, *JUDGES, "--min-pass-rate", "0.6")
+    assert outcome.code == 0
     # exact: a and c of three; the letter n: "Sun" and "Ann" of three
-    assert "gate holds for metric:exact: pass rate 0.667" in ended.err
-    assert "gate holds for metric:regex:n: pass rate 0.667" in ended.err
-    assert ended.err.count("gate ") == 2
+    assert "gate holds for metric:exact: pass rate 0.667" in outcome.err
+    assert "gate holds for metric:regex:n: pass rate 0.667" in outcome.err
+    assert outcome.err.count("gate ") == 2
 
 
 def test_a_named_judge_is_gated_alone(cli, rows):
-    ended = cli("evaluate", rows, *JUDGES, "--min-pass-rate", "0.9", "--score-by", "metric:regex:n")
-    assert "metric:regex:n" in ended.err.partition("gate fails")[2]
-    assert "gate fails for metric:exact" not in ended.err
+    outcome = cli(
+        "evaluate", rows, *JUDGES, "--min-pass-rate", "0.9", "--score-by", "metric:regex:n"
+    )
+    assert "metric:regex:n" in outcome.err.partition("gate fails")[2]
+    assert "gate fails for metric:exact" not in outcome.err
     refused = cli("evaluate", rows, *JUDGES, "--min-mean", "0.9", "--score-by", "probe")
     assert refused.code == 2
     assert "metric:exact, metric:regex:n" in refused.err
@@ -88,9 +90,9 @@ def test_a_study_file_names_several(cli, rows, home):
     (home / "study.yaml").write_text(
         "kind: evaluate\ncases: rows.jsonl\njudge: [metric:exact, metric:regex:n]\n"
     )
-    ended = cli("run", "study.yaml")
-    assert ended.code == 0
-    assert "metric:exact: 2 of 3 cases passed" in " ".join(ended.out.split())
+    outcome = cli("run", "study.yaml")
+    assert outcome.code == 0
+    assert "metric:exact: 2 of 3 cases passed" in " ".join(outcome.out.split())
 
 
 def test_python_takes_several(home):
@@ -110,11 +112,11 @@ def test_python_takes_several(home):
 
 def test_one_judge_fails_alone(cli, home, server, model):
     (home / "rows.jsonl").write_text(json.dumps({**ROWS[0], "reference": None}) + "\n")
-    ended = cli(
+    outcome = cli(
         "evaluate", "rows.jsonl", "--judge", "metric:exact", "-j", "metric:regex:T", "--json"
     )
-    lines = [json.loads(line) for line in ended.out.splitlines()]
-    assert ended.code == 3
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    assert outcome.code == 3
     assert [line["status"] for line in lines] == ["failed", "scored"]
 
 

@@ -40,15 +40,15 @@ def judge(cli, home, server, *options, rows=ROWS):
     (home / "textevolve.toml").write_text(text, encoding="utf-8")
     (home / "rows.jsonl").write_text(rows, encoding="utf-8")
     model = f"{server.url}#scripted"
-    ended = cli("evaluate", "rows.jsonl", "--judge", "probe", "-m", model, *options)
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "probe", "-m", model, *options)
     listed = cli("runs", "list", "--json").out.splitlines()
-    return ended, json.loads(listed[0])
+    return outcome, json.loads(listed[0])
 
 
 def body(**fields):
     """Return a completion with `USAGE` and these fields."""
-    whole = {"id": "c", "object": "chat.completion", "model": "scripted", "usage": USAGE}
-    return Answer(body=json.dumps({**whole, **fields}).encode())
+    full_fields = {"id": "c", "object": "chat.completion", "model": "scripted", "usage": USAGE}
+    return Answer(body=json.dumps({**full_fields, **fields}).encode())
 
 
 NO_ANSWERS = {
@@ -86,9 +86,9 @@ def test_a_page_costs_nothing(cli, home, server):
 def test_broken_answers_reach_a_limit(cli, home, server):
     server.script = lambda _body, _number: body(choices=[])
     rows = "".join(json.dumps({**ROW, "input": f"Why {number}?"}) + "\n" for number in range(3))
-    ended, run = judge(cli, home, server, "--max-cost", "0.001", rows=rows)
+    outcome, run = judge(cli, home, server, "--max-cost", "0.001", rows=rows)
     assert run["cost"] == pytest.approx(2 * COST)  # both attempts of the first call
-    assert "the limit of $0.001 is reached" in ended.err
+    assert "the limit of $0.001 is reached" in outcome.err
 
 
 @pytest.mark.parametrize("cost", [0, 0.5, 123.0])

@@ -20,9 +20,9 @@ def judged(cli, home, model, server):
     def judge(rows, *more):
         record(server, lambda _body: None)
         write_rows(home / "rows.jsonl", [{**ROW, **row} for row in rows])
-        ended = cli("evaluate", "rows.jsonl", "-m", model, "--json", *more)
-        cases = [json.loads(line) for line in ended.out.splitlines() if '"profile"' in line]
-        return ended, [case["profile"] for case in cases]
+        outcome = cli("evaluate", "rows.jsonl", "-m", model, "--json", *more)
+        cases = [json.loads(line) for line in outcome.out.splitlines() if '"profile"' in line]
+        return outcome, [case["profile"] for case in cases]
 
     return judge
 
@@ -31,26 +31,30 @@ def judged(cli, home, model, server):
 def test_rows_choose_their_profile(judged, nested):
     parameters = {"profile": "self-consistency", "rounds": 2}
     row = {"parameters": parameters} if nested else parameters
-    ended, profiles = judged([row, {}])
-    assert ended.code == 0
+    outcome, profiles = judged([row, {}])
+    assert outcome.code == 0
     assert [profile["name"] for profile in profiles] == ["self-consistency", "general"]
     assert [len(profile["agents"]) for profile in profiles] == [1, 3]
     assert profiles[0]["rounds"] == 2
-    assert "unread" not in ended.err
+    assert "unread" not in outcome.err
 
 
 def test_profiles_of_rows_are_files(judged, home):
     agents = [{"name": "Ada", "persona": "You are exact."}]
     (home / "mine.yaml").write_text(json.dumps({"agents": agents, "rounds": 1}))
-    ended, profiles = judged([{"profile": "mine.yaml"}])
-    assert (ended.code, profiles[0]["name"], profiles[0]["agents"][0]["name"]) == (0, "mine", "Ada")
+    outcome, profiles = judged([{"profile": "mine.yaml"}])
+    assert (outcome.code, profiles[0]["name"], profiles[0]["agents"][0]["name"]) == (
+        0,
+        "mine",
+        "Ada",
+    )
 
 
 def test_agents_and_weights_are_honoured(judged):
     agents = [{"name": "Ada", "persona": "You are exact."}]
     row = {"agents": agents, "weights": {"accuracy": 1}, "rounds": 1, "convergence": None}
-    ended, profiles = judged([row])
-    assert ended.code == 0
+    outcome, profiles = judged([row])
+    assert outcome.code == 0
     assert profiles[0]["weights"] == {"accuracy": 1}
     assert [agent["name"] for agent in profiles[0]["agents"]] == ["Ada"]
 
@@ -69,34 +73,34 @@ def test_agents_and_weights_are_honoured(judged):
 @pytest.mark.parametrize("nested", [False, True])
 def test_misspelt_parameters_are_refused(judged, server, name, value, right, nested):
     row = {name: value}
-    ended, _ = judged([{}, {"parameters": row} if nested else row])
-    assert (ended.code, server.calls) == (2, 0)
-    assert f"rows.jsonl:2: '{'parameters.' * nested}{name}' is no parameter" in ended.err
-    assert f"write '{right}'" in ended.err
+    outcome, _ = judged([{}, {"parameters": row} if nested else row])
+    assert (outcome.code, server.calls) == (2, 0)
+    assert f"rows.jsonl:2: '{'parameters.' * nested}{name}' is no parameter" in outcome.err
+    assert f"write '{right}'" in outcome.err
 
 
 @pytest.mark.parametrize("row", [{"agent": "Bob"}, {"border": "red"}, {"selected": True}])
 def test_other_columns_are_unread(judged, row):
-    ended, profiles = judged([row])
-    assert (ended.code, profiles[0]["name"]) == (0, "general")
-    assert f"nothing reads {next(iter(row))}" in ended.err
+    outcome, profiles = judged([row])
+    assert (outcome.code, profiles[0]["name"]) == (0, "general")
+    assert f"nothing reads {next(iter(row))}" in outcome.err
 
 
 def test_unknown_nested_names_are_unread(judged):
-    ended, _ = judged([{"parameters": {"colour": "red", "rounds": 1}}])
-    assert ended.code == 0
-    assert "nothing reads parameters.colour" in ended.err
+    outcome, _ = judged([{"parameters": {"colour": "red", "rounds": 1}}])
+    assert outcome.code == 0
+    assert "nothing reads parameters.colour" in outcome.err
 
 
 def test_missing_profiles_are_named(judged, server):
-    ended, _ = judged([{"profile": "prompt-tunning"}])
-    assert (ended.code, server.calls) == (2, 0)
-    assert "did you mean 'prompt-tuning'" in ended.err
+    outcome, _ = judged([{"profile": "prompt-tunning"}])
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "did you mean 'prompt-tuning'" in outcome.err
 
 
 def test_other_judges_leave_columns_alone(cli, home, model, server):
     record(server, "Yes")
     write_rows(home / "rows.jsonl", [{**ROW, "order": 118, "rounds": 3}])
-    ended = cli("evaluate", "rows.jsonl", "--judge", "look:length", "--json")
-    assert ended.code == 0, ended.err
-    assert "nothing reads order, rounds" in ended.err
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "look:length", "--json")
+    assert outcome.code == 0, outcome.err
+    assert "nothing reads order, rounds" in outcome.err

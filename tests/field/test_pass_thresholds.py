@@ -35,9 +35,9 @@ def evaluate(cli, home, monkeypatch):
 def test_scores_below_the_threshold(cli, evaluate, home):
     options = ("--pass-threshold", "0.8", "-o", "out.csv", "--min-pass-rate", "0.5")
     assert evaluate("seven", *options).code == 4
-    shown = evaluate("seven", "--pass-threshold", "0.8")
-    assert "0 of 3 cases passed" in shown.out
-    assert "pass " not in shown.out.split("Cases")[-1]
+    outcome = evaluate("seven", "--pass-threshold", "0.8")
+    assert "0 of 3 cases passed" in outcome.out
+    assert "pass " not in outcome.out.split("Cases")[-1]
     with (home / "out.csv").open(encoding="utf-8-sig") as file:
         assert {row["passed"] for row in csv.DictReader(file)} == {"false"}
     assert "0.0 %" in cli("runs", "list").out
@@ -50,12 +50,12 @@ def test_verdicts_of_the_judge_again(cli, evaluate):
 
 
 def test_rounding_below_the_threshold(evaluate):
-    ended = evaluate("rounded", "--pass-threshold", "0.8", "--min-pass-rate", "1")
-    assert ended.code == 0
-    assert "3 of 3 cases passed" in ended.out
+    outcome = evaluate("rounded", "--pass-threshold", "0.8", "--min-pass-rate", "1")
+    assert outcome.code == 0
+    assert "3 of 3 cases passed" in outcome.out
 
 
 def test_outputs_of_a_comparison(cli, evaluate):
     options = ("--data", "rows.jsonl", "--outputs", "output", "--judge", "python:own_judges.seven")
-    shown = cli("compare", *options, "--input", "input", "--pass-threshold", "0.8")
-    assert "0 of 3" in shown.out
+    outcome = cli("compare", *options, "--input", "input", "--pass-threshold", "0.8")
+    assert "0 of 3" in outcome.out

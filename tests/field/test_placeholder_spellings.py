@@ -66,9 +66,9 @@ def test_other_braces_are_text(written):
 def test_compare_refuses_expressions(cli, home, model, server, written):
     write_rows(home / "rows.jsonl", [{"word": "a", "price": 1.5}])
     (home / "p.txt").write_text(f"Say {{word}} {written}")
-    ended = cli("compare", "-p", "p.txt", "-d", "rows.jsonl", "-m", model, "--metric", "regex:.")
-    assert (ended.code, server.calls) == (2, 0)
-    assert "a placeholder is a name alone" in ended.err
+    outcome = cli("compare", "-p", "p.txt", "-d", "rows.jsonl", "-m", model, "--metric", "regex:.")
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "a placeholder is a name alone" in outcome.err
 
 
 @pytest.mark.parametrize("written", ["{price:.2f}", "{{ word | upper }}"])
@@ -76,9 +76,9 @@ def test_chains_refuse_expressions(cli, home, model, server, written):
     chain = {"name": "c", "steps": [{"ask": "out", "prompt": f"Say {{word}} {written}"}]}
     (home / "c.yaml").write_text(json.dumps(chain))
     write_rows(home / "rows.jsonl", [{"word": "a", "price": 1.5}])
-    ended = cli("run", "chains", "run", "c.yaml", "-d", "rows.jsonl", "-m", model)
-    assert (ended.code, server.calls) == (2, 0)
-    assert "a placeholder is a name alone" in ended.err
+    outcome = cli("run", "chains", "run", "c.yaml", "-d", "rows.jsonl", "-m", model)
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "a placeholder is a name alone" in outcome.err
 
 
 def test_chains_keep_braces_of_latex():

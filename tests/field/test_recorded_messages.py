@@ -131,9 +131,9 @@ def city_of(call: RecordedCall):
 def test_calls_are_counted(cli, home, form):
     row = {"messages": [*FORMS[form], REPLY]}
     (home / "chat.jsonl").write_text(json.dumps(row) + "\n")
-    ended = cli("evaluate", "chat.jsonl", "--judge", "metric:tool-called:weather=2", "--json")
-    assert ended.code == 0, ended.err
-    assert ended.rows[0]["candidates"][0]["score"] == 1.0
+    outcome = cli("evaluate", "chat.jsonl", "--judge", "metric:tool-called:weather=2", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.rows[0]["candidates"][0]["score"] == 1.0
 
 
 def test_a_table_has_empty_fields():
@@ -163,9 +163,9 @@ ENDINGS = {
 def test_the_last_reply_is_judged(cli, home, ending):
     row = {"messages": [USER, REPLY, ENDINGS[ending]]}
     (home / "chat.jsonl").write_text(json.dumps(row) + "\n")
-    ended = cli("evaluate", "chat.jsonl", "--judge", "look:length", "--json")
-    assert [text["text"] for text in ended.rows[0]["candidates"]] == [REPLY["content"]]
-    assert "left out in 1 of the chats" in ended.err
+    outcome = cli("evaluate", "chat.jsonl", "--judge", "look:length", "--json")
+    assert [text["text"] for text in outcome.rows[0]["candidates"]] == [REPLY["content"]]
+    assert "left out in 1 of the chats" in outcome.err
 
 
 THOUGHTS = {

@@ -177,9 +177,9 @@ def test_one_403_ends_no_run(cli, home, server):
     (home / "rows.jsonl").write_text(lines, encoding="utf-8")
     command = ("evaluate", "rows.jsonl", "-j", "probe", "-m", f"{server.url}#scripted")
     for words in ((*command, "--concurrency", "1"), ("runs", "resume", "last")):
-        ended = cli(*words)
-        assert ended.code == 3, ended.err
-        assert "lacks a score" in ended.err
+        outcome = cli(*words)
+        assert outcome.code == 3, outcome.err
+        assert "lacks a score" in outcome.err
 
 
 # Limits of an answer

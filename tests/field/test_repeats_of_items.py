@@ -23,9 +23,9 @@ def answer(item):
 
 
 def judge(cli, path):
-    ended = cli("evaluate", path, "--judge", "metric:exact")
-    assert ended.code == 0, ended.err
-    return ended
+    outcome = cli("evaluate", path, "--judge", "metric:exact")
+    assert outcome.code == 0, outcome.err
+    return outcome
 
 
 @pytest.mark.parametrize("form", ["completion", "choices"])
@@ -48,9 +48,9 @@ def test_epochs_of_inspect(cli, home, form):
         for item in ITEMS
     ]
     (home / "log.json").write_text(json.dumps({"eval": {}, "samples": samples}))
-    ended = judge(cli, "log.json")
-    assert INTERVAL in ended.out
-    assert "more than one case" not in ended.err
+    outcome = judge(cli, "log.json")
+    assert INTERVAL in outcome.out
+    assert "more than one case" not in outcome.err
 
 
 @pytest.mark.parametrize("column", ["epoch", "attempt", "Trial", "repetition", "sample"])
@@ -71,9 +71,9 @@ def test_repeats_in_a_table(cli, home, column, with_ids):
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    ended = judge(cli, "rows.csv")
-    assert INTERVAL in ended.out
-    assert "more than one case" not in ended.err
+    outcome = judge(cli, "rows.csv")
+    assert INTERVAL in outcome.out
+    assert "more than one case" not in outcome.err
 
 
 def test_trials_with_the_id_of_a_task(cli, home):
@@ -115,5 +115,5 @@ def test_answers_without_a_completion(cli, home):
     message = {"role": "assistant", "content": parts}
     sample = {"id": 1, "input": "Name a prime.", "output": {"choices": [{"message": message}]}}
     (home / "log.json").write_text(json.dumps({"eval": {}, "samples": [sample]}))
-    ended = cli("evaluate", "log.json", "--judge", "look:length", "--json")
-    assert [text["text"] for text in ended.rows[0]["candidates"]] == ["Seven."]
+    outcome = cli("evaluate", "log.json", "--judge", "look:length", "--json")
+    assert [text["text"] for text in outcome.rows[0]["candidates"]] == ["Seven."]

@@ -53,8 +53,8 @@ def test_no_score_in_both(value):
 def test_pair_is_one_result():
     two = textevolve.evaluate("Why?", ["a", "b"], judge=lambda _case: (0.75, 0.25))
     assert two.scores == (0.75, 0.25)
-    one = textevolve.evaluate("Why?", ["a"], judge=lambda _case: (Decimal("0.75"), "Short."))
-    assert (one.scores, one.feedback) == ((0.75,), ("Short.",))
+    result = textevolve.evaluate("Why?", ["a"], judge=lambda _case: (Decimal("0.75"), "Short."))
+    assert (result.scores, result.feedback) == ((0.75,), ("Short.",))
     each = textevolve.evaluate("Why?", ["a", "b"], judge=lambda _case: [(0.75, "x"), (0.25, "y")])
     assert each.scores == (0.75, 0.25)
 
@@ -65,7 +65,7 @@ def test_unreadable_number_of_a_node(cli, home):
         for n, value in enumerate((0.9, float("nan"), "high", True))
     ]
     (home / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ended = cli("nodes", "evaluate", "trace.jsonl", "--threshold", "sure=0.7")
-    assert ended.code == 3
-    assert "sure is not a number but 'nan'" in ended.err
-    assert "sure is not a number but 'high'" in ended.err
+    outcome = cli("nodes", "evaluate", "trace.jsonl", "--threshold", "sure=0.7")
+    assert outcome.code == 3
+    assert "sure is not a number but 'nan'" in outcome.err
+    assert "sure is not a number but 'high'" in outcome.err

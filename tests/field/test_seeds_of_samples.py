@@ -87,22 +87,22 @@ def test_conversations_draw_their_samples(home, model, server):
     bodies = record(server, coin)
     rows = [{"id": n, "turns": ["Toss a coin.", "Again."]} for n in range(2)]
     compare(model, rows, prompts={"p": "Be kind."}, samples=3)
-    first = [body for body in bodies if len(body["messages"]) == 2]
-    assert len(set(seeds_of(first))) == len(first) == 6
+    first_bodies = [body for body in bodies if len(body["messages"]) == 2]
+    assert len(set(seeds_of(first_bodies))) == len(first_bodies) == 6
 
 
 async def test_simulated_users_draw_their_samples():
-    asked = []
+    requests = []
 
     async def model(request):
-        asked.append(request.seed)
+        requests.append(request.seed)
         return Response('{"state": "continues", "message": "Hello."}', "stop", Usage())
 
     model.name = "scripted"
     user = SimulatedUser("scripted", "A refund.", temperature=0.7, seed=5)
     for sample in range(3):
         await write_message(user, model, (), sample, persists=False)
-    assert asked == [5, 6, 7]
+    assert requests == [5, 6, 7]
 
 
 @pytest.mark.parametrize(

@@ -118,16 +118,16 @@ def write_lines(home, lines):
 
 
 def judge(cli, path, judge):
-    ended = cli("evaluate", path, "--judge", judge, "--json")
-    assert ended.code == 0, ended.err
-    return ended
+    outcome = cli("evaluate", path, "--judge", judge, "--json")
+    assert outcome.code == 0, outcome.err
+    return outcome
 
 
 @pytest.mark.parametrize("program", LOGS)
 def test_log_is_one_session(cli, home, program):
     write_lines(home, LOGS[program])
-    ended = judge(cli, "log.jsonl", "metric:tool-called:Bash=1")
-    (row,) = ended.rows
+    judgement = judge(cli, "log.jsonl", "metric:tool-called:Bash=1")
+    (row,) = judgement.rows
     (candidate,) = row["candidates"]
     assert (row["id"], candidate["text"], candidate["score"]) == ("s1", REPLY, 1.0)
     assert row["input"].startswith(f"User: {QUESTION}\n")
@@ -165,44 +165,44 @@ def test_question_alone_is_no_run(cli, home, model):
     """A data set of questions has no answers to judge."""
     row = {"input": [{"role": "user", "content": QUESTION}], "target": "Yes."}
     write_lines(home, [row])
-    ended = cli("evaluate", "log.jsonl", "--judge", "trajectory", "-m", model)
-    assert "no final answer" not in ended.out
-    assert ended.code != 0
+    outcome = cli("evaluate", "log.jsonl", "--judge", "trajectory", "-m", model)
+    assert "no final answer" not in outcome.out
+    assert outcome.code != 0
 
 
 def test_model_sees_the_steps(cli, home, server, model):
     write_lines(home, CLAUDE)
-    ended = cli("evaluate", "log.jsonl", "--judge", "trajectory", "-m", model)
-    assert ended.code == 0, ended.err
+    outcome = cli("evaluate", "log.jsonl", "--judge", "trajectory", "-m", model)
+    assert outcome.code == 0, outcome.err
     prompts = json.dumps(list(server.requests))
     for text in (QUESTION, "pytest -q", RESULT, REPLY):
         assert text in prompts
     for text in ("Caveat.", "I am another.", "Hm."):
         assert text not in prompts
-    assert "1 message of sub-agents in the session left out" in ended.err
+    assert "1 message of sub-agents in the session left out" in outcome.err
 
 
 def test_several_sessions_are_rows(cli, home):
-    others = [{**line, "sessionId": "s2"} for line in CLAUDE[1:]]
-    write_lines(home, [*CLAUDE, *others])
+    other_records = [{**line, "sessionId": "s2"} for line in CLAUDE[1:]]
+    write_lines(home, [*CLAUDE, *other_records])
     rows = judge(cli, "log.jsonl", "metric:tool-called:Bash").rows
     assert [row["id"] for row in rows] == ["s1", "s2"]
 
 
 def test_empty_session_is_refused(cli, home):
     write_lines(home, CODEX[:2])
-    ended = cli("evaluate", "log.jsonl", "--judge", "look:length")
-    assert ended.code == 2
-    assert "a session of Codex without messages" in ended.err
+    outcome = cli("evaluate", "log.jsonl", "--judge", "look:length")
+    assert outcome.code == 2
+    assert "a session of Codex without messages" in outcome.err
 
 
 @pytest.mark.parametrize("program", LOGS)
 def test_nodes_name_the_command(cli, home, program):
     write_lines(home, LOGS[program])
-    ended = cli("nodes", "evaluate", "log.jsonl", "--judge", "metric:tool-called:Bash")
-    assert ended.code == 2
-    assert "textevolve evaluate log.jsonl --judge trajectory" in ended.err
-    assert "resembles" not in ended.err
+    outcome = cli("nodes", "evaluate", "log.jsonl", "--judge", "metric:tool-called:Bash")
+    assert outcome.code == 2
+    assert "textevolve evaluate log.jsonl --judge trajectory" in outcome.err
+    assert "resembles" not in outcome.err
 
 
 def test_rows_with_a_session_stay_rows(cli, home):

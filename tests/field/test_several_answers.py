@@ -67,8 +67,8 @@ def test_every_door_takes_lists(cli, home, command, form):
     name, text = CELLS[form]
     (home / name).write_text(text)
     place = ("--data", name) if command is COMPARED else (name,)
-    ended = cli(command[0], *place, *command[1:], "--min-pass-rate", "1")
-    assert ended.code == 0, ended.err
+    outcome = cli(command[0], *place, *command[1:], "--min-pass-rate", "1")
+    assert outcome.code == 0, outcome.err
 
 
 def test_targets_of_logs_are_lists(cli, home):
@@ -77,8 +77,8 @@ def test_targets_of_logs_are_lists(cli, home):
     document = {"eval": {}, "samples": [sample]}
     assert read_results(document)[0]["reference"] == ANSWERS
     (home / "log.json").write_text(json.dumps(document))
-    ended = cli("evaluate", "log.json", "--judge", "metric:exact", "--min-pass-rate", "1")
-    assert ended.code == 0, ended.err
+    outcome = cli("evaluate", "log.json", "--judge", "metric:exact", "--min-pass-rate", "1")
+    assert outcome.code == 0, outcome.err
 
 
 OBJECTS = [
@@ -95,17 +95,17 @@ def test_objects_name_their_path(cli, home, ideal, path):
         (*EVALUATED, "rows.jsonl"),
         (*COMPARED, "--data", "rows.jsonl"),
     ):
-        ended = cli(*command)
-        assert ended.code == 2
-        assert path in ended.err
+        outcome = cli(*command)
+        assert outcome.code == 2
+        assert path in outcome.err
 
 
 def test_the_path_opens_objects(cli, home):
     row = {"question": "2+2?", "answers": {"text": ANSWERS}, "output": "four"}
     (home / "rows.jsonl").write_text(json.dumps(row) + "\n")
     options = ("--map", "reference=answers.text", "--judge", "metric:exact")
-    ended = cli("evaluate", "rows.jsonl", *options, "--min-pass-rate", "1")
-    assert ended.code == 0, ended.err
+    outcome = cli("evaluate", "rows.jsonl", *options, "--min-pass-rate", "1")
+    assert outcome.code == 0, outcome.err
 
 
 def test_exports_keep_the_list(tmp_path):

@@ -81,5 +81,5 @@ def test_other_spellings_are_refused(label, sentence):
 def test_texts_of_tables_stay_texts(cli, home):
     # `01` and `true` are answers, and no values of JSON.
     (home / "rows.csv").write_text("question,response,reference,label\n01,true,true,pass\n")
-    ended = cli("bench", "agreement", "rows.csv", "--judge", "metric:exact", "--json")
-    assert ended.code == 0, ended.err
+    outcome = cli("bench", "agreement", "rows.csv", "--judge", "metric:exact", "--json")
+    assert outcome.code == 0, outcome.err

@@ -60,7 +60,7 @@ def test_prompts_come_from_files(prompts, cli, home, server, model):
 )
 def test_an_error_names_its_line(text, line, words, cli, home):
     (home / "s.yaml").write_text(text)
-    ended = cli("run", "s.yaml")
-    assert ended.code == 2
-    assert ended.err.startswith(f"error: s.yaml:{line}: "), ended.err
-    assert words in ended.err
+    outcome = cli("run", "s.yaml")
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: s.yaml:{line}: "), outcome.err
+    assert words in outcome.err

@@ -35,8 +35,8 @@ def test_nothing_claimed_no_score(server, model, cli, home, judge):
     texts = [*NOTHING, "It is 324 m high."]
     rows = [{"input": "How high?", "candidates": [t], "context": CONTEXT} for t in texts]
     (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ended = cli("evaluate", "rows.jsonl", "--judge", judge, "-m", model, "-o", "out.csv")
-    assert ended.code == 3
+    outcome = cli("evaluate", "rows.jsonl", "--judge", judge, "-m", model, "-o", "out.csv")
+    assert outcome.code == 3
     with (home / "out.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["score"] for line in lines[:-1]] == [""] * len(NOTHING)
@@ -47,9 +47,9 @@ def test_nothing_claimed_no_score(server, model, cli, home, judge):
 def test_sentence_is_its_statement(server, model, cli, home):
     """What claims anything in one sentence is asked about as it is, however the model lists it."""
     server.script = list_statements
-    ended = cli(
+    outcome = cli(
         *("evaluate", "How high?", "It is 324 m high.", "--judge", "answer-relevance", "-m", model)
     )
-    assert ended.code == 0, ended.err
-    asked = [str(body) for body in server.requests if body.get("max_tokens") == 1]
-    assert all("> It is 324 m high." in text for text in asked)
+    assert outcome.code == 0, outcome.err
+    prompts = [str(body) for body in server.requests if body.get("max_tokens") == 1]
+    assert all("> It is 324 m high." in text for text in prompts)

@@ -106,8 +106,8 @@ def test_judge_sees_no_thought(cli, home, server, model, state):
     server.script = lambda _body, _number: Answer(yes=0.75)
     step = {"node": "chat", "input": {"text": "Which fee?"}, "output": STATES[state]}
     (home / "steps.jsonl").write_text(json.dumps(step) + "\n")
-    ended = cli("nodes", "evaluate", "steps.jsonl", "--judge", "probe", "-m", model)
-    assert ended.code == 0, ended.err
+    outcome = cli("nodes", "evaluate", "steps.jsonl", "--judge", "probe", "-m", model)
+    assert outcome.code == 0, outcome.err
     prompts = json.dumps(list(server.requests))
     assert ANSWER in prompts
     assert THOUGHT not in prompts

@@ -9,8 +9,8 @@ def test_unlike_judges_are_not_compared(home, cli, model):
     (home / "cases.jsonl").write_text(json.dumps(CASE) + "\n")
     judges = ("single", "jury", "debate", "metric:exact", "metric:contains", "probe", "probe+rules")
     for judge in judges:
-        ended = cli("evaluate", "cases.jsonl", "--judge", judge, "-m", model)
-        assert ended.code in (0, 3), ended.err
+        outcome = cli("evaluate", "cases.jsonl", "--judge", judge, "-m", model)
+        assert outcome.code in (0, 3), outcome.err
     text = cli("runs", "list").out
     assert "points" not in text
     for judge in (

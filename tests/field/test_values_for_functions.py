@@ -103,11 +103,11 @@ def test_functions_in_files_get_values(cli, home):
     (home / "m.py").write_text(SEEN_FILE)
     write_rows(home / "rows.jsonl", [PLAIN])
     for function in ("seen", "of_label"):
-        ended = cli(
+        outcome = cli(
             *("compare", "-d", "rows.jsonl", "--outputs", "said", "--label", "label"),
             *("--metric", f"m.py:{function}"),
         )
-        assert ended.code == 0, ended.err
+        assert outcome.code == 0, outcome.err
     lines = (home / "seen.jsonl").read_text().splitlines()
     assert list(map(json.loads, lines)) == [[PLAIN["label"], PLAIN], PLAIN["label"]]
 
@@ -117,8 +117,8 @@ def test_judges_get_values(cli, home, reference):
     (home / "m.py").write_text(SEEN_FILE)
     row = {"input": "Where?", "output": "Oslo", "reference": reference, "count": 3}
     write_rows(home / "rows.jsonl", [row])
-    ended = cli("evaluate", "rows.jsonl", "--judge", "metric:m.py:seen", "--json")
-    assert ended.code == 0, ended.err
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "metric:m.py:seen", "--json")
+    assert outcome.code == 0, outcome.err
     (line,) = (home / "seen.jsonl").read_text().splitlines()
     label, values = json.loads(line)
     assert label == reference
@@ -127,11 +127,11 @@ def test_judges_get_values(cli, home, reference):
 
 def test_shipped_metrics_read_texts(cli, home):
     write_rows(home / "rows.jsonl", [{"input": "1?", "said": "3", "label": 3}])
-    ended = cli(
+    outcome = cli(
         *("compare", "-d", "rows.jsonl", "--outputs", "said", "--label", "label"),
         *("--metric", "exact", "--json"),
     )
-    assert json.loads(ended.out)["variants"][0]["mean"]["value"] == 1
+    assert json.loads(outcome.out)["variants"][0]["mean"]["value"] == 1
 
 
 def test_values_come_back_as_they_were():

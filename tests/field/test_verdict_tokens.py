@@ -137,8 +137,8 @@ def test_judge_of_thinking_model(server, cli, home):
 
     server.script = think
     model = f"{server.url}#thinker"
-    ended = cli("evaluate", "Is 4 a prime?", "Yes, it is.", "--judge", "probe", "-m", model)
-    assert "0.010" in ended.out, ended.out + ended.err
+    outcome = cli("evaluate", "Is 4 a prime?", "Yes, it is.", "--judge", "probe", "-m", model)
+    assert "0.010" in outcome.out, outcome.out + outcome.err
 
 
 def entry(text, shares):

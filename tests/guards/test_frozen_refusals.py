@@ -148,10 +148,10 @@ def refuse(cli, home):
         (home / name).write_text(text)
 
     def run(*command):
-        ended = cli(*(word.replace("MODEL", "http://127.0.0.1:9/v1#none") for word in command))
-        lines = ended.err.strip().splitlines() or ["(nothing)"]
-        text = lines[-1] if "Usage:" in ended.err else " | ".join(lines)
-        return f"{ended.code} {text.replace(str(home), 'HOME')}"
+        outcome = cli(*(word.replace("MODEL", "http://127.0.0.1:9/v1#none") for word in command))
+        lines = outcome.err.strip().splitlines() or ["(nothing)"]
+        text = lines[-1] if "Usage:" in outcome.err else " | ".join(lines)
+        return f"{outcome.code} {text.replace(str(home), 'HOME')}"
 
     return run
 

@@ -84,11 +84,11 @@ def test_every_kept_run_is_shown_and_exported_without_a_request(cli, server, kep
     runs = cli("runs", "list", "--limit", "100", "--json").rows
     shapes = defaultdict(list)
     for run in runs:
-        shown = cli("runs", "show", run["id"], "--json")
+        outcome = cli("runs", "show", run["id"], "--json")
         if run["kind"] in ("chat", "memory"):  # calls without results of their own
-            assert (shown.code, "no results of its own" in shown.err) == (2, True)
+            assert (outcome.code, "no results of its own" in outcome.err) == (2, True)
             continue
-        assert shown.code == 0, (run, shown.err)
+        assert outcome.code == 0, (run, outcome.err)
         files = [kept / f"export.{kind}" for kind in ("json", "jsonl", "csv", "md", "html")]
         exported = cli("runs", "export", run["id"], *files)
         assert exported.code == 0, (run, exported.err)
@@ -96,7 +96,7 @@ def test_every_kept_run_is_shown_and_exported_without_a_request(cli, server, kep
         whole, _, table, *_ = (file.read_text(encoding="utf-8") for file in files)
         rows = [json.loads(line) for line in files[1].read_text(encoding="utf-8").splitlines()]
         kind = run["kind"]
-        shapes[kind, "runs show --json"].append(shape_of(read_json(shown.out)))
+        shapes[kind, "runs show --json"].append(shape_of(read_json(outcome.out)))
         shapes[kind, ".json"].append(shape_of(json.loads(whole)))
         shapes[kind, ".jsonl"].append(shape_of(rows))
         shapes[kind, ".csv"].append([" ".join(next(csv.reader(io.StringIO(table)), []))])

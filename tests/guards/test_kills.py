@@ -42,11 +42,11 @@ def test_each_result_that_was_given_is_kept_after_a_kill(location, spawn, cli, c
         before = inputs_of(server.requests, "case", 150)
         assert cli("runs", "resume").code == 0
         after = inputs_of(server.requests, "case", 150)
-        kept = [f"case {int(line)}?" for line in given]
-        assert {case: after[case] for case in kept} == {case: before[case] for case in kept}
+        texts = [f"case {int(line)}?" for line in given]
+        assert {case: after[case] for case in texts} == {case: before[case] for case in texts}
         assert len(cli("runs", "show", "--json").rows) == 150
-        asked = Counter(json.dumps(body, sort_keys=True) for body in server.requests)
-        assert sum(asked.values()) - len(asked) <= 32  # what was in flight, once more
+        counter = Counter(json.dumps(body, sort_keys=True) for body in server.requests)
+        assert sum(counter.values()) - len(counter) <= 32  # what was in flight, once more
 
 
 @POSTGRES
@@ -56,8 +56,8 @@ def test_two_processes_write_into_one_store(location, spawn, cli):
         names = ("one", "two")
         processes = [spawn(f"{server.url}#m", name, 50, script=PROGRAM) for name in names]
         for process in processes:
-            out, said = process.communicate(timeout=120)
-            assert (process.returncode, said) == (0, "")
+            out, answer = process.communicate(timeout=120)
+            assert (process.returncode, answer) == (0, "")
             assert sorted(map(int, out.splitlines())) == list(range(50))
         runs = cli("runs", "list", "--json").rows
         assert [(run["status"], run["cases"]) for run in runs] == [("finished", 50)] * 2

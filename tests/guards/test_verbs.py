@@ -106,8 +106,8 @@ asyncio.run(run_all({"model": sys.argv[1], "__builtins__": __builtins__}))
 def test_cells_of_a_notebook_call_verbs_plainly_and_awaited(spawn, server, model):
     server.script = answer
     process = spawn(model, script=NOTEBOOK)
-    out, said = process.communicate(timeout=120)
-    assert (process.returncode, out) == (0, "True ann\n"), said
+    out, spoken_answer = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, "True ann\n"), spoken_answer
 
 
 @pytest.mark.slow
@@ -130,9 +130,9 @@ def test_ctrl_c_ends_a_verb_with_a_run_that_can_be_resumed(home, server, model, 
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert reached.wait(60)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, spoken_answer = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "KeyboardInterrupt" in said
+    assert "KeyboardInterrupt" in spoken_answer
     server.script = answer
     before = server.calls
     assert cli("runs", "resume", "last").code == 0

@@ -69,10 +69,10 @@ def test_nothing_crosses(steps):
             name: stack.enter_context(Client(store=path).namespace(name, create=True))
             for name in SPACES
         }
-        wanted = {(kind, name): {} for kind in KINDS for name in SPACES}
+        expected = {(kind, name): {} for kind in KINDS for name in SPACES}
         for step in steps:
             what, kind, place, name, _ = step
-            held = wanted[kind, place]
+            held = expected[kind, place]
             possible = (name in held) != (what == "create")
             try:
                 left = do(spaces[place], step)
@@ -86,11 +86,11 @@ def test_nothing_crosses(steps):
                 _, (id, description) = describe(left)
                 assert name not in held or held[name][0] == id
                 held[name] = (id, description)
-        for (kind, place), held in wanted.items():
+        for (kind, place), held in expected.items():
             assert look(spaces[place], kind) == held
         spaces["other"].namespaces.delete("acme")
         for kind in KINDS:
-            assert look(spaces["other"], kind) == wanted[kind, "other"]
+            assert look(spaces["other"], kind) == expected[kind, "other"]
         for agent in spaces["other"].agents.list():
             versions = spaces["other"].agents.versions(agent.spec.name)
             assert len(versions) == agent.spec_version

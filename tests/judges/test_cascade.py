@@ -36,16 +36,16 @@ def scored(*scores, threshold=0.5, **metadata):
 
 def judge(*made):
     """Gives these one after the other, or raises them; `asked` holds the cases."""
-    asked = []
+    requests = []
 
     async def give(case, /):
-        asked.append(case)
-        one = made[min(len(asked), len(made)) - 1]
+        requests.append(case)
+        one = made[min(len(requests), len(made)) - 1]
         if isinstance(one, Exception):
             raise one
         return one
 
-    give.asked = asked
+    give.asked = requests
     return give
 
 
@@ -56,22 +56,22 @@ ODDS = st.floats(-12, 12)
 
 @given(st.lists(ODDS, min_size=2, max_size=6))
 def test_of_several_it_is_the_share_of_the_best(odds):
-    made = Told(tuple(EvaluationResult(0.5, True, "", {"log_odds": one}) for one in odds))
-    powers = [math.exp(one) for one in odds]
-    assert certainty_of(made) == pytest.approx(max(powers) / sum(powers))
-    assert 1 / len(odds) - 1e-12 <= certainty_of(made) <= 1
+    new_told = Told(tuple(EvaluationResult(0.5, True, "", {"log_odds": odd}) for odd in odds))
+    powers = [math.exp(odd) for odd in odds]
+    assert certainty_of(new_told) == pytest.approx(max(powers) / sum(powers))
+    assert 1 / len(odds) - 1e-12 <= certainty_of(new_told) <= 1
     scores = [power / (1 + power) for power in powers]
-    assert certainty_of(scored(*scores)) == pytest.approx(certainty_of(made), abs=1e-4)
+    assert certainty_of(scored(*scores)) == pytest.approx(certainty_of(new_told), abs=1e-4)
 
 
 @given(st.floats(0, 1), st.floats(0.05, 0.95))
 def test_of_one_it_grows_with_the_distance_from_the_threshold(score, threshold):
-    found = certainty_of(scored(score, threshold=threshold), threshold)
-    assert 0.5 - 1e-9 <= found <= 1
+    value = certainty_of(scored(score, threshold=threshold), threshold)
+    assert 0.5 - 1e-9 <= value <= 1
     further = score + (1 - score) / 2 if score >= threshold else score / 2
-    assert certainty_of(scored(further, threshold=threshold), threshold) >= found - 1e-9
+    assert certainty_of(scored(further, threshold=threshold), threshold) >= value - 1e-9
     if threshold == 0.5:
-        assert found == pytest.approx(max(score, 1 - score), abs=1e-5)
+        assert value == pytest.approx(max(score, 1 - score), abs=1e-5)
 
 
 def test_a_judge_that_knows_its_certainty_is_believed():
@@ -87,24 +87,31 @@ def test_a_judge_that_knows_its_certainty_is_believed():
 
 
 async def test_a_first_judge_that_is_sure_decides_alone():
-    first, second = judge(scored(0.9, 0.1, log_odds=None)), judge(scored(0.4, 0.6))
-    made = await Cascade(first, second, 0.98, ("cheap", "dear"))(PAIR)
-    assert (len(first.asked), len(second.asked)) == (1, 0)
-    assert [one.score for one in made.result] == [0.9, 0.1]
-    assert made.result[0].metadata["decided_by"] == "cheap"
-    assert made.result[0].metadata["certainty"] == pytest.approx(81 / 82)
-    assert (made.usage, made.seconds, made.coverage) == (Usage(1, 10, cost=0.5), 2.0, 1.0)
+    first_judgement, second_judgement = (
+        judge(scored(0.9, 0.1, log_odds=None)),
+        judge(scored(0.4, 0.6)),
+    )
+    judgement = await Cascade(first_judgement, second_judgement, 0.98, ("cheap", "dear"))(PAIR)
+    assert (len(first_judgement.asked), len(second_judgement.asked)) == (1, 0)
+    assert [result.score for result in judgement.result] == [0.9, 0.1]
+    assert judgement.result[0].metadata["decided_by"] == "cheap"
+    assert judgement.result[0].metadata["certainty"] == pytest.approx(81 / 82)
+    assert (judgement.usage, judgement.seconds, judgement.coverage) == (
+        Usage(1, 10, cost=0.5),
+        2.0,
+        1.0,
+    )
 
 
 async def test_where_it_is_not_the_second_counts_and_both_cost():
-    first, second = judge(scored(0.9, 0.1)), judge(scored(0.4, 0.6))
-    made = await Cascade(first, second, 0.99, ("cheap", "dear"))(PAIR)
-    assert [one.feedback for one in made.result] == ["0.4", "0.6"]
-    assert made.result[0].metadata["decided_by"] == "dear"
-    assert made.result[0].metadata["certainty"] == pytest.approx(81 / 82)
-    assert made.certainty == pytest.approx(certainty_of(scored(0.4, 0.6)))
-    assert (made.usage, made.seconds) == (Usage(2, 20, cost=1.0), 4.0)
-    assert second.asked == [PAIR]
+    first_judgement, second_judgement = judge(scored(0.9, 0.1)), judge(scored(0.4, 0.6))
+    judgement = await Cascade(first_judgement, second_judgement, 0.99, ("cheap", "dear"))(PAIR)
+    assert [result.feedback for result in judgement.result] == ["0.4", "0.6"]
+    assert judgement.result[0].metadata["decided_by"] == "dear"
+    assert judgement.result[0].metadata["certainty"] == pytest.approx(81 / 82)
+    assert judgement.certainty == pytest.approx(certainty_of(scored(0.4, 0.6)))
+    assert (judgement.usage, judgement.seconds) == (Usage(2, 20, cost=1.0), 4.0)
+    assert second_judgement.asked == [PAIR]
 
 
 @pytest.mark.parametrize(
@@ -115,31 +122,31 @@ async def test_where_it_is_not_the_second_counts_and_both_cost():
     ],
 )
 async def test_where_the_first_fails_the_second_is_asked(failing):
-    second = judge(scored(0.4, 0.6))
-    made = await Cascade(judge(failing), second, 0.0, ("cheap", "dear"))(PAIR)
-    told = made.result[0].metadata
-    assert (told["decided_by"], len(second.asked)) == ("dear", 1)
-    assert told["first_failed"] in ("503", "needs two candidates")
-    assert "certainty" not in told
+    second_judgement = judge(scored(0.4, 0.6))
+    judgement = await Cascade(judge(failing), second_judgement, 0.0, ("cheap", "dear"))(PAIR)
+    metadata = judgement.result[0].metadata
+    assert (metadata["decided_by"], len(second_judgement.asked)) == ("dear", 1)
+    assert metadata["first_failed"] in ("503", "needs two candidates")
+    assert "certainty" not in metadata
 
 
 async def test_what_a_limit_forbids_is_not_asked_of_the_second():
-    second = judge(scored(0.4, 0.6))
+    second_judgement = judge(scored(0.4, 0.6))
     with pytest.raises(BudgetError):
-        await Cascade(judge(BudgetError("limit")), second, 0.9)(PAIR)
+        await Cascade(judge(BudgetError("limit")), second_judgement, 0.9)(PAIR)
     skipped = Told((Failure("skipped", "limit"),) * 2)
-    made = await Cascade(judge(skipped), second, 0.9)(PAIR)
-    assert (made.result, second.asked) == (skipped.result, [])
+    judgement = await Cascade(judge(skipped), second_judgement, 0.9)(PAIR)
+    assert (judgement.result, second_judgement.asked) == (skipped.result, [])
 
 
 @pytest.mark.parametrize(
     ("error", "kind"), [(UnavailableError("503"), "failed"), (BudgetError("limit"), "skipped")]
 )
 async def test_where_the_second_fails_there_is_no_score(error, kind):
-    made = await Cascade(judge(scored(0.6, 0.5)), judge(error), 0.9)(PAIR)
-    assert made.result == (Failure(kind, str(error)),) * 2
-    assert made.usage == Usage(1, 10, cost=0.5)  # what the first took is not lost
-    assert (made.coverage, made.certainty) == (0.0, None)
+    judgement = await Cascade(judge(scored(0.6, 0.5)), judge(error), 0.9)(PAIR)
+    assert judgement.result == (Failure(kind, str(error)),) * 2
+    assert judgement.usage == Usage(1, 10, cost=0.5)  # what the first took is not lost
+    assert (judgement.coverage, judgement.certainty) == (0.0, None)
 
 
 # The text
@@ -175,10 +182,10 @@ def test_what_is_known_of_a_judge_is_known_of_a_cascade(tmp_path):
     cascade = parse_judge(text)
     assert cascade.models("m") == ("a/b", "m")
     assert parse_judge("cascade:1:metric:exact,metric:contains").models(None) == ()
-    named = "cascade:0.90:metric:exact,cascade:0.5:probe@a/b,debate+rounds=1@x/y"
-    assert cascade.with_model("x/y").text == parse_judge(named).with_model("z").text == named
+    name = "cascade:0.90:metric:exact,cascade:0.5:probe@a/b,debate+rounds=1@x/y"
+    assert cascade.with_model("x/y").text == parse_judge(name).with_model("z").text == name
     hybrid = parse_judge(f"hybrid:r.yaml:{text}").with_model("x/y")
-    assert hybrid == parse_judge(f"hybrid:r.yaml:{named}")
+    assert hybrid == parse_judge(f"hybrid:r.yaml:{name}")
     assert [leaf.name for leaf in cascade.leaves()] == ["metric", "probe", "debate"]
     assert cascade.reads_reference
     assert not cascade.is_debate
@@ -201,18 +208,18 @@ def test_what_is_known_of_a_judge_is_known_of_a_cascade(tmp_path):
 
 def knowing(body, _number=0):
     """Sure of 'Seven.' beside 'Nine.', in doubt of the rest; longer answers are the server's."""
-    shown = re.findall(r"\nResponse:\n> (.+)\n", body["messages"][-1]["content"])
-    if len(shown) != 1:
+    output = re.findall(r"\nResponse:\n> (.+)\n", body["messages"][-1]["content"])
+    if len(output) != 1:
         return None
-    return Answer(yes={"Seven.": 0.95, "Nine.": 0.1}.get(shown[0], 0.5))
+    return Answer(yes={"Seven.": 0.95, "Nine.": 0.1}.get(output[0], 0.5))
 
 
 async def test_judges_are_opened_with_their_models_and_the_rubric(tmp_path):
     async with ScriptedServer(knowing) as server, OpenAIClient(server.url, "x") as client:
-        asked = []
+        requests = []
 
         def model_of(name):
-            asked.append(name)
+            requests.append(name)
             return client
 
         judges = Judges("m", model_of)
@@ -222,6 +229,6 @@ async def test_judges_are_opened_with_their_models_and_the_rubric(tmp_path):
         assert "It is a prime." in json.dumps(list(server.requests))
         unsure = await cascade(Case("Name a prime.", ("Six.", "Eight."), "2"))
         assert server.calls == 2 + unsure.usage.calls == 2 + 3
-        assert sorted(set(asked)) == ["cheap", "m"]
+        assert sorted(set(requests)) == ["cheap", "m"]
         with pytest.raises(InputError, match="judge cascade takes no rubric"):
             judges.open(parse_judge("cascade:1:metric:exact,metric:contains"), "x")

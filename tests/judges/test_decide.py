@@ -65,8 +65,8 @@ def chatting(body, _number=0):
     if body.get("max_tokens") != 1:
         return None
     text = text_of(body)
-    first = by_worth(text)
-    return Answer(yes=first if "A: first" in text or "Yes or No" in text else 1 - first)
+    first_value = by_worth(text)
+    return Answer(yes=first_value if "A: first" in text or "Yes or No" in text else 1 - first_value)
 
 
 def answered(*answers):
@@ -116,11 +116,11 @@ async def decided(name, case=CASE, script=deciding, **more):
 
 @pytest.mark.parametrize("judge", [ask, decided])
 async def test_each_candidate_is_decided_alone_and_its_score_is_the_share_of_yes(judge):
-    made, asked = await judge("decide")
+    made, requests = await judge("decide")
     assert [one.score for one in made.result] == pytest.approx([0.9, 0.4, 0.2], abs=1e-6)
     assert [one.passed for one in made.result] == [True, False, False]
-    assert made.usage.calls == len(asked) == len(CASE.candidates)
-    assert all(len(shown(text_of(body))) == 1 for body in asked)
+    assert made.usage.calls == len(requests) == len(CASE.candidates)
+    assert all(len(shown(text_of(body))) == 1 for body in requests)
     metadata = made.result[0].metadata
     assert metadata["emulated"] is (judge is ask)
     assert metadata["cut"] == 0
@@ -133,18 +133,18 @@ async def test_all_criteria_of_a_candidate_are_asked_in_one_request():
         level = {"type": "score", "probabilities": {"0": 0.1, "1": 0.4, "2": 0.5}}
         return answered(noul(by_worth(body["state"])), level)
 
-    made, asked = await decided("decide", script=script, rubric=RUBRIC)
-    assert len(asked) == len(CASE.candidates)
-    for body in asked:
+    evaluation, records = await decided("decide", script=script, rubric=RUBRIC)
+    assert len(records) == len(CASE.candidates)
+    for body in records:
         so, far = asked_of(body)
         assert so["type"] == "noul"
         assert so["instructions"] == "Is this true of the response: The response is a number."
         assert far["type"] == "score"
         assert far["instructions"] == "How sure does it sound?"
         assert far["criteria"] == ["doubtful", "neutral", "certain"]
-    first = made.result[0]
-    assert first.metadata["log_odds"] == pytest.approx((odds_of(0.9) + odds_of(0.7)) / 2)
-    assert first.feedback.splitlines() == [
+    first_result = evaluation.result[0]
+    assert first_result.metadata["log_odds"] == pytest.approx((odds_of(0.9) + odds_of(0.7)) / 2)
+    assert first_result.feedback.splitlines() == [
         "The response is a number. 90% yes",
         "How sure does it sound? 70% of the way up, most likely: certain",
     ]
@@ -157,13 +157,13 @@ async def test_a_criterion_without_an_answer_leaves_its_candidate_without_a_scor
         *answers, _last = (noul(0.5) for _ in body["questions"])
         return answered(*answers, refusal) if shown(body["state"]) == ["Nine."] else None
 
-    made, _ = await decided("decide", script=script, rubric=RUBRIC)
-    kinds = [type(one) for one in made.result]
+    evaluation, _ = await decided("decide", script=script, rubric=RUBRIC)
+    kinds = [type(result) for result in evaluation.result]
     assert kinds == [EvaluationResult, Failure, EvaluationResult]
-    assert made.result[1].kind == "failed"
-    assert "'How sure does it sound?'" in made.result[1].reason
-    assert "refuses to answer" in made.result[1].reason
-    assert made.coverage == pytest.approx(2 / 3)
+    assert evaluation.result[1].kind == "failed"
+    assert "'How sure does it sound?'" in evaluation.result[1].reason
+    assert "refuses to answer" in evaluation.result[1].reason
+    assert evaluation.coverage == pytest.approx(2 / 3)
 
 
 # Two beside each other
@@ -171,13 +171,13 @@ async def test_a_criterion_without_an_answer_leaves_its_candidate_without_a_scor
 
 @pytest.mark.parametrize(("judge", "calls"), [(ask, 4), (decided, 2)])
 async def test_a_pair_is_decided_in_both_places(judge, calls):
-    made, asked = await judge("decide+pairwise", PAIR)
-    assert made.usage.calls == len(asked) == calls
-    places = {tuple(shown(text_of(body))) for body in asked}
+    made, requests = await judge("decide+pairwise", PAIR)
+    assert made.usage.calls == len(requests) == calls
+    places = {tuple(shown(text_of(body))) for body in requests}
     assert places == {("Seven.", "Nine."), ("Nine.", "Seven.")}
     assert [one.score for one in made.result] == pytest.approx([9 / 13, 4 / 13], abs=1e-6)
     assert made.result[0].metadata["emulated"] is (judge is ask)
-    assert all("fence" not in text_of(body) and "[[" not in text_of(body) for body in asked)
+    assert all("fence" not in text_of(body) and "[[" not in text_of(body) for body in requests)
 
 
 # The other judges, where the model decides by itself
@@ -217,13 +217,13 @@ def test_the_score_is_a_mean_of_the_criteria_in_any_order(shares, random):
         rows = [(1 - share, share) for share in shares]
         return judged("decide", Case("x", ("y",)), lambda _, n: rows[n], rubric)[0]
 
-    found = score_of(shares)
-    assert min(shares) - 1e-5 <= found.score <= max(shares) + 1e-5
-    assert found.score == pytest.approx(probability(found.metadata["log_odds"]))
+    result = score_of(shares)
+    assert min(shares) - 1e-5 <= result.score <= max(shares) + 1e-5
+    assert result.score == pytest.approx(probability(result.metadata["log_odds"]))
     mixed = list(shares)
     random.shuffle(mixed)
-    assert score_of(mixed).score == pytest.approx(found.score, abs=1e-9)
-    assert score_of([min(1, share + 0.1) for share in shares]).score >= found.score
+    assert score_of(mixed).score == pytest.approx(result.score, abs=1e-9)
+    assert score_of([min(1, share + 0.1) for share in shares]).score >= result.score
 
 
 # Names
@@ -265,25 +265,25 @@ def picking(body, _number=0):
         return None
     (question,) = asked_of(body)
     worth = {key: WORTH[key] for key in question["criteria"]}
-    shares = {key: one / sum(worth.values()) for key, one in worth.items()}
+    shares = {key: value / sum(worth.values()) for key, value in worth.items()}
     best = max(shares, key=shares.__getitem__)
     return said({"option": {"type": "choice", "choice": best, "probabilities": shares}})
 
 
 async def test_all_candidates_are_the_options_of_one_choice():
-    made, asked = await decided("decide+choice", script=picking)
-    (body,) = asked
+    evaluation, records = await decided("decide+choice", script=picking)
+    (body,) = records
     (question,) = asked_of(body)
     assert body["state"] == CASE.input
     assert list(question["criteria"]) == list(CASE.candidates)
     total = sum(WORTH.values())
     shares = [WORTH[text] / total for text in CASE.candidates]
-    assert [one.score for one in made.result] == pytest.approx(shares, abs=1e-6)
-    odds = [one.metadata["log_odds"] for one in made.result]
+    assert [result.score for result in evaluation.result] == pytest.approx(shares, abs=1e-6)
+    odds = [result.metadata["log_odds"] for result in evaluation.result]
     assert odds[0] - odds[1] == pytest.approx(math.log(0.9 / 0.4), abs=1e-5)
     assert best_probabilities(odds) == pytest.approx(shares, abs=1e-6)
-    assert made.usage.calls == 1
-    _, asked = await decided("decide+choice+rules", script=picking, rubric="Be right.")
-    (question,) = asked_of(asked[0])
+    assert evaluation.usage.calls == 1
+    _, records = await decided("decide+choice+rules", script=picking, rubric="Be right.")
+    (question,) = asked_of(records[0])
     assert "Which option does best what this rubric asks?\nBe right." in question["instructions"]
     assert len(question["instructions"]) > 200

@@ -22,19 +22,19 @@ NUMBERS = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3)
 
 async def judge(case=CASE, script=None):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await Judges("scripted", lambda _: client).open(EmbeddingSimilarity())(case)
+        evaluation = await Judges("scripted", lambda _: client).open(EmbeddingSimilarity())(case)
         vectors = [await embed(client, text) for text in ("Seven.", "Nine.")]
-    return made, vectors
+    return evaluation, vectors
 
 
 async def test_the_score_is_the_cosine_to_the_reference():
-    made, (one, other) = await judge()
-    wanted = sum(a * b for a, b in zip(one, other, strict=True))
-    assert made.result[0].score == pytest.approx(1)
-    assert made.result[1].score == pytest.approx(max(0, wanted), abs=1e-6)
-    assert made.result[0].passed
-    assert (made.usage.calls, made.usage.completion_tokens) == (3, 0)
-    assert made.usage.prompt_tokens > 0
+    evaluation, (values, other) = await judge()
+    expected_total = sum(a * b for a, b in zip(values, other, strict=True))
+    assert evaluation.result[0].score == pytest.approx(1)
+    assert evaluation.result[1].score == pytest.approx(max(0, expected_total), abs=1e-6)
+    assert evaluation.result[0].passed
+    assert (evaluation.usage.calls, evaluation.usage.completion_tokens) == (3, 0)
+    assert evaluation.usage.prompt_tokens > 0
 
 
 async def test_a_case_needs_a_reference_and_a_model_that_embeds():
@@ -64,14 +64,14 @@ async def test_what_is_no_vector_is_a_failure(text):
             return type(made)(text, "stop", made.usage)
 
     made = await Judges("m", lambda _: Broken()).open(EmbeddingSimilarity())(CASE)
-    assert all(isinstance(one, Failure) and one.kind == "failed" for one in made.result)
+    assert all(isinstance(result, Failure) and result.kind == "failed" for result in made.result)
 
 
 @given(NUMBERS, NUMBERS, st.floats(0.1, 10))
 def test_a_cosine_knows_direction_alone(one, other, length):
     assume(math.hypot(*one) > 1e-3 and math.hypot(*other) > 1e-3)
-    found = cosine(one, other)
-    assert -1 <= found <= 1
-    assert cosine(other, one) == found
-    assert cosine([length * part for part in one], other) == pytest.approx(found, abs=1e-9)
+    value = cosine(one, other)
+    assert -1 <= value <= 1
+    assert cosine(other, one) == value
+    assert cosine([length * part for part in one], other) == pytest.approx(value, abs=1e-9)
     assert cosine(one, one) == pytest.approx(1)

@@ -34,7 +34,7 @@ def make_file(signals=(("probe", 1.2), ("look:length", -0.5)), **more):
         for name, weight in signals
     ]
     figure = {"value": 0.8, "low": 0.7, "high": 0.9}
-    given = {
+    arguments = {
         "fitted_to": "pairs",
         "date": "2026-01-15",
         "signals": parts,
@@ -57,7 +57,7 @@ def make_file(signals=(("probe", 1.2), ("look:length", -0.5)), **more):
             "ece": 0.1,
         },
     }
-    return FittedFile(**(given | more))
+    return FittedFile(**(arguments | more))
 
 
 @dataclass
@@ -104,25 +104,28 @@ VALUES = {"x": (2.0, 1.0), "y": (-1.0, 0.0), "z": (0.0, 3.0)}
 
 async def test_of_two_the_score_is_the_probability_of_being_better():
     judge, _ = fitted(VALUES)
-    first, second = (await judge(Case("?", ("x", "y")))).result
+    first_result, second_result = (await judge(Case("?", ("x", "y")))).result
     gap = utility(*VALUES["x"]) - utility(*VALUES["y"])
-    assert logit(first.score) == pytest.approx(gap)
-    assert first.score + second.score == pytest.approx(1)
-    assert first.passed
-    assert not second.passed
-    assert first.metadata["log_odds"] == pytest.approx(gap)
-    assert first.metadata["signals"]["a"] == {"value": 2.0, "adds": pytest.approx(1.2 * 3 / 2)}
-    assert "a +1.80" in first.feedback
+    assert logit(first_result.score) == pytest.approx(gap)
+    assert first_result.score + second_result.score == pytest.approx(1)
+    assert first_result.passed
+    assert not second_result.passed
+    assert first_result.metadata["log_odds"] == pytest.approx(gap)
+    assert first_result.metadata["signals"]["a"] == {
+        "value": 2.0,
+        "adds": pytest.approx(1.2 * 3 / 2),
+    }
+    assert "a +1.80" in first_result.feedback
 
 
 async def test_of_more_each_is_held_against_the_mean_of_the_others():
     judge, _ = fitted(VALUES)
-    made = await judge(Case("?", ("x", "y", "z")))
+    judgement = await judge(Case("?", ("x", "y", "z")))
     utilities = [utility(*VALUES[text]) for text in "xyz"]
-    for place, one in enumerate(made.result):
-        others = [u for n, u in enumerate(utilities) if n != place]
-        assert logit(one.score) == pytest.approx(utilities[place] - np.mean(others))
-    assert np.argmax([one.score for one in made.result]) == np.argmax(utilities)
+    for place, result in enumerate(judgement.result):
+        other_us = [u for n, u in enumerate(utilities) if n != place]
+        assert logit(result.score) == pytest.approx(utilities[place] - np.mean(other_us))
+    assert np.argmax([result.score for result in judgement.result]) == np.argmax(utilities)
 
 
 async def test_ratings_give_the_probability_of_being_good_whatever_stands_beside():
@@ -138,11 +141,11 @@ async def test_ratings_give_the_probability_of_being_good_whatever_stands_beside
 async def test_a_signal_that_the_order_sways_is_asked_in_both():
     judge, judges = fitted(VALUES, ordered=("a",))
     judges["a"].by_place = judges["b"].by_place = 5.0
-    made = await judge(Case("?", ("x", "y")))
+    judgement = await judge(Case("?", ("x", "y")))
     assert [case.candidates for case in judges["a"].asked] == [("x", "y"), ("y", "x")]
     assert len(judges["b"].asked) == 1
-    assert made.result[0].metadata["signals"]["a"]["value"] == 2.0 + 2.5
-    assert made.usage.calls == 3
+    assert judgement.result[0].metadata["signals"]["a"]["value"] == 2.0 + 2.5
+    assert judgement.usage.calls == 3
     once, judges = fitted(VALUES, ordered=("a",), orders="given")
     await once(Case("?", ("x", "y")))
     assert len(judges["a"].asked) == 1
@@ -151,14 +154,14 @@ async def test_a_signal_that_the_order_sways_is_asked_in_both():
 async def test_a_missing_signal_is_a_missing_score():
     missing = Failure("failed", "no answer")
     judge, _ = fitted({**VALUES, "y": (missing, 0.0)})
-    first, second, third = (await judge(Case("?", ("x", "y", "z")))).result
-    assert second == Failure("failed", "signal a: no answer")
+    first_result, second_result, third = (await judge(Case("?", ("x", "y", "z")))).result
+    assert second_result == Failure("failed", "signal a: no answer")
     gap = utility(*VALUES["x"]) - utility(*VALUES["z"])
-    assert logit(first.score) == pytest.approx(gap)
+    assert logit(first_result.score) == pytest.approx(gap)
     assert isinstance(third, EvaluationResult)
-    made = await judge(Case("?", ("x", "y")))
-    assert [type(one) for one in made.result] == [Failure, Failure]
-    assert made.coverage == 0
+    judgement = await judge(Case("?", ("x", "y")))
+    assert [type(result) for result in judgement.result] == [Failure, Failure]
+    assert judgement.coverage == 0
 
 
 async def test_the_threshold_is_the_files_unless_the_case_has_one():
@@ -200,9 +203,9 @@ def test_what_a_fitted_judge_asks_is_known_everywhere(home):
     judge = parse_judge(path)
     assert judge.models(None) == ("openai/some-model", "openai/other")
     assert judge.with_model("openai/third") == judge
-    told = judge.describe()
-    assert told["fitted"]["signals"][0]["judge"] == "probe"
-    assert told["jury@openai/other"]["profile"]["name"]
+    message = judge.describe()
+    assert message["fitted"]["signals"][0]["judge"] == "probe"
+    assert message["jury@openai/other"]["profile"]["name"]
     assert judge.needs == ()
     require_absolute(judge)
     save_fitted(make_file((("pairwise", 1.0),)), home / "my.judge")

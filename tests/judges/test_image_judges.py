@@ -25,20 +25,20 @@ BOTH = replace(ASKED, candidate_images=((GREEN,), (BLUE,)))
 
 def images_in(body):
     """The images of each message that has some, in their order."""
-    found = []
+    matches = []
     for message in body["messages"]:
         if isinstance(message["content"], list):
             *images, text = message["content"]
             assert text["type"] == "text"
             assert all(set(part) == {"type", "image_url"} for part in images)
-            found.append([NAMES[part["image_url"]["url"]] for part in images])
-    return found
+            matches.append([NAMES[part["image_url"]["url"]] for part in images])
+    return matches
 
 
 async def judge(kind, case, script=None, **options):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await Judges("scripted", lambda _: client).open(kind(**options))(case)
-    return made, list(server.requests)
+        evaluation = await Judges("scripted", lambda _: client).open(kind(**options))(case)
+    return evaluation, list(server.requests)
 
 
 def yes(_body, _number):
@@ -56,10 +56,10 @@ def yes(_body, _number):
 )
 @pytest.mark.parametrize("options", [{}, {"examples": True}])
 async def test_a_probe_sees_the_inputs_images_and_its_candidates(case, seen, options):
-    made, asked = await judge(Probe, case, yes, **options)
-    assert all(isinstance(one, EvaluationResult) for one in made.result)
-    each = len(asked) // 2
-    assert sorted(map(images_in, asked)) == sorted(seen * each)
+    evaluation, records = await judge(Probe, case, yes, **options)
+    assert all(isinstance(result, EvaluationResult) for result in evaluation.result)
+    each = len(records) // 2
+    assert sorted(map(images_in, records)) == sorted(seen * each)
 
 
 async def test_judges_of_texts_refuse_images_to_judge_and_pass_over_those_of_the_input():

@@ -37,24 +37,26 @@ def honest(body, _number=0):
 async def judge(case=CASE, script=honest, tokenizes=True):
     server = ScriptedServer(script, tokenizes=tokenizes)
     async with server, OpenAIClient(server.url, "scripted") as client:
-        made = await Judges("scripted", lambda _: client).open(InstructionLikelihood())(case)
-    return made, server.requests
+        evaluation = await Judges("scripted", lambda _: client).open(InstructionLikelihood())(case)
+    return evaluation, server.requests
 
 
 async def test_the_less_an_instruction_surprises_the_better_the_response():
-    made, asked = await judge()
-    assert [result.score for result in made.result] == pytest.approx([8 / 9, 2 / 3, 1 / 2])
-    assert made.result[0].metadata["log_odds"] == pytest.approx(math.log(4.0 / 0.5))
-    assert made.result[0].metadata["surprise"]["alone"] == pytest.approx(4.0 * len(CASE.input))
-    assert {forced_text(body["grammar"]) for body in asked} == {CASE.input}
-    assert sorted(shown(body) for body in asked) == sorted(NATS)
-    assert not any(CASE.input in body["messages"][-1]["content"] for body in asked)
+    evaluation, records = await judge()
+    assert [result.score for result in evaluation.result] == pytest.approx([8 / 9, 2 / 3, 1 / 2])
+    assert evaluation.result[0].metadata["log_odds"] == pytest.approx(math.log(4.0 / 0.5))
+    assert evaluation.result[0].metadata["surprise"]["alone"] == pytest.approx(
+        4.0 * len(CASE.input)
+    )
+    assert {forced_text(body["grammar"]) for body in records} == {CASE.input}
+    assert sorted(shown(body) for body in records) == sorted(NATS)
+    assert not any(CASE.input in body["messages"][-1]["content"] for body in records)
 
 
 async def test_the_empty_response_is_asked_once_for_all_that_answer_an_input():
-    _, first = await judge()
-    _, second = await judge(Case(CASE.input, ("Eight.",)))
-    one, other = (body for body in (*first, *second) if shown(body) == "")
+    _, first_records = await judge()
+    _, second_records = await judge(Case(CASE.input, ("Eight.",)))
+    one, other = (body for body in (*first_records, *second_records) if shown(body) == "")
     assert one == other
 
 
@@ -69,6 +71,6 @@ async def test_an_answer_that_fails_fails_its_candidate_alone():
     def script(body, number):
         return Answer(text="") if shown(body) == "Tenish." else honest(body, number)
 
-    made, _ = await judge(script=script)
-    assert [isinstance(one, Failure) for one in made.result] == [False, True, False]
-    assert made.coverage == pytest.approx(2 / 3)
+    evaluation, _ = await judge(script=script)
+    assert [isinstance(result, Failure) for result in evaluation.result] == [False, True, False]
+    assert evaluation.coverage == pytest.approx(2 / 3)

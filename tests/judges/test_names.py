@@ -15,8 +15,8 @@ from textevolve.trajectory import Trajectory
 
 def test_a_spec_is_read():
     text = "pairwise+rules+seed=3@http://h:1/v1#m"
-    made = Pairwise(rules=True, seed=3, model="http://h:1/v1#m", source=text)
-    assert parse_judge(text) == made
+    pairwise = Pairwise(rules=True, seed=3, model="http://h:1/v1#m", source=text)
+    assert parse_judge(text) == pairwise
     assert parse_judge("reference").reads_reference
     assert parse_judge("debate:prompt-tuning+rounds=1").parameters == {"rounds": "1"}
 
@@ -55,8 +55,8 @@ def test_debates_are_profiles_with_something_set():
     jury = parse_judge("jury:prompt-tuning").load()
     assert (jury.protocol, jury.rounds, len(jury.agents)) == ("independent", 1, 4)
     assert len(parse_judge("single").load().agents) == 1
-    wanted = "escalation+escalate_below=0.8+readout=logprob-weighted"
-    escalation = parse_judge(wanted).load()
+    expected = "escalation+escalate_below=0.8+readout=logprob-weighted"
+    escalation = parse_judge(expected).load()
     assert (escalation.protocol, escalation.escalate_below) == ("escalation", 0.8)
     assert escalation.readout == "logprob-weighted"
     with pytest.raises(InputError, match="rounds"):
@@ -79,10 +79,10 @@ async def test_every_judge_judges(name, rules):
     async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
         model = Deciding(client, None)
         judge = Judges("scripted", lambda _: model).open(parse_judge(name + rules))
-        made = await judge(case)
-    assert made.coverage == 1
-    assert all(0 <= result.score <= 1 for result in made.result)
-    assert made.usage.calls == len(server.requests)
+        evaluation = await judge(case)
+    assert evaluation.coverage == 1
+    assert all(0 <= result.score <= 1 for result in evaluation.result)
+    assert evaluation.usage.calls == len(server.requests)
     ruled = ["Length, politeness" in str(body["messages"]) for body in server.requests]
     assert any(ruled) == bool(rules)
 

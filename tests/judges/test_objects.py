@@ -180,9 +180,9 @@ def test_a_run_by_an_unknown_judge_is_shown(cli):
     run = textevolve.evaluate("Why?", ["One two three."], judge=Brevity(words=3)).run
     del REGISTRY["test-brevity"]
     parse_judge.cache_clear()
-    shown = cli("runs", "show", run)
-    assert shown.code == 0, shown.err
-    assert "0.5" in shown.out
+    outcome = cli("runs", "show", run)
+    assert outcome.code == 0, outcome.err
+    assert "0.5" in outcome.out
 
 
 async def test_an_importable_judge_is_opened_by_its_path(monkeypatch):
@@ -202,6 +202,8 @@ def test_every_option_says_what_it_does():
 
 
 def test_a_hybrid_is_written_with_its_judge():
-    made = HybridJudge("rules.yaml", Probe(rules=True))
-    assert made.text == "hybrid:rules.yaml:probe+rules"
-    assert parse_judge(made.text).with_model("x/y").text == "hybrid:rules.yaml:probe+rules@x/y"
+    hybrid_judge = HybridJudge("rules.yaml", Probe(rules=True))
+    assert hybrid_judge.text == "hybrid:rules.yaml:probe+rules"
+    assert (
+        parse_judge(hybrid_judge.text).with_model("x/y").text == "hybrid:rules.yaml:probe+rules@x/y"
+    )

@@ -30,11 +30,11 @@ def test_bradley_terry_is_the_maximum_that_scipy_finds(wins, prior):
         return total
 
     np.fill_diagonal(wins, 0)
-    found = bradley_terry(wins, prior)
+    values = bradley_terry(wins, prior)
     expected = optimize.minimize(loss, np.zeros(len(wins)), method="BFGS", options={"gtol": 1e-7})
-    assert np.isfinite(found).all()
-    assert found.mean() == pytest.approx(0, abs=1e-9)
-    assert found == pytest.approx(expected.x - expected.x.mean(), abs=2e-3)
+    assert np.isfinite(values).all()
+    assert values.mean() == pytest.approx(0, abs=1e-9)
+    assert values == pytest.approx(expected.x - expected.x.mean(), abs=2e-3)
 
 
 def test_bradley_terry_by_hand():
@@ -53,8 +53,8 @@ def test_strengths_are_found_again_from_exact_shares_of_wins(strengths):
     logs = np.array(strengths) - np.mean(strengths)
     wins = 1 / (1 + np.exp(logs[None, :] - logs[:, None]))
     np.fill_diagonal(wins, 0)
-    found = bradley_terry(wins * 1e6, prior=1e-6)
-    assert found == pytest.approx(logs, abs=1e-3)
-    shares = mean_wins(found)
+    values = bradley_terry(wins * 1e6, prior=1e-6)
+    assert values == pytest.approx(logs, abs=1e-3)
+    shares = mean_wins(values)
     assert ((shares >= 0) & (shares <= 1)).all()
     assert shares.mean() == pytest.approx(0.5)

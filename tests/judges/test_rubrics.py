@@ -16,9 +16,9 @@ CASE = Case("Name a prime.", ("Seven.", "Nine."), "1", reference="Seven.")
 @pytest.mark.parametrize("name", shipped_rubrics())
 async def test_every_shipped_rubric_says_its_source_and_can_be_judged_by(name):
     rubric = load_rubric(name)
-    said = "\n".join(rubric.about)
-    assert "Needs: " in said
-    assert "Source: " in said
+    answer = "\n".join(rubric.about)
+    assert "Needs: " in answer
+    assert "Source: " in answer
     assert "<!--" not in rubric.text
     criteria = read_criteria(rubric.text)
     assert 2 <= len(criteria) <= 5
@@ -26,8 +26,8 @@ async def test_every_shipped_rubric_says_its_source_and_can_be_judged_by(name):
     for judge, calls in (("probe", 2), ("checklist", 2 * len(criteria)), ("pairwise", 2)):
         async with ScriptedServer() as server, OpenAIClient(server.url, "scripted") as client:
             opened = Judges("scripted", lambda _: client).open(parse_judge(judge), name)
-            made = await opened(CASE)
-        assert made.coverage == 1
+            evaluation = await opened(CASE)
+        assert evaluation.coverage == 1
         assert server.calls == calls
         assert criteria[0] in str(server.requests[0])
         assert "Source:" not in str(server.requests)
@@ -44,12 +44,12 @@ def test_a_rubric_is_a_name_or_a_text_and_loses_its_comment(tmp_path):
         parse_judge("probe+rubric=tonne").find_rubric()
     assert expand_rubric("  It is short. ") == "It is short."
     assert expand_rubric("Is it short? <!-- or not -->") == "Is it short? <!-- or not -->"
-    for wrong, said in (
+    for wrong, answer in (
         ("<!-- all -->", "is empty"),
         ("tonne", "did you mean 'tone'"),
         ("x", "there are: compliance"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=answer):
             expand_rubric(wrong)
 
 
@@ -62,9 +62,12 @@ def refuse(name):
 
 async def test_a_metric_judges_without_a_model():
     judge = Judges("m", refuse).open(parse_judge("metric:exact"))
-    made = await judge(CASE)
-    assert [(one.score, one.passed) for one in made.result] == [(1, True), (0, False)]
-    assert (made.usage.calls, made.coverage) == (0, 1)
+    evaluation = await judge(CASE)
+    assert [(result.score, result.passed) for result in evaluation.result] == [
+        (1, True),
+        (0, False),
+    ]
+    assert (evaluation.usage.calls, evaluation.coverage) == (0, 1)
     assert parse_judge("metric:exact").models("m") == ()
     assert parse_judge("metric:regex:a@b+c").with_model("m").text == "metric:regex:a@b+c"
     require_absolute(parse_judge("metric:rouge-l"))
@@ -72,8 +75,10 @@ async def test_a_metric_judges_without_a_model():
 
 async def test_a_metric_of_a_case_without_reference_has_no_score():
     case = Case("x", ("abcd",))
-    (found,) = (await Judges("m", refuse).open(parse_judge("metric:exact"))(case)).result
-    assert isinstance(found, Failure)
-    assert "needs the case's reference" in found.reason
-    (found,) = (await Judges("m", refuse).open(parse_judge("metric:regex:^[a-d@+]+$"))(case)).result
-    assert found.score == 1
+    (result,) = (await Judges("m", refuse).open(parse_judge("metric:exact"))(case)).result
+    assert isinstance(result, Failure)
+    assert "needs the case's reference" in result.reason
+    (result,) = (
+        await Judges("m", refuse).open(parse_judge("metric:regex:^[a-d@+]+$"))(case)
+    ).result
+    assert result.score == 1

@@ -44,19 +44,19 @@ def answering(statements, yes):
 
 async def judge(name, script, case=CASE):
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
-        made = await Judges("scripted", lambda _: client).open(parse_judge(name))(case)
-    return made, server.requests
+        evaluation = await Judges("scripted", lambda _: client).open(parse_judge(name))(case)
+    return evaluation, server.requests
 
 
 async def test_faithfulness_is_the_share_of_statements_that_the_context_supports():
-    made, asked = await judge("faithfulness", answering(STATEMENTS, SUPPORTED))
-    (found,) = made.result
-    assert found.score == pytest.approx(0.55, abs=1e-6)
-    assert found.passed
-    assert (found.metadata["yes"], found.metadata["parts"]) == (1, 2)
-    assert "20% yes: The Louvre opened in 1950." in found.feedback
-    assert made.usage.calls == len(asked) == 3
-    listing, *probes = asked
+    evaluation, records = await judge("faithfulness", answering(STATEMENTS, SUPPORTED))
+    (result,) = evaluation.result
+    assert result.score == pytest.approx(0.55, abs=1e-6)
+    assert result.passed
+    assert (result.metadata["yes"], result.metadata["parts"]) == (1, 2)
+    assert "20% yes: The Louvre opened in 1950." in result.feedback
+    assert evaluation.usage.calls == len(records) == 3
+    listing, *probes = records
     assert "1793" not in text_of(listing)  # statements are those of the response alone
     assert all("> It opened in 1793." in text_of(body) for body in probes)
     assert all("opened in 1950.\n\nStatement" not in text_of(body) for body in probes)
@@ -64,15 +64,15 @@ async def test_faithfulness_is_the_share_of_statements_that_the_context_supports
 
 async def test_each_candidate_has_statements_of_its_own_and_recall_those_of_the_reference():
     two = replace(CASE, candidates=(*CASE.candidates, "In Rome. It is old."))
-    made, asked = await judge("faithfulness", answering(STATEMENTS, SUPPORTED), two)
-    assert len(made.result) == 2
-    assert len(asked) == 6
-    made, asked = await judge("context-recall", answering(STATEMENTS, SUPPORTED), two)
-    assert made.result[0] == made.result[1]
-    assert made.result[0].score == pytest.approx(0.55, abs=1e-6)
-    assert len(asked) == 3
-    assert "> In Paris. It lies by the Seine." in text_of(asked[0])
-    assert not any("In Rome" in text_of(body) for body in asked)
+    evaluation, records = await judge("faithfulness", answering(STATEMENTS, SUPPORTED), two)
+    assert len(evaluation.result) == 2
+    assert len(records) == 6
+    evaluation, records = await judge("context-recall", answering(STATEMENTS, SUPPORTED), two)
+    assert evaluation.result[0] == evaluation.result[1]
+    assert evaluation.result[0].score == pytest.approx(0.55, abs=1e-6)
+    assert len(records) == 3
+    assert "> In Paris. It lies by the Seine." in text_of(records[0])
+    assert not any("In Rome" in text_of(body) for body in records)
 
 
 @pytest.mark.parametrize(
@@ -81,37 +81,39 @@ async def test_each_candidate_has_statements_of_its_own_and_recall_those_of_the_
 async def test_precision_counts_passages_by_their_rank(yes, wanted):
     passages = split_passages(CASE.context)
     shares = dict(zip(passages, yes, strict=True))
-    made, asked = await judge("context-precision", answering([], shares))
-    assert made.result[0].score == pytest.approx(wanted)
-    assert len(asked) == 3
-    assert all("Answer:\n> In Paris. It lies by the Seine." in text_of(body) for body in asked)
-    made, asked = await judge(
+    evaluation, records = await judge("context-precision", answering([], shares))
+    assert evaluation.result[0].score == pytest.approx(wanted)
+    assert len(records) == 3
+    assert all("Answer:\n> In Paris. It lies by the Seine." in text_of(body) for body in records)
+    evaluation, records = await judge(
         "context-precision", answering([], shares), replace(CASE, reference=None)
     )
-    assert all("Answer:\n> It is in Paris. It" in text_of(body) for body in asked)
+    assert all("Answer:\n> It is in Paris. It" in text_of(body) for body in records)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_average_precision_is_its_definition(relevant):
-    wanted = [
+    expected_values = [
         sum(relevant[: k + 1]) / (k + 1) for k, is_relevant in enumerate(relevant) if is_relevant
     ]
-    found = average_precision([0.8 if one else 0.3 for one in relevant])
-    assert found == pytest.approx(sum(wanted) / len(wanted) if wanted else 0)
-    assert (found == pytest.approx(1)) == (
+    value = average_precision([0.8 if one else 0.3 for one in relevant])
+    assert value == pytest.approx(
+        sum(expected_values) / len(expected_values) if expected_values else 0
+    )
+    assert (value == pytest.approx(1)) == (
         any(relevant) and relevant == sorted(relevant, reverse=True)
     )
 
 
 @pytest.mark.parametrize("statements", [[], [" ", "\n"]])
 async def test_where_nothing_is_claimed_the_score_is_missing(statements):
-    made, asked = await judge("faithfulness", answering(statements, {}))
-    (found,) = made.result
-    assert isinstance(found, Failure)
-    assert found.kind == "failed"
-    assert "no statement that could be scored" in found.reason
-    assert made.coverage == 0
-    assert len(asked) == 1
+    evaluation, records = await judge("faithfulness", answering(statements, {}))
+    (result,) = evaluation.result
+    assert isinstance(result, Failure)
+    assert result.kind == "failed"
+    assert "no statement that could be scored" in result.reason
+    assert evaluation.coverage == 0
+    assert len(records) == 1
 
 
 @pytest.mark.parametrize("text", ["I cannot help with that.", '{"statements": [1]}'])
@@ -119,9 +121,9 @@ async def test_where_no_list_can_be_read_sentences_are_the_statements(text):
     def script(body, number):
         return Answer(yes=0.8) if body.get("max_tokens") == 1 else Answer(text=text)
 
-    made, asked = await judge("faithfulness", script)
-    assert made.result[0].score == pytest.approx(0.8)
-    assert [text_of(body).count("> It opened in 1950.") for body in list(asked)[-2:]] == [0, 1]
+    evaluation, records = await judge("faithfulness", script)
+    assert evaluation.result[0].score == pytest.approx(0.8)
+    assert [text_of(body).count("> It opened in 1950.") for body in list(records)[-2:]] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ def write(path, rows):
 
 def test_rows_with_calls_are_scored_and_one_without_a_record_is_not(cli, home):
     file = write(home / "rows.jsonl", ROWS)
-    named = ("--map", "expected_tools=gold", "--judge", "metric:tool-sequence")
-    ended = cli("evaluate", file, *named, "--json")
-    assert ended.code == 3, ended.err
-    assert [row["candidates"][0]["score"] for row in ended.rows] == [1, 0, 1, None]
-    assert "no tool calls are recorded" in ended.err
-    piped = cli("evaluate", "-", *named, "--json", stdin=(home / file).read_bytes())
+    names = ("--map", "expected_tools=gold", "--judge", "metric:tool-sequence")
+    outcome = cli("evaluate", file, *names, "--json")
+    assert outcome.code == 3, outcome.err
+    assert [row["candidates"][0]["score"] for row in outcome.rows] == [1, 0, 1, None]
+    assert "no tool calls are recorded" in outcome.err
+    piped = cli("evaluate", "-", *names, "--json", stdin=(home / file).read_bytes())
     assert piped.code == 3
 
 
@@ -64,18 +64,18 @@ def test_a_chat_is_a_record_of_its_calls():
 )
 def test_columns_that_cannot_be_read_are_refused_with_their_place(cli, home, row, fault):
     file = write(home / "rows.jsonl", [{"input": "A room?", **row}])
-    ended = cli("evaluate", file, "--judge", "metric:no-error")
-    assert ended.code == 2
-    assert "rows.jsonl:1" in ended.err
-    assert fault in ended.err
+    outcome = cli("evaluate", file, "--judge", "metric:no-error")
+    assert outcome.code == 2
+    assert "rows.jsonl:1" in outcome.err
+    assert fault in outcome.err
 
 
 def test_a_model_sees_the_whole_trajectory(cli, server, model, home):
     server.script = lambda body, _: Answer(yes=0.8)
     file = write(home / "rows.jsonl", [{"messages": CHAT}, ROWS[1]])
-    ended = cli("evaluate", file, "--judge", "trajectory", "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    assert [row["candidates"][0]["score"] for row in ended.rows] == [pytest.approx(0.8)] * 2
+    outcome = cli("evaluate", file, "--judge", "trajectory", "-m", model, "--json")
+    assert outcome.code == 0, outcome.err
+    assert [row["candidates"][0]["score"] for row in outcome.rows] == [pytest.approx(0.8)] * 2
     assert server.calls == 10
     sent = [str(request) for request in server.requests]
     assert any("room 7" in text and "Take room 7." in text for text in sent)
@@ -109,12 +109,12 @@ def test_calls_that_a_target_reports_count_and_not_those_that_the_row_recorded(c
     old = {"tool_calls": [{"name": "old"}], "gold": "search"}
     file = write(home / "rows.jsonl", [{"input": "A room?", **old}, {"input": "Hello", **old}])
     common = ("--target", "python:agent_app.reply", "--map", "expected_tools=gold", "--json")
-    ended = cli("evaluate", file, "--judge", "metric:tool-sequence", *common)
-    assert ended.code == 3, ended.err
-    assert [row["candidates"][0]["score"] for row in ended.rows] == [1, None]
+    outcome = cli("evaluate", file, "--judge", "metric:tool-sequence", *common)
+    assert outcome.code == 3, outcome.err
+    assert [row["candidates"][0]["score"] for row in outcome.rows] == [1, None]
     scorers = ("--metric", "tool-sequence", "--judge", "metric:max-steps:1")
-    ended = cli("compare", "--data", file, *common, *scorers, "-o", "cells.jsonl")
-    assert ended.code == 3, ended.err
+    outcome = cli("compare", "--data", file, *common, *scorers, "-o", "cells.jsonl")
+    assert outcome.code == 3, outcome.err
     lines = (home / "cells.jsonl").read_text().splitlines()
     cells = sorted(map(json.loads, lines), key=lambda cell: cell["row"])
     assert [cell["scores"] for cell in cells] == [
@@ -128,8 +128,8 @@ def test_recorded_calls_belong_to_one_column_of_outputs(cli, home):
     file = write(home / "rows.jsonl", [row])
     options = ("--data", file, "--metric", "tool-called:search", "-o", "cells.jsonl")
     for columns, scores in ((("a",), [1]), (("a", "b"), [None, None])):
-        named = [part for column in columns for part in ("--outputs", column)]
-        assert cli("compare", *options, *named).code == (0 if len(columns) == 1 else 3)
+        names = [part for column in columns for part in ("--outputs", column)]
+        assert cli("compare", *options, *names).code == (0 if len(columns) == 1 else 3)
         lines = (home / "cells.jsonl").read_text().splitlines()
         assert [json.loads(line)["score"] for line in lines] == scores
 

@@ -25,7 +25,7 @@ def test_people_see_different_orders_and_the_same_one_again():
     seen = {
         who: [is_swapped("task", item, who) for item in items] for who in ("ann", "bob", "cy", "di")
     }
-    assert len({tuple(one) for one in seen.values()}) == 4
+    assert len({tuple(value) for value in seen.values()}) == 4
     # Each item stands both ways round among many people.
     for item in items:
         assert {is_swapped("task", item, f"person {n}") for n in range(40)} == {True, False}

@@ -216,8 +216,8 @@ def request(
 def make_key(cli: Cli, name: str, *options: str) -> str:
     """Return a new key for a server."""
     scopes = ("--scope", "read", "--scope", "run", "--scope", "label", "--scope", "admin")
-    ended = cli("config", "keys", "add", name, *scopes, *options)
-    return re.search(r"te-[\w-]+", ended.out)[0]
+    outcome = cli("config", "keys", "add", name, *scopes, *options)
+    return re.search(r"te-[\w-]+", outcome.out)[0]
 
 
 def furnish(cli: Cli, host: Host, space: str) -> str:
@@ -238,7 +238,7 @@ def furnish(cli: Cli, host: Host, space: str) -> str:
         ),
         cli("memories", "add", f"{space}/notes", f"Ann has met {word_of('memory', space)}."),
     ]
-    assert [ended.err for ended in outcomes if ended.code] == []
+    assert [outcome.err for outcome in outcomes if outcome.code] == []
     return re.search(r"me_\w+", outcomes[-1].out)[0]
 
 
@@ -531,11 +531,11 @@ def run_with_ids(world: Watched, commands: tuple[tuple[str, ...], ...], ids: dic
         if command[0] == "REWRITE":
             (world.home / command[1]).write_text("# Book\n\nBen is in the book.\n")
             continue
-        ended = world.cli(*(ids.get(word, word) for word in command))
-        printed += ended.out + ended.err
+        outcome = world.cli(*(ids.get(word, word) for word in command))
+        printed += outcome.out + outcome.err
         if command[0] == "chat" and "SESSION" not in ids:
             ids["SESSION"] = _first_session(world, command[1])
-        for memory in re.findall(r"me_\w+", ended.out):
+        for memory in re.findall(r"me_\w+", outcome.out):
             ids.setdefault("MEMORY", memory)
     return printed
 

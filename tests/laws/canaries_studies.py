@@ -115,17 +115,17 @@ def _plant_session(session: dict[str, Any], word: str) -> None:
 
 def serve_memories(host: Host) -> None:
     """Let a host be a memory system, which keeps what users say."""
-    held: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
 
     def add(body: str) -> Answer:
         session = json.loads(body)
         texts = [turn["content"] for turn in session["dialogue"] if turn["role"] == "user"]
-        held.setdefault(session["user"], []).extend(texts)
+        fields.setdefault(session["user"], []).extend(texts)
         return Answer(body=json.dumps({"memories": texts[:2]}).encode())
 
     def search(body: str) -> Answer:
         query = json.loads(body)
-        return Answer(body=json.dumps({"memories": held[query["user"]][-2:]}).encode())
+        return Answer(body=json.dumps({"memories": fields[query["user"]][-2:]}).encode())
 
     host.replies |= {"/add": add, "/search": search}
 

@@ -204,9 +204,9 @@ class Watched(World):
         """Run commands; return the evidence of all. Its exit code is that of the first."""
         evidence = Evidence()
         for command in commands:
-            ended = self.cli(*command)
-            evidence.code = evidence.code or ended.code
-            evidence.printed += ended.out + ended.err
+            outcome = self.cli(*command)
+            evidence.code = evidence.code or outcome.code
+            evidence.printed += outcome.out + outcome.err
         self.collect(evidence, log)
         return evidence
 
@@ -224,14 +224,14 @@ def open_world(home: Path, cli: Callable[..., Any], environment: Any):
     `environment`: pytest's `monkeypatch`."""
     for name, value in VARIABLES.items():
         environment.setenv(name, value)
-    own, other = Host(answer), Host(answer)
-    own.tokenizes = True
+    own_host, other = Host(answer), Host(answer)
+    own_host.tokenizes = True
     other.name = "other"
-    with own, other:
-        settings = SETTINGS.format(own=own.url, other=other.url)
+    with own_host, other:
+        settings = SETTINGS.format(own=own_host.url, other=other.url)
         (home / "settings.toml").write_text(settings, encoding="utf-8")
         environment.setenv("TEXTEVOLVE_CONFIG", str(home / "settings.toml"))
-        world = Watched(home, own, cli)
+        world = Watched(home, own_host, cli)
         world.other = other
         yield world
 

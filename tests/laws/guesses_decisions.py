@@ -20,8 +20,8 @@ def judge_state(body: Mapping[str, Any], options: list[str]) -> Shares:
         yes = BAD_SHARE if BAD_TEXT in state else GOOD_SHARE
         return {"no": 1 - yes, "yes": yes}
     is_turned = state.find(BAD_TEXT) < state.find("Oslo.")
-    first = 1 - GOOD_SHARE if is_turned and BAD_TEXT not in options else GOOD_SHARE
-    return dict(zip(options, (first, 1 - first), strict=True))
+    first_value = 1 - GOOD_SHARE if is_turned and BAD_TEXT not in options else GOOD_SHARE
+    return dict(zip(options, (first_value, 1 - first_value), strict=True))
 
 
 def answer_question(wire: str, shares: Shares) -> dict[str, Any]:

@@ -153,12 +153,12 @@ def run_study(world: World, study: str, script: Callable[..., Any], *options: st
     world.prepare(recipe)
     world.server.requests.clear()
     world.script = script
-    ended = world.run(kind, recipe, "--json", *options)
+    outcome = world.run(kind, recipe, "--json", *options)
     try:
-        result = json.loads(ended.out)
+        result = json.loads(outcome.out)
     except ValueError:
-        result = [json.loads(line) for line in ended.out.splitlines()]
-    return Run(ended, dict(list_leaves(result)))
+        result = [json.loads(line) for line in outcome.out.splitlines()]
+    return Run(outcome, dict(list_leaves(result)))
 
 
 def list_differences(plain: Run, run: Run) -> list[tuple[str, Any, Any]]:

@@ -51,9 +51,9 @@ def plain_choice(shares: Shares) -> Pieces:
 def _after(words: Sequence[str], shares: Shares, mass: float = 0.02) -> list[Pieces]:
     """Return the tokens of words, the first with the wrong verdict among its alternatives, and then
     the token of the verdict."""
-    first, *others = words
-    trap = token(first, [(first, 1 - mass), *turned(shares, mass)])
-    return [trap, *(token(word) for word in others), token(likely(shares), spread(shares))]
+    first_text, *others_texts = words
+    trap = token(first_text, [(first_text, 1 - mass), *turned(shares, mass)])
+    return [trap, *(token(word) for word in others_texts), token(likely(shares), spread(shares))]
 
 
 def _think_listed(field: str) -> Callable[[Shares], Pieces]:
@@ -144,8 +144,8 @@ def _sample_unlikely(shares: Shares) -> Pieces:
 
 def _with_tokens(**fields: Any) -> Callable[[Shares], Pieces]:
     def speak(shares: Shares) -> Pieces:
-        whole = token(likely(shares), spread(shares))
-        return {"content": likely(shares), "tokens": [{**whole, **fields}]}
+        full_token = token(likely(shares), spread(shares))
+        return {"content": likely(shares), "tokens": [{**full_token, **fields}]}
 
     return speak
 
@@ -159,18 +159,18 @@ def _with_logprobs(logprobs: Any) -> Callable[[Shares], Pieces]:
 
 def _with_alternative(**entry: Any) -> Callable[[Shares], Pieces]:
     def speak(shares: Shares) -> Pieces:
-        whole = token(likely(shares), spread(shares))
-        whole["top_logprobs"].append(entry)
-        return {"content": likely(shares), "tokens": [whole]}
+        full_token = token(likely(shares), spread(shares))
+        full_token["top_logprobs"].append(entry)
+        return {"content": likely(shares), "tokens": [full_token]}
 
     return speak
 
 
 def _alter_alternatives(alter: Callable[[Pieces], Pieces]) -> Callable[[Shares], Pieces]:
     def speak(shares: Shares) -> Pieces:
-        whole = token(likely(shares), spread(shares))
-        whole["top_logprobs"] = [alter(entry) for entry in whole["top_logprobs"]]
-        return {"content": likely(shares), "tokens": [alter(whole)]}
+        full_token = token(likely(shares), spread(shares))
+        full_token["top_logprobs"] = [alter(entry) for entry in full_token["top_logprobs"]]
+        return {"content": likely(shares), "tokens": [alter(full_token)]}
 
     return speak
 
@@ -396,12 +396,14 @@ def _split_numbers(text: str) -> Pieces:
     """Return an answer with each number of two digits in two tokens; the first one has the
     alternatives of the whole."""
     tokens: list[Pieces] = []
-    for whole in tokens_of(text):
-        if len(whole["token"]) != 2 or not whole["token"].isdecimal():
-            tokens.append(whole)
+    for full_token in tokens_of(text):
+        if len(full_token["token"]) != 2 or not full_token["token"].isdecimal():
+            tokens.append(full_token)
             continue
-        first, second = whole["token"]
-        others = [(entry["token"], math.exp(entry["logprob"])) for entry in whole["top_logprobs"]]
+        first, second = full_token["token"]
+        others = [
+            (entry["token"], math.exp(entry["logprob"])) for entry in full_token["top_logprobs"]
+        ]
         tokens += [token(first, [(first, 0.7), *others[1:]]), token(second, [(second, 1.0)])]
     return {"content": text, "tokens": tokens}
 

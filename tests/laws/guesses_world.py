@@ -99,8 +99,8 @@ def _weigh(body: Mapping[str, Any], labels: list[str]) -> Shares:
     # Levels: the highest or the lowest is the most likely.
     levels = sorted(labels)
     likely = levels[0] if is_bad else levels[-1]
-    rest = (1 - GOOD_SHARE) / (len(levels) - 1)
-    return {level: GOOD_SHARE if level == likely else rest for level in labels}
+    remaining_value = (1 - GOOD_SHARE) / (len(levels) - 1)
+    return {level: GOOD_SHARE if level == likely else remaining_value for level in labels}
 
 
 def _fill(body: Mapping[str, Any]) -> Any:
@@ -191,8 +191,8 @@ def token(text: str, shares: Sequence[tuple[str, float]] = (), **fields: Any) ->
     likely one unless it is among them."""
     listed = [_entry(word, share) for word, share in shares or [(text, 0.99)]]
     logprob = next((entry["logprob"] for entry in listed if entry["token"] == text), math.log(0.5))
-    whole = {**_entry(text, 1.0), "logprob": logprob, "top_logprobs": listed}
-    return {**whole, **fields}
+    full_fields = {**_entry(text, 1.0), "logprob": logprob, "top_logprobs": listed}
+    return {**full_fields, **fields}
 
 
 def _entry(text: str, share: float) -> Pieces:

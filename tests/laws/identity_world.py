@@ -84,11 +84,11 @@ class Desk(World):
         ids = self.list_ids()
         self.server.requests.clear()
         calls = self.server.calls
-        ended = self.run(kind, self.place(recipe), "--json", *options)
-        lines = [line for line in ended.out.splitlines() if line.startswith("{")]
+        outcome = self.run(kind, self.place(recipe), "--json", *options)
+        lines = [line for line in outcome.out.splitlines() if line.startswith("{")]
         return Glimpse(
-            ended.code,
-            ended.err,
+            outcome.code,
+            outcome.err,
             [strip(json.loads(line)) for line in lines],
             frozenset(self.list_ids() - ids),
             frozenset(json.dumps(body, sort_keys=True) for body in self.server.requests),

@@ -38,13 +38,13 @@ def parametrize(law: str, argument: str, cells: Mapping[str, Any], quick: int):
     `make test`; the others are slow. Which ones depends on their names alone, so that a new cell
     changes at most one of them.
     """
-    known = read_known(law)
+    known_known = read_known(law)
     in_order = sorted(cells, key=lambda name: sha256(name.encode()).digest())
     quick_cells = set(in_order[:quick])
     return pytest.mark.parametrize(
         argument,
         [
-            pytest.param(value, id=name, marks=_marks(name in quick_cells, known.get(name)))
+            pytest.param(value, id=name, marks=_marks(name in quick_cells, known_known.get(name)))
             for name, value in cells.items()
         ],
     )
@@ -61,9 +61,9 @@ def _marks(quick: bool, sentence: str | None) -> list[pytest.MarkDecorator]:
 def check_known(law: str, *matrices: Iterable[str]) -> None:
     """Assert that each known failure of a law names a cell, in a whole sentence."""
     names = {name for matrix in matrices for name in matrix}
-    known = read_known(law)
-    assert sorted(known.keys() - names) == [], "these cells are not in the matrix"
-    assert [s for s in known.values() if len(s) < 30 or not s.endswith(".")] == []
+    known_known = read_known(law)
+    assert sorted(known_known.keys() - names) == [], "these cells are not in the matrix"
+    assert [s for s in known_known.values() if len(s) < 30 or not s.endswith(".")] == []
 
 
 def check_members(kind: str, members: Iterable[str], recipes: Iterable[str]) -> None:
@@ -86,18 +86,18 @@ def cover(*factors: Iterable[str], seed: int = 0) -> list[tuple[str, ...]]:
     """
     levels = [list(factor) for factor in factors]
     missing = {
-        (one, a, other, b)
-        for one, other in combinations(range(len(levels)), 2)
-        for a, b in product(levels[one], levels[other])
+        (count, a, other, b)
+        for count, other in combinations(range(len(levels)), 2)
+        for a, b in product(levels[count], levels[other])
     }
     rng = Random(seed)
     rows: list[tuple[str, ...]] = []
     while missing:
-        one, a, other, b = min(missing)
+        count, a, other, b = min(missing)
         drawn: list[tuple[str, ...]] = []
         for _ in range(30):
             row = [rng.choice(values) for values in levels]
-            row[one] = a
+            row[count] = a
             row[other] = b
             drawn.append(tuple(row))
         best = max(drawn, key=lambda row: len(_pairs(row) & missing))
@@ -107,4 +107,6 @@ def cover(*factors: Iterable[str], seed: int = 0) -> list[tuple[str, ...]]:
 
 
 def _pairs(row: tuple[str, ...]) -> set[tuple[int, str, int, str]]:
-    return {(one, row[one], other, row[other]) for one, other in combinations(range(len(row)), 2)}
+    return {
+        (count, row[count], other, row[other]) for count, other in combinations(range(len(row)), 2)
+    }

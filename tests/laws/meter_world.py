@@ -311,8 +311,8 @@ class EndingScript:
         sent = json.loads(answer.body) | {"usage": self.report(self._count(body))}
         sent["usage"].pop("completion_tokens", None)
         good = replace(answer, body=json.dumps(sent).encode())
-        ended = self.ending.alter(good, self.turns[json.dumps(body, sort_keys=True)] - 1)
-        return ended.answer if isinstance(ended, Fault) else ended
+        outcome = self.ending.alter(good, self.turns[json.dumps(body, sort_keys=True)] - 1)
+        return outcome.answer if isinstance(outcome, Fault) else outcome
 
     def end_body(self, answer: Answer) -> Answer:
         """Return a whole answer with the JSON that this script's ending makes of its own."""

@@ -350,11 +350,11 @@ def run_target(world: World, kind: str) -> Mapping[str, Outcome]:
         return body({"answer": "Oslo"})
 
     world.server.answer = answer
-    ended = world.cli(
+    outcome = world.cli(
         *("compare", "--target", target.option.replace("URL", world.server.url)),
         *("-d", "rows.jsonl", "--label", "answer", "--metric", "contains", "-o", "lines.csv"),
     )
-    assert ended.code == 3, ended.err
+    assert outcome.code == 3, outcome.err
     return read_outcomes(world, "row", "score", ["reason", "reasons.contains"])
 
 
@@ -534,11 +534,11 @@ def read_label(world: World, value: Any) -> Read:
     rows = [{**row, "candidates": ["A good answer.", "Poor."], "winner": 1} for row in PAIRS]
     rows[0] = {**rows[0], "winner": value}
     start(world, {"rows.jsonl": write_rows(rows)})
-    ended = world.cli(
+    outcome = world.cli(
         *("bench", "agreement", "rows.jsonl", "--judge", "look:length", "-o", "summary.json")
     )
-    if ended.code == 2:
-        return "winner" in ended.err, True
+    if outcome.code == 2:
+        return "winner" in outcome.err, True
     summary = json.loads((world.home / "summary.json").read_text(encoding="utf-8"))["summary"]
     # People take the longer text in each row that has their label, look:length the shorter one.
     return (summary["labelled"], summary["judges"][0]["accuracy"]["value"]), (len(rows) - 1, 0.0)
@@ -552,14 +552,14 @@ def read_verdict(world: World, value: Any) -> Read:
     start(world, {"labelled.jsonl": write_rows(labelled), "judged.jsonl": write_rows(judged)})
     command = ("bench", "rate", "judged.jsonl", "labelled.jsonl", "-o", "summary.json")
     world.cli(*command)
-    whole = json.loads((world.home / "summary.json").read_text(encoding="utf-8"))
+    full_payload = json.loads((world.home / "summary.json").read_text(encoding="utf-8"))
     rows = [*judged, {"id": "bad", "judged": value}]
     (world.home / "judged.jsonl").write_text(write_rows(rows), encoding="utf-8")
-    ended = world.cli(*command)
-    if ended.code == 2:
-        return "judged" in ended.err, True
+    outcome = world.cli(*command)
+    if outcome.code == 2:
+        return "judged" in outcome.err, True
     summary = json.loads((world.home / "summary.json").read_text(encoding="utf-8"))
-    return (summary["missing"], select(RATES, summary)), (1, select(RATES, whole))
+    return (summary["missing"], select(RATES, summary)), (1, select(RATES, full_payload))
 
 
 def read_threshold(world: World, value: Any) -> Read:

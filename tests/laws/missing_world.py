@@ -80,9 +80,9 @@ def raw(choice: Mapping[str, Any] | None, **more: Any) -> Spoil:
 def fault(member: Fault) -> Spoil:
     """Return what answers with a fault of the scripted server. One that damages a text damages
     that of the good answer."""
-    shown = member.answer
-    if shown.alter is not None:
-        return alter(shown.alter, shown.finish_reason)
+    printed_answer = member.answer
+    if printed_answer.alter is not None:
+        return alter(printed_answer.alter, printed_answer.finish_reason)
     return lambda _good, _body: member
 
 
@@ -292,11 +292,11 @@ def judge_rows(
     (world.home / SCORES).unlink(missing_ok=True)
     (world.home / "rows.jsonl").write_text(write_rows(list(rows)), encoding="utf-8")
     judge = recipe.text.replace("MODEL", world.model)
-    ended = world.cli(
+    outcome = world.cli(
         *("evaluate", "rows.jsonl", "--judge", judge, "-m", world.model),
         *("--seed", "1", "-o", SCORES),
     )
-    return Judged(ended.code, read_cells(world.home / SCORES), ended.err)
+    return Judged(outcome.code, read_cells(world.home / SCORES), outcome.err)
 
 
 def read_cells(path: Path) -> dict[str, list[dict[str, str]]]:
@@ -404,9 +404,9 @@ def run_study(
     (world.home / "textevolve.toml").write_text(settings, encoding="utf-8")
     world.prepare(recipe)
     world.script = script
-    ended = world.run(kind, recipe, "-o", "summary.json", *options)
+    outcome = world.run(kind, recipe, "-o", "summary.json", *options)
     path = world.home / "summary.json"
-    return ended, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return outcome, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,15 @@ def run_after(
         world.server.script = None
         (world.home / "cases.jsonl").write_text(write_rows(TEXTS[:1]), encoding="utf-8")
         for command in before:
-            ended = world.cli(*(text.replace("MODEL", world.model) for text in command))
-            assert ended.code == 0, ended.err
+            outcome = world.cli(*(text.replace("MODEL", world.model) for text in command))
+            assert outcome.code == 0, outcome.err
         world.server.requests.clear()
         printed = []
         for command in commands:
-            ended = world.cli(*(text.replace("MODEL", world.model) for text in command))
-            printed.append(ended.out)
-        evidence = collect(world, ended)
-        return Evidence(ended.code, "\n".join(printed), ended.err, evidence.requests)
+            outcome = world.cli(*(text.replace("MODEL", world.model) for text in command))
+            printed.append(outcome.out)
+        evidence = collect(world, outcome)
+        return Evidence(outcome.code, "\n".join(printed), outcome.err, evidence.requests)
 
     return run
 

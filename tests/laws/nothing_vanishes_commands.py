@@ -77,8 +77,8 @@ def list_options(help_text: str) -> tuple[Option, ...]:
         if off:
             options.append(Option(name, (name,), (off,)))
         elif value and not paragraph.partition(name)[2].startswith("  "):
-            first, second = list_values(value)
-            options.append(Option(name, (name, first), (name, second)))
+            first_text, second_text = list_values(value)
+            options.append(Option(name, (name, first_text), (name, second_text)))
     return tuple(options)
 
 
@@ -92,9 +92,9 @@ def list_values(form: str) -> Sequence[str]:
 
 def is_refused(cli: Callable[..., Any], command: Command, option: Option) -> bool:
     """Whether an option that is given twice is refused by its name."""
-    ended = cli(*command.words, *option.first, *option.second, *command.arguments)
-    sentence = ended.err.replace(option.name, "")
-    return ended.code == 2 and sentence != ended.err and bool(REPEATED_WORDS.search(sentence))
+    outcome = cli(*command.words, *option.first, *option.second, *command.arguments)
+    sentence = outcome.err.replace(option.name, "")
+    return outcome.code == 2 and sentence != outcome.err and bool(REPEATED_WORDS.search(sentence))
 
 
 CASE = {"id": "c1", "q": word("input"), "a": word("output")}

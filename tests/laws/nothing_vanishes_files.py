@@ -221,8 +221,8 @@ def prepare(world: World) -> None:
         ("agents", "users", "create", "ann", "--description", "Ann sails."),
     )
     for command in commands:
-        ended = world.cli(*(text.replace("MODEL", world.model) for text in command))
-        assert ended.code == 0, ended.err
+        outcome = world.cli(*(text.replace("MODEL", world.model) for text in command))
+        assert outcome.code == 0, outcome.err
 
 
 def list_imported() -> dict[str, Situation]:

@@ -42,8 +42,8 @@ class Service:
                 code = 2 if error.code < 500 else 1
         requests = json.dumps(list(self.server.requests), ensure_ascii=False)
         # What an answer says beside its texts is what its client is told.
-        told = text if code else json.dumps(list_notes(json.loads(text)), ensure_ascii=False)
-        return Evidence(code, text, told, requests)
+        message = text if code else json.dumps(list_notes(json.loads(text)), ensure_ascii=False)
+        return Evidence(code, text, message, requests)
 
     def prepare(self) -> None:
         """Make a namespace with an agent and a collection."""
@@ -230,9 +230,9 @@ def list_requests() -> dict[str, Request]:
             body = ask(SERVED[served], EXCHANGE, **{field: value})
             places = {"field": Place(f'"{field}": {json.dumps(value)}', (field,))}
             requests[f"{served} / {field}"] = Request(path, body, places)
-    for field, (value, shown) in USED.items():
+    for field, (value, output) in USED.items():
         body = ask(AGENT, EXCHANGE, **{field: value})
-        requests[f"an agent / {field}"] = Request(path, body, {"field": Place(shown)})
+        requests[f"an agent / {field}"] = Request(path, body, {"field": Place(output)})
     requests["an agent / a long history"] = list_long_history()
     requests["responses of an agent / items"] = list_items()
     return requests

@@ -45,8 +45,8 @@ def drop_fleeting(value: Any) -> Any:
     """Return a value without the fields that differ from run to run."""
     if isinstance(value, dict):
         # The name of a figure may have parts: `variants.plain.seconds`.
-        kept = [key for key in value if FLEETING.isdisjoint(key.split("."))]
-        return {key: drop_fleeting(value[key]) for key in kept}
+        keys = [key for key in value if FLEETING.isdisjoint(key.split("."))]
+        return {key: drop_fleeting(value[key]) for key in keys}
     if isinstance(value, list):
         return [drop_fleeting(part) for part in value]
     return value

@@ -182,15 +182,17 @@ def compare_target(
     def run(world: World) -> Evidence:
         files = {"listening_app.py": APP, "rows.jsonl": [row]}
         write_files(world, files)
-        named = target
+        named_name = target
         if fields is not None:
-            named = "target.yaml"
-            (world.home / named).write_text(yaml.safe_dump({"target": target, **fields}), "utf-8")
-        ended = world.cli(
-            *("compare", "--target", named, "-d", "rows.jsonl", "--label", "sum"),
+            named_name = "target.yaml"
+            (world.home / named_name).write_text(
+                yaml.safe_dump({"target": target, **fields}), "utf-8"
+            )
+        outcome = world.cli(
+            *("compare", "--target", named_name, "-d", "rows.jsonl", "--label", "sum"),
             *("--metric", "exact"),
         )
-        return collect(world, ended, ["seen.txt"])
+        return collect(world, outcome, ["seen.txt"])
 
     return run
 

@@ -38,9 +38,9 @@ class Evidence:
         """What a user was told, without the columns that were read as something."""
         lines = []
         for line in self.err.splitlines():
-            read, unread, rest = line.partition("unread:")
-            if read.startswith("columns:"):
-                line = unread + rest
+            text, unread, remaining_remainder = line.partition("unread:")
+            if text.startswith("columns:"):
+                line = unread + remaining_remainder
             lines.append(line)
         return "\n".join(lines)
 

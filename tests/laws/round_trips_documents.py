@@ -41,9 +41,9 @@ ENDINGS = (".jsonl", ".csv", ".parquet")
 
 def do(world: World, *command: str) -> str:
     """Run a command that succeeds, and return its output. MODEL stands for the server's model."""
-    ended = world.cli(*(word.replace("MODEL", world.model) for word in command))
-    assert ended.code == 0, ended.err
-    return ended.out
+    outcome = world.cli(*(word.replace("MODEL", world.model) for word in command))
+    assert outcome.code == 0, outcome.err
+    return outcome.out
 
 
 def write(world: World, name: str, content: str) -> None:
@@ -132,8 +132,8 @@ def read_labels(world: World, task: str, ending: str, reader: LabelReader) -> Se
     (world.home / file).write_bytes(export_labels(world, task, ending))
     printing = ("--json",) if reader.read is read_metric else ()
     command = [file if word == "FILE" else word for word in reader.command]
-    ended = world.cli(*command, *printing)
-    return reader.read(world) if ended.code in (0, 3) else ended.err
+    outcome = world.cli(*command, *printing)
+    return reader.read(world) if outcome.code in (0, 3) else outcome.err
 
 
 def export_labels(world: World, task: str, ending: str) -> bytes:
@@ -367,8 +367,8 @@ def calibrate(world: World, placeholder: str) -> str:
     world.script = script
     recipe = RECIPES["calibrate"]
     world.prepare(recipe.with_file("template.txt", f"What is {placeholder} and more?\n"))
-    ended = world.run("calibrate", recipe, "-o", "best.txt")
-    assert ended.code == 0, ended.err
+    outcome = world.run("calibrate", recipe, "-o", "best.txt")
+    assert outcome.code == 0, outcome.err
     return read(world, "best.txt")
 
 
@@ -377,8 +377,8 @@ def compare_template(world: World, text: str) -> tuple[str, str]:
     filled-in template and what was sent."""
     recipe = RECIPES["calibrate"].with_file("template.txt", f"What is {{n}}? {text} Now.\n")
     world.prepare(recipe)
-    ended = world.run("calibrate", recipe, "-o", "best.txt")
-    assert ended.code == 0, ended.err
+    outcome = world.run("calibrate", recipe, "-o", "best.txt")
+    assert outcome.code == 0, outcome.err
     best = json.loads(do(world, "runs", "show", "last", "--json"))["template"]
     write(world, "row.jsonl", '{"n": "many"}\n')
     world.server.requests.clear()

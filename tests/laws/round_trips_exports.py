@@ -185,9 +185,9 @@ def _run_study(world: World, kind: str, study: Study) -> Run:
     if study.answer:
         world.script = lambda _body, _number: study.answer
     targets = [word for ending in ENDINGS for word in ("-o", f"written{ending}")]
-    ended = world.run(kind, study.recipe, *targets, "--junit", "junit.xml", "--json")
-    assert ended.code == 0, ended.err
-    run.printed = ended.out
+    outcome = world.run(kind, study.recipe, *targets, "--junit", "junit.xml", "--json")
+    assert outcome.code == 0, outcome.err
+    run.printed = outcome.out
     run.junit = _read(world, "junit.xml").decode()
     run.shown = _do(world, "runs", "show", "last", "--json")
     _do(world, "runs", "export", "last", *(f"exported{ending}" for ending in ENDINGS))
@@ -226,9 +226,9 @@ def evaluate_export(request: pytest.FixtureRequest, kind: str, ending: str) -> t
         pairs = [(row[columns[0]], [row[columns[1]]]) for row in run.rows]
         names = zip(("input", "output"), columns, strict=True)
         command += [w for new, old in names if new != old for w in ("--map", f"{new}={old}")]
-    ended = world.cli(*command)
-    if ended.code not in (0, 3):
-        return pairs, ended.err
+    outcome = world.cli(*command)
+    if outcome.code not in (0, 3):
+        return pairs, outcome.err
     rows = read_lines(_read(world, "again.jsonl").decode())
     return pairs, [(row["input"], [c["text"] for c in row["candidates"]]) for row in rows]
 
@@ -238,19 +238,19 @@ def _compare_outputs(world: World, file: str, column: str) -> list[str] | str:
     (world.home / "metric.py").write_text(METRIC, encoding="utf-8")
     (world.home / SEEN).unlink(missing_ok=True)
     (world.home / SEEN).touch()
-    ended = world.cli(
+    outcome = world.cli(
         *("compare", "--data", file, "--outputs", column, "--label", column),
         *("--metric", "metric.py:keep", "--json"),
     )
-    if ended.code not in (0, 3):
-        return ended.err
+    if outcome.code not in (0, 3):
+        return outcome.err
     return [output for _, output in read_lines(_read(world, SEEN).decode())]
 
 
 def _do(world: World, *command: str) -> str:
-    ended = world.cli(*command)
-    assert ended.code == 0, ended.err
-    return ended.out
+    outcome = world.cli(*command)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
 
 
 def _read(world: World, name: str) -> bytes:

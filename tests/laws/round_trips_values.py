@@ -238,9 +238,9 @@ def _read_figures(world: World, valued: Valued, format: str) -> Rows | str:
     recipe = Recipe(spec, valued.files, RECIPES[valued.kind].before)
     world.prepare(recipe)
     (world.home / f"rows{ending}").write_bytes(write(valued.rows))
-    ended = world.run(valued.kind, recipe, "-o", "out.jsonl", "--json")
-    if ended.code not in (0, 3):
-        return ended.err
+    outcome = world.run(valued.kind, recipe, "-o", "out.jsonl", "--json")
+    if outcome.code not in (0, 3):
+        return outcome.err
     text = (world.home / "out.jsonl").read_bytes().decode()
     # The server has another port, and a memory another id, in each world.
     return _drop_spent(read_lines(re.sub(r"127\.0\.0\.1:\d+|me_[0-9a-f]{32}", "", text)))

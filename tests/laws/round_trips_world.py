@@ -143,8 +143,8 @@ def write_wrapped(rows: Rows) -> bytes:
 def write_parquet(rows: Rows) -> bytes:
     file = io.BytesIO()
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    whole = [{name: row.get(name) for name in columns} for row in rows]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(whole), file)
+    full_records = [{name: row.get(name) for name in columns} for row in rows]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(full_records), file)
     return file.getvalue()
 
 
@@ -532,8 +532,8 @@ def read_texts(world: World, reader: Reader, format: str) -> dict[str, Seen | st
         (world.home / name).write_text(content, encoding="utf-8")
     world.server.script = world.script
     for command in reader.before:
-        ended = world.cli(*_fill(command, world, ""))
-        assert ended.code == 0, ended.err
+        outcome = world.cli(*_fill(command, world, ""))
+        assert outcome.code == 0, outcome.err
     groups = [group for group in GROUPS if group not in reader.without]
     seen = _read_file(world, reader, format, groups)
     if isinstance(seen, str):
@@ -549,14 +549,14 @@ def _read_file(world: World, reader: Reader, format: str, groups: Sequence[str])
     (world.home / f"rows{ending}").write_bytes(write(rows))
     (world.home / SEEN).unlink(missing_ok=True)
     world.server.requests.clear()
-    ended = world.cli(*_fill(reader.command, world, f"rows{ending}"), *reader.printing)
-    if ended.code not in (0, 3):
-        return ended.err
+    outcome = world.cli(*_fill(reader.command, world, f"rows{ending}"), *reader.printing)
+    if outcome.code not in (0, 3):
+        return outcome.err
     if reader.command[0] == "labels":
         label_all(world)
     for command in reader.after:
-        ended = world.cli(*_fill(command, world, ""))
-        assert ended.code == 0, ended.err
+        outcome = world.cli(*_fill(command, world, ""))
+        assert outcome.code == 0, outcome.err
     return reader.read(world)
 
 

@@ -261,8 +261,8 @@ class World:
         self.server.script = answer
         for command in recipe.before:
             words = [word.replace("MODEL", self.model) for word in command]
-            ended = self.cli(*words, *self._model_option(command))
-            assert ended.code == 0, ended.err
+            outcome = self.cli(*words, *self._model_option(command))
+            assert outcome.code == 0, outcome.err
 
     def run(self, kind: str, recipe: Recipe, *options: str):
         """Run a prepared recipe through a study file, with further options of the command; return
@@ -300,11 +300,11 @@ class World:
         """Fit a judge to labels and write its file, with answers that are good."""
         fit = RECIPES["fit"]
         self.prepare(fit)
-        ended = self.cli(
+        outcome = self.cli(
             *("judges", "fit", "items.jsonl", "--signals", fit.spec["signals"]),
             *("-o", file, "-m", self.model),
         )
-        assert ended.code == 0, ended.err
+        assert outcome.code == 0, outcome.err
 
     def _model_option(self, command: Sequence[str]) -> tuple[str, ...]:
         if tuple(command[:2]) == ("memories", "create"):

@@ -201,14 +201,14 @@ def study_evidence(home, cli, monkeypatch, caplog):
             world.prepare(recipe)
             world.server.heard.clear()
             world.script = think
-            ended = world.run(kind, recipe, "-o", "report.json", "-o", "report.html")
+            outcome = world.run(kind, recipe, "-o", "report.json", "-o", "report.html")
             exported = ("report.md", "table.csv", "table.jsonl")
             evidence = world.watch(
                 ("runs", "export", "last", *exported), ("runs", "show", "last", "--json")
             )
-            evidence.add("printed", ended.out + ended.err)
+            evidence.add("printed", outcome.out + outcome.err)
             evidence.add("log", caplog.text)
-            evidence.code = ended.code
+            evidence.code = outcome.code
             return evidence
 
     return run
@@ -312,9 +312,9 @@ def judge_evidence(home, cli):
         with Host(answer) as host:
             host.tokenizes = True
             world = World(home, host, cli)
-            ended = world.judge(replace(recipe, row=plant_row(recipe.row)))
-            assert world.read_scores(), ended.err
-            evidence = Evidence(ended.code, ended.out + ended.err)
+            outcome = world.judge(replace(recipe, row=plant_row(recipe.row)))
+            assert world.read_scores(), outcome.err
+            evidence = Evidence(outcome.code, outcome.out + outcome.err)
             evidence.add_requests(host)
             return evidence
 
@@ -368,8 +368,8 @@ def test_a_prompt_does_not_show_the_label(home, cli, monkeypatch, cell):
         else:
             kind, recipe = name_label(place, form)
             world.prepare(recipe)
-            ended = world.run(kind, recipe)
-            code, printed = ended.code, ended.err
+            outcome = world.run(kind, recipe)
+            code, printed = outcome.code, outcome.err
         evidence = Evidence(code, printed)
         evidence.add_requests(world.server)
 
@@ -503,9 +503,9 @@ def echo_study(world, kind: str, echo: str) -> Evidence:
     world.prepare(recipe)
     world.server.heard.clear()
     world.server.replies["/"] = lambda _body: ECHOES[echo]
-    ended = world.run(kind, recipe, "-o", "report.json", "-o", "report.html", "-o", "table.csv")
+    outcome = world.run(kind, recipe, "-o", "report.json", "-o", "report.html", "-o", "table.csv")
     evidence = world.watch(("runs", "show", "last"), ("runs", "list"))
-    evidence.add("printed", ended.out + ended.err)
+    evidence.add("printed", outcome.out + outcome.err)
     return evidence
 
 
@@ -554,9 +554,9 @@ def test_what_is_deleted_is_gone(home, cli, monkeypatch, deletion):
         world.server.script = people.remember
         ids: dict[str, str] = {}
         people.run_with_ids(world, deletion.before, ids)
-        shown = people.run_with_ids(world, deletion.shows, ids)
-        before = people.evidence_of(world, shown)
-        assert ("printed" if deletion.shows else "store") in before.doors_of(word), shown
+        output = people.run_with_ids(world, deletion.shows, ids)
+        before = people.evidence_of(world, output)
+        assert ("printed" if deletion.shows else "store") in before.doors_of(word), output
         people.run_with_ids(world, deletion.deletes, ids)
         world.server.heard.clear()
         printed = people.run_with_ids(world, deletion.after, ids)
@@ -710,8 +710,8 @@ def begin_study(url: str, key: str) -> str:
 def tell_agent(url: str, key: str, host: Host, served: Served) -> None:
     """Let a user tell acme's agent something, and another user ask for it."""
     chat = f"{url}/v1/chat/completions"
-    told = people.chat_body("acme/bot", f"I have met {people.name_of('acme chat')}.")
-    people.request(chat, key, {**told, "user": "eve", "metadata": {"session": "new"}})
+    message = people.chat_body("acme/bot", f"I have met {people.name_of('acme chat')}.")
+    people.request(chat, key, {**message, "user": "eve", "metadata": {"session": "new"}})
     number = len(host.heard)
     people.request(chat, key, {**people.chat_body("acme/bot"), "user": "bob"})
     served.heard_of_bob = "\n".join(heard.body for heard in list(host.heard)[number:])

@@ -214,14 +214,14 @@ def check_scores(
 def test_judge_reads_each_way(world, cell):
     judge, form, way = cell
     world.script = speaker(judge_row, form, way)
-    ended = world.judge(ALL_JUDGES[judge])
+    judgement = world.judge(ALL_JUDGES[judge])
 
     scores = world.read_scores()
     expected = EXPECTED[judge]
     fallback = FALLBACKS.get(judge, ())
     if fallback and scores == list(fallback):
         expected = fallback
-    check_scores(scores, expected, ended, readable=WAYS[form][way].readable)
+    check_scores(scores, expected, judgement, readable=WAYS[form][way].readable)
 
 
 # Kinds of study ---------------------------------------------------------------------------------
@@ -237,11 +237,11 @@ def make_study_cells() -> Mapping[str, tuple[str, str, str]]:
         for form in forms:
             ways = [way for way in WAYS[form] if fits(study, way)]
             readable = [way for way in ways if WAYS[form][way].readable]
-            others = [way for way in ways if not WAYS[form][way].readable]
+            others_texts = [way for way in ways if not WAYS[form][way].readable]
             drawn = draw(f"{study} {form}", readable, READABLE_WAYS)
-            drawn += draw(f"{study} {form}", others, OTHER_WAYS)
+            drawn += draw(f"{study} {form}", others_texts, OTHER_WAYS)
             # Few kinds have truths or choices, so all these ways are tried there.
-            drawn += [way for way in others if way.startswith(("truths", "choices"))]
+            drawn += [way for way in others_texts if way.startswith(("truths", "choices"))]
             for way in drawn:
                 cells[f"{study} / {form} / {way}"] = (study, form, way)
     return cells
@@ -467,8 +467,10 @@ def test_refused_row_fails_alone(world, plain_run, cell):
         path, count = part.scored
         assert run.values.get(path) == count
         return
-    others = [path for path, *_ in list_differences(plain, run) if not path.startswith(part.place)]
-    assert [path for path in others if path != "failed"] == []
+    others_texts = [
+        path for path, *_ in list_differences(plain, run) if not path.startswith(part.place)
+    ]
+    assert [path for path in others_texts if path != "failed"] == []
     scores = [value for path, value in run.values.items() if is_score(path, part)]
     assert [score for score in scores if score is not None] == []
 
@@ -570,8 +572,8 @@ def test_decision_is_read(world, cell):
     world.server.script = decider(wire, way)
     (world.home / "row.jsonl").write_text(write_rows([PLAIN]), encoding="utf-8")
     command = ("evaluate", "row.jsonl", "--judge", judge, "-m", "decider/scripted")
-    ended = world.cli(*command, "-o", SCORES_FILE)
-    check_scores(world.read_scores(), DECIDERS[judge], ended, readable=ANSWERS[way].readable)
+    outcome = world.cli(*command, "-o", SCORES_FILE)
+    check_scores(world.read_scores(), DECIDERS[judge], outcome, readable=ANSWERS[way].readable)
 
 
 # Recorded thoughts ------------------------------------------------------------------------------
@@ -640,8 +642,8 @@ def test_chat_shows_the_answer_alone(world, way):
     assert created.code == 0, created.err
     world.server.script = speaker(judge_row, "text", way)
     words = ("chat", "ada", "--once", "Good morning.", "--no-memory", "-m", world.model)
-    ended = world.cli(*words)
-    assert ended.out.strip() == "It names a city.\nIt is brief.\nIt is right."
+    outcome = world.cli(*words)
+    assert outcome.out.strip() == "It names a city.\nIt is brief.\nIt is right."
 
 
 ALL_CELLS = (

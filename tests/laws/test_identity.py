@@ -105,18 +105,18 @@ def test_another_value_is_another_run(desk, cell):
     kind, name = cell
     change = FIELDS[kind][name]
     recipe = change.fit(START[kind])
-    first = desk.begin(kind, recipe, *options_of(kind))
-    assert first.code in (0, 3), first.error
-    (run,) = first.ids
+    first_outcome = desk.begin(kind, recipe, *options_of(kind))
+    assert first_outcome.code in (0, 3), first_outcome.error
+    (run,) = first_outcome.ids
     records = desk.read_records(run)
 
-    second = desk.make(kind, recipe.changed(**{name: change.value}), *options_of(kind))
+    second_outcome = desk.make(kind, recipe.changed(**{name: change.value}), *options_of(kind))
 
-    assert second.code in (0, 3), second.error
-    assert len(second.ids) == 1, "the same run, though a field has another value"
+    assert second_outcome.code in (0, 3), second_outcome.error
+    assert len(second_outcome.ids) == 1, "the same run, though a field has another value"
     assert desk.read_records(run) == records, "the records of the first run have changed"
     if name in ASKED and f"{kind} / {name}" not in NOT_ASKED:
-        assert second.requests > 0, "no call was made with the other value"
+        assert second_outcome.requests > 0, "no call was made with the other value"
 
 
 CONTENT_CELLS = give_cells("content", CONTENTS)
@@ -132,21 +132,23 @@ def test_another_content_is_another_run(desk, cell):
     content = CONTENTS[kind][name]
     options = options_of(kind)
     alone = None if kind in DEAR else desk.begin(kind, content.change(kind), *options)
-    first = desk.begin(kind, content.fit(kind), *options)
-    assert first.code in (0, 3), first.error
-    (run,) = first.ids
+    first_outcome = desk.begin(kind, content.fit(kind), *options)
+    assert first_outcome.code in (0, 3), first_outcome.error
+    (run,) = first_outcome.ids
     records = desk.read_records(run)
 
     other = content.other if isinstance(content.other, str) else write_rows(content.other)
     (desk.home / content.file).write_bytes(other.encode())
-    second = desk.make(kind, content.change(kind), *options)
+    second_outcome = desk.make(kind, content.change(kind), *options)
 
-    assert second.code in (0, 3), second.error
-    assert len(second.ids) == 1, "the same run, though a file holds something else"
+    assert second_outcome.code in (0, 3), second_outcome.error
+    assert len(second_outcome.ids) == 1, "the same run, though a file holds something else"
     assert desk.read_records(run) == records, "the records of the first run have changed"
     if alone is not None:
-        assert second.figures == alone.figures, "not the figures of a store of its own"
-        assert alone.bodies - first.bodies <= second.bodies, "answers of other calls were taken"
+        assert second_outcome.figures == alone.figures, "not the figures of a store of its own"
+        assert alone.bodies - first_outcome.bodies <= second_outcome.bodies, (
+            "answers of other calls were taken"
+        )
 
 
 UNREAD_CELLS = {
@@ -161,15 +163,15 @@ UNREAD_CELLS = {
 def test_what_is_not_read_counts_not(desk, cell):
     kind, form = cell
     options = options_of(kind)
-    first = desk.begin(kind, START[kind], *options)
+    first_outcome = desk.begin(kind, START[kind], *options)
     runs = desk.list_ids()
     calls = desk.server.calls
 
     UNREAD[form](desk, kind)
     more = RUN_OPTIONS if form == "options of the run" else ()
-    ended = desk.cli("run", "file", "study.yaml", "--json", *more, *options)
+    outcome = desk.cli("run", "file", "study.yaml", "--json", *more, *options)
 
-    assert ended.code == first.code, ended.err
+    assert outcome.code == first_outcome.code, outcome.err
     assert desk.list_ids() == runs, "another run, though nothing that is read has changed"
     if not options:
         assert desk.server.calls == calls, "calls were made again"
@@ -281,8 +283,8 @@ def ask_application(desk: Desk, recipe: Recipe, folder: Any) -> str:
     study = {"kind": "compare", "model": desk.model, **placed.spec}
     (folder / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
     desk.server.script = desk.script
-    ended = desk.cli("run", "file", "study.yaml", "-o", "out.jsonl")
-    assert ended.code == 0, ended.err
+    outcome = desk.cli("run", "file", "study.yaml", "-o", "out.jsonl")
+    assert outcome.code == 0, outcome.err
     row = json.loads((folder / "out.jsonl").read_text(encoding="utf-8"))
     return row["text"]
 
@@ -307,14 +309,14 @@ def test_another_address_is_asked(desk, kind):
     desk.server.script = desk.script
     before = desk.server.calls  # of other cells
 
-    with ScriptedServer(desk.script) as second:
-        for server in (desk.server, second):
+    with ScriptedServer(desk.script) as second_scripted_server:
+        for server in (desk.server, second_scripted_server):
             settings = PROVIDER.format(url=server.url)
             (desk.home / "textevolve.toml").write_text(settings, encoding="utf-8")
-            ended = desk.cli("run", "file", "study.yaml", "-o", "out.json")
-            assert ended.code == 0, ended.err
+            outcome = desk.cli("run", "file", "study.yaml", "-o", "out.json")
+            assert outcome.code == 0, outcome.err
 
-        assert second.calls == desk.server.calls - before > 0, (
+        assert second_scripted_server.calls == desk.server.calls - before > 0, (
             "the first address's answers stand for the second's"
         )
 
@@ -352,8 +354,8 @@ BETWEEN: Mapping[str, tuple[str, Recipe, tuple[str, ...]]] = {
 @parametrize(LAW, "cell", BETWEEN, quick=0)
 def test_another_store_is_another_run(desk, cell):
     kind, recipe, command = cell
-    first = desk.begin(kind, recipe, *options_of(kind))
-    assert first.code in (0, 3), first.error
+    first_outcome = desk.begin(kind, recipe, *options_of(kind))
+    assert first_outcome.code in (0, 3), first_outcome.error
     repeated = desk.make(kind, recipe, *options_of(kind))
     assert repeated.ids == frozenset()
 
@@ -363,7 +365,7 @@ def test_another_store_is_another_run(desk, cell):
 
     assert len(second.ids) == 1, "the same run, though the store holds something else"
     assert second.requests > 0
-    assert second.bodies - first.bodies, "no call has what was changed"
+    assert second.bodies - first_outcome.bodies, "no call has what was changed"
 
 
 def change_ruler(desk: Desk, ruler: Ruler) -> Recipe:
@@ -380,15 +382,15 @@ GATE_CELLS = {
 
 @parametrize(LAW, "ruler", GATE_CELLS, quick=2)
 def test_rulers_differ_at_gates(desk, ruler):
-    first = desk.begin(ruler.kind, ruler.recipe, "--name", "main")
-    assert first.code in (0, 3), first.error
-    (main,) = first.ids
+    first_outcome = desk.begin(ruler.kind, ruler.recipe, "--name", "main")
+    assert first_outcome.code in (0, 3), first_outcome.error
+    (main,) = first_outcome.ids
     records = desk.read_records(main)
 
-    second = desk.make(ruler.kind, change_ruler(desk, ruler), *ruler.options)
+    second_outcome = desk.make(ruler.kind, change_ruler(desk, ruler), *ruler.options)
 
-    assert "gate holds" not in second.error, "scores of two rulers were compared"
-    assert second.code in (2, 4), second.error
+    assert "gate holds" not in second_outcome.error, "scores of two rulers were compared"
+    assert second_outcome.code in (2, 4), second_outcome.error
     assert desk.read_records(main) == records, "the records of the baseline have changed"
 
 
@@ -402,11 +404,11 @@ COMPARED_CELLS = {
 
 @parametrize(LAW, "ruler", COMPARED_CELLS, quick=1)
 def test_rulers_differ_in_comparisons(desk, ruler):
-    first = desk.begin(ruler.kind, ruler.recipe, "--name", "main")
-    assert first.code in (0, 3), first.error
-    second = desk.make(ruler.kind, change_ruler(desk, ruler), "--name", "other")
-    assert second.code in (0, 3), second.error
-    assert len(second.ids) == 1, "the second ruler took the run of the first"
+    first_outcome = desk.begin(ruler.kind, ruler.recipe, "--name", "main")
+    assert first_outcome.code in (0, 3), first_outcome.error
+    second_outcome = desk.make(ruler.kind, change_ruler(desk, ruler), "--name", "other")
+    assert second_outcome.code in (0, 3), second_outcome.error
+    assert len(second_outcome.ids) == 1, "the second ruler took the run of the first"
 
     compared = desk.cli("runs", "compare", "main", "other", "--json")
 
@@ -415,8 +417,8 @@ def test_rulers_differ_in_comparisons(desk, ruler):
 
 @parametrize(LAW, "ruler", HELD, quick=0)
 def test_one_ruler_is_compared(desk, ruler):
-    first = desk.begin(ruler.kind, ruler.recipe, "--name", "main")
-    assert first.code == 0, first.error
+    first_outcome = desk.begin(ruler.kind, ruler.recipe, "--name", "main")
+    assert first_outcome.code == 0, first_outcome.error
     equal = desk.make(ruler.kind, ruler.recipe, *ruler.options)
     assert equal.code == 0, equal.error
 
@@ -433,14 +435,14 @@ NAME_CELLS = {f"{kind} / names / second name of a run": kind for kind in SECOND_
 
 @parametrize(LAW, "kind", NAME_CELLS, quick=1)
 def test_first_name_of_run_stays(desk, kind):
-    first = desk.begin(kind, START[kind], "--name", "main")
-    (run,) = first.ids
+    first_study = desk.begin(kind, START[kind], "--name", "main")
+    (run,) = first_study.ids
     second = desk.make(kind, START[kind], "--name", "request")
     assert second.ids == frozenset()
 
     for name in ("request", "main"):
-        shown = desk.cli("runs", "show", name, "--json")
-        assert shown.code == 0, f"{name} names no run: {shown.err}"
+        outcome = desk.cli("runs", "show", name, "--json")
+        assert outcome.code == 0, f"{name} names no run: {outcome.err}"
         assert desk.read_store("SELECT id FROM runs") == [(run,)]
 
 
@@ -503,10 +505,10 @@ def test_halted_baseline_vouches_not(desk, kind):
     assert halted.code == 3, halted.error
     recipe = START[kind].changed(seed=3) if kind != "nodes" else START[kind].changed(latency=9.0)
 
-    second = desk.make(kind, recipe, "--no-worse-than", "main", "--max-regressions", "0")
+    second_outcome = desk.make(kind, recipe, "--no-worse-than", "main", "--max-regressions", "0")
 
-    assert "gate holds" not in second.error, "a baseline without scores holds"
-    assert second.code in (2, 3, 4), second.error
+    assert "gate holds" not in second_outcome.error, "a baseline without scores holds"
+    assert second_outcome.code in (2, 3, 4), second_outcome.error
 
 
 STALE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -606,12 +608,12 @@ def test_each_field_and_file_is_tried(cli):
         if name != "kind" and kind not in WITHOUT_FILE
     }
     shared = {(name, schemas[kind, name]) for kind, name in tried if (kind, name) in schemas}
-    left = {
+    remainder = {
         f"{kind} / {name}"
         for (kind, name), schema in schemas.items()
         if (kind, name) in tried or name == "model" or (name, schema) not in shared
     }
-    check_members("field", left, [*(f"{k} / {n}" for k, n in tried), *NO_INFLUENCE])
+    check_members("field", remainder, [*(f"{k} / {n}" for k, n in tried), *NO_INFLUENCE])
 
     kinds = [kind for kind in list_kinds(cli) if kind not in WITHOUT_FILE]
     check_members("study with a file", kinds, [*CONTENTS, *NO_FILES])

@@ -28,9 +28,9 @@ def test_each_kind_of_study_has_a_recipe(cli):
 def test_a_recipe_runs(world, kind):
     recipe = RECIPES[kind]
     world.prepare(recipe)
-    ended = world.run(kind, recipe, "--json")
-    assert ended.code == 0, ended.err
-    assert ended.out
+    outcome = world.run(kind, recipe, "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out
 
 
 def test_each_judge_and_metric_has_a_recipe(cli):
@@ -41,8 +41,8 @@ def test_each_judge_and_metric_has_a_recipe(cli):
 @pytest.mark.parametrize("name", [*JUDGES, *OPTIONS_OF_JUDGES, *METRICS])
 def test_a_judge_scores_its_row(world, name):
     recipe = {**JUDGES, **OPTIONS_OF_JUDGES, **METRICS}[name]
-    ended = world.judge(recipe)
-    assert ended.code == 0, ended.err
+    outcome = world.judge(recipe)
+    assert outcome.code == 0, outcome.err
     scores = world.read_scores()
     assert scores
     assert all(0 <= score <= 1 for score in scores)

@@ -124,9 +124,9 @@ def check_account(account: Account, ending: str, listed: bool = True) -> None:
     else:
         assert charged == owed
     if listed:
-        shown = account.listed
-        assert (shown.tokens, shown.cached) == (charged.tokens, charged.cached)
-        assert shown.cost == charged.cost
+        bill = account.listed
+        assert (bill.tokens, bill.cached) == (charged.tokens, charged.cached)
+        assert bill.cost == charged.cost
 
 
 # Kinds of study
@@ -176,9 +176,9 @@ REPORT_CELLS = {f"the report of {kind} / cached tokens": kind for kind in TOTALS
 def test_a_report_states_the_charge(world, kind):
     recipe = prepare(world, kind)
     account = open_account(world, "cached tokens")
-    ended = world.run(kind, recipe, "--json")
-    assert ended.code == 0, ended.err
-    results = read_results(ended.out)
+    outcome = world.run(kind, recipe, "--json")
+    assert outcome.code == 0, outcome.err
+    results = read_results(outcome.out)
     stated = add_up(
         read_usage(usage) for path in TOTALS[kind] for usage in find_values(results, path)
     )
@@ -189,8 +189,8 @@ def test_a_report_states_the_charge(world, kind):
 def test_a_summary_states_its_calls(world):
     recipe = prepare(world, "summarize")
     account = open_account(world, "whole")
-    ended = world.run("summarize", recipe, "--json")
-    assert json.loads(ended.out)["calls"] == account.owed.calls > 0
+    outcome = world.run("summarize", recipe, "--json")
+    assert json.loads(outcome.out)["calls"] == account.owed.calls > 0
 
 
 def test_each_kind_has_a_total(cli):
@@ -221,8 +221,8 @@ def test_a_limit_stops_a_run(world, cell):
     world.run(kind, recipe, option, LIMITS[option][0])
     check_limit(account, option)
     check_account(account, "whole", listed=False)
-    ended = world.cli("runs", "resume", "last")
-    assert ended.code == 0, ended.err
+    outcome = world.cli("runs", "resume", "last")
+    assert outcome.code == 0, outcome.err
     assert account.owed.calls > 0
     check_account(account, "whole")
 
@@ -247,12 +247,12 @@ def test_nothing_is_paid_twice(world, kind):
     assert (owed.calls > 0) == (kind not in ASKS_NOTHING)
     resumed = kind in CHANGES_ITS_GROUND
     command = ("runs", "resume", "last") if resumed else ("run", "file", "study.yaml")
-    ended = world.cli(*command)
-    assert ended.code == 0, ended.err
+    outcome = world.cli(*command)
+    assert outcome.code == 0, outcome.err
     assert account.owed == owed
     assert account.charged == owed
-    shown = account.listed
-    assert (shown.calls, shown.tokens, shown.cost) == (owed.calls, owed.tokens, owed.cost)
+    bill = account.listed
+    assert (bill.calls, bill.tokens, bill.cost) == (owed.calls, owed.tokens, owed.cost)
 
 
 MODEL_CELLS = {f"{kind} / each model at its own price": kind for kind in SECOND_MODELS}
@@ -262,8 +262,8 @@ MODEL_CELLS = {f"{kind} / each model at its own price": kind for kind in SECOND_
 def test_each_model_has_its_price(world, kind):
     prepare(world, kind)
     account = open_account(world, "whole")
-    ended = world.run(kind, RECIPES[kind].changed(**SECOND_MODELS[kind]))
-    assert ended.code == 0, ended.err
+    outcome = world.run(kind, RECIPES[kind].changed(**SECOND_MODELS[kind]))
+    assert outcome.code == 0, outcome.err
     assert "scripted-small" in {served.model for served in world.server.account}
     check_account(account, "whole")
 
@@ -299,8 +299,8 @@ def test_a_judge_is_charged(world, cell):
 @parametrize(LAW, "recipe", FREE_CELLS, quick=1)
 def test_a_judge_without_a_model_costs_nothing(world, recipe):
     account = open_account(world, "whole")
-    ended = world.judge(recipe)
-    assert ended.code == 0, ended.err
+    outcome = world.judge(recipe)
+    assert outcome.code == 0, outcome.err
     assert account.owed == Bill()
     check_account(account, "whole")
 
@@ -349,8 +349,8 @@ CHATS = {
 def test_an_answer_states_the_charge(world, options):
     remember(world)
     account = open_account(world, "whole")
-    ended = world.cli("chat", "ada", "--once", TEA, "-m", world.model, "--json", *options)
-    stated = add_up(read_usage(row["usage"]) for row in ended.rows)
+    outcome = world.cli("chat", "ada", "--once", TEA, "-m", world.model, "--json", *options)
+    stated = add_up(read_usage(row["usage"]) for row in outcome.rows)
     assert stated == account.owed
 
 
@@ -436,10 +436,10 @@ def tenant(world, serve, monkeypatch):  # noqa: F811
         key = ("config", "keys", "add", "ann", "--namespace", "acme", "--scope", "admin")
         setup = (namespace, *agents, key) if request.remembers else (namespace, key)
         for command in setup:
-            ended = world.cli(*command)
-            assert ended.code == 0, ended.err
+            outcome = world.cli(*command)
+            assert outcome.code == 0, outcome.err
         url = serve(model=world.model, judge="probe", keys=True, allow_model=["*"])
-        return Tenant(url, ended.out.strip(), world.model, serve.end)
+        return Tenant(url, outcome.out.strip(), world.model, serve.end)
 
     return start
 
@@ -498,12 +498,12 @@ def test_each_route_is_tried(tenant):
     document = Request("/openapi.json", None)
     paths = json.loads(tenant(1, document).send(document)[1])["paths"]
     posts = [path for path, methods in paths.items() if "post" in methods]
-    known = {
+    known_names = {
         request.path.replace("acme", "{namespace}").replace("chats", "{collection}")
         for request in ROUTES.values()
         if request.body is not None
     }
-    check_members("route", posts, [*known, *FREE_ROUTES])
+    check_members("route", posts, [*known_names, *FREE_ROUTES])
 
 
 def test_known_failures_are_cells():

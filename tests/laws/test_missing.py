@@ -227,10 +227,10 @@ def test_a_bad_endpoint_gives_no_score(world, cell):
         assert judged.code in (1, 3)
         assert re.search(WAYS[way].reason, judged.err), judged.err
         return
-    whole = judge_rows(world, recipe, answer_well, rows[0])
+    full_judged = judge_rows(world, recipe, answer_well, rows[0])
     judged = judge_rows(world, recipe, answer_by_marks, *rows)
     assert {"whole", way} <= judged.rows.keys(), f"one bad row stops the others: {judged.err}"
-    assert judged.read_scores("whole") == whole.read_scores("whole")
+    assert judged.read_scores("whole") == full_judged.read_scores("whole")
     check_missing(way, judged.read_scores(way), judged.read_reasons(way))
 
 
@@ -293,8 +293,8 @@ SUMMARIES: dict[str, Mapping[str, Any]] = {}
 def run_undisturbed(world: World, kind: str) -> Mapping[str, Any]:
     """Return the summary of a study whose answers are all good."""
     if kind not in SUMMARIES:
-        ended, SUMMARIES[kind] = run_study(world, kind, answer_well)
-        assert ended.code == 0, ended.err
+        outcome, SUMMARIES[kind] = run_study(world, kind, answer_well)
+        assert outcome.code == 0, outcome.err
         (world.home / "store.db").unlink()
         (world.home / "summary.json").unlink()
     return SUMMARIES[kind]
@@ -310,17 +310,17 @@ def test_a_study_invents_no_figure(world, cell):
         good = answer_well(body, number)
         return spoil_answer(way, good, body) if name_form(body) == form else good
 
-    ended, summary = run_study(world, kind, answer)
+    outcome, summary = run_study(world, kind, answer)
     expected = STUDY_CALLS[calls]
     assert select(expected.figures, undisturbed), "the pattern names no figure"
     assert select(expected.figures, summary) == {}
     if expected.kept:
         assert select(expected.kept, summary) == select(expected.kept, undisturbed)
-    assert ended.code == expected.code
+    assert outcome.code == expected.code
     texts = [text for text in flatten(summary).values() if isinstance(text, str)]
-    report = " ".join((ended.err + ended.out + "\n".join(texts)).split())
-    assert re.search(WAYS[way].reason, report), f"the report does not name it: {ended.err}"
-    check_advice(way, ended.err)
+    report = " ".join((outcome.err + outcome.out + "\n".join(texts)).split())
+    assert re.search(WAYS[way].reason, report), f"the report does not name it: {outcome.err}"
+    check_advice(way, outcome.err)
 
 
 PART_WAYS = zip(PARTS, cycle(("blank text", "SERVER_ERROR")), strict=False)
@@ -350,7 +350,7 @@ def test_one_bad_row_is_left_out(world, cell):
         return spoil_answer(way, good, body) if part.needle in json.dumps(body) else good
 
     gates = ("--min-mean", "0", "--min-pass-rate", "0", "--junit", "junit.xml")
-    ended, summary = run_study(world, kind, answer, "-o", "lines.csv", *gates)
+    outcome, summary = run_study(world, kind, answer, "-o", "lines.csv", *gates)
     lines = read_lines(world.home / "lines.csv")
 
     def name_row(line: Mapping[str, str]) -> str:
@@ -361,18 +361,18 @@ def test_one_bad_row_is_left_out(world, cell):
     for line in affected:
         assert [line[column] for column in part.values] == [""] * len(part.values)
         assert re.search(WAYS[way].reason, " ".join(map(str, line.values())))
-    others = [line for line in lines if line not in affected]
+    other_records = [line for line in lines if line not in affected]
     before = [line for line in undisturbed if not re.search(part.row, name_row(line))]
     columns = (*part.keys, *part.values)
-    assert [[line[column] for column in columns] for line in others] == [
+    assert [[line[column] for column in columns] for line in other_records] == [
         [line[column] for column in columns] for line in before
     ]
     if part.mean is not None:
         pattern, compute = part.mean
         assert list(select(pattern, summary).values()) == [pytest.approx(compute(before))]
 
-    assert ended.code == 4, "a gate holds by leaving a row out"
-    assert re.search("gate fails.*(without a|have no) score", ended.err)
+    assert outcome.code == 4, "a gate holds by leaving a row out"
+    assert re.search("gate fails.*(without a|have no) score", outcome.err)
     junit = read_junit(world.home / "junit.xml")
     assert len(junit["error"]) == part.records
     assert junit["failure"] == []
@@ -440,10 +440,10 @@ def test_a_baseline_vouches_for_scores(world, cell):
     recipe = REVISIONS[kind]
     world.prepare(recipe)
     world.script = answer_well
-    ended = world.run(kind, recipe, "--no-worse-than", "main", "--max-regressions", "100")
-    assert re.search(r"^gate (holds|fails)", ended.err, re.MULTILINE), ended.err
+    outcome = world.run(kind, recipe, "--no-worse-than", "main", "--max-regressions", "100")
+    assert re.search(r"^gate (holds|fails)", outcome.err, re.MULTILINE), outcome.err
     # Any loss is allowed, so nothing but the rows that main lacks can make the gate fail.
-    assert ended.code == (0 if rows == "no row" else 4), ended.err
+    assert outcome.code == (0 if rows == "no row" else 4), outcome.err
 
 
 CODE_CELLS = {
@@ -482,10 +482,10 @@ def test_user_code_decides_no_loop(world, cell):
     code = loop.code.replace("STATEMENT", CODE_FAULTS[fault].does)
     (world.home / "own.py").write_text(code, encoding="utf-8")
     recipe = RECIPES[name].changed(**loop.options)
-    ended, summary = run_study(world, name, answer_well, recipe=recipe)
+    outcome, summary = run_study(world, name, answer_well, recipe=recipe)
     scores = set(select(loop.figures, summary).values())
     assert scores == {WHOLE_SCORE}, "the metric gave no other score"
-    report = " ".join(ended.err.split())
+    report = " ".join(outcome.err.split())
     assert re.search(CODE_FAULTS[fault].reason, report), f"the report does not name it: {report}"
 
 
@@ -525,9 +525,9 @@ def test_a_bad_vector_is_no_vector(world, cell):
         assert world.cli(*[word.replace("MODEL", world.model) for word in words]).code == 0
     command = [word.replace("MODEL", world.model) for word in door.command]
     answer_well_again = spoil_vectors(world, fault)
-    ended = world.cli(*command)
-    assert ended.code in (1, 3), ended.out
-    assert re.search(VECTOR_FAULTS[fault].reason, ended.err), ended.err
+    outcome = world.cli(*command)
+    assert outcome.code in (1, 3), outcome.out
+    assert re.search(VECTOR_FAULTS[fault].reason, outcome.err), outcome.err
     if door.collection:
         assert count_memories(world, door.collection) == 0
     if name == "the judge embedding":
@@ -550,7 +550,7 @@ def test_a_batch_gives_whole_answers_alone(world, cell):
     part = PARTS[kind]
     undisturbed = read_undisturbed_lines(world, kind)
     world.server.batches = ScriptedBatches(seconds=0, faults=fail_batches(fault))
-    ended, _ = run_study(world, kind, answer_well, "-o", "lines.csv", "--batch", settings=BATCHES)
+    outcome, _ = run_study(world, kind, answer_well, "-o", "lines.csv", "--batch", settings=BATCHES)
     path = world.home / "lines.csv"
     lines = read_lines(path) if path.exists() else []
     whole = {tuple(line[key] for key in part.keys): line for line in undisturbed}
@@ -561,8 +561,8 @@ def test_a_batch_gives_whole_answers_alone(world, cell):
             # A column without any value is not in the table.
             assert (line.get(column) or "") in ("", before[column])
         missing += not line[part.values[0]]
-    assert (ended.code == 0) == (missing == 0), ended.err
-    assert missing == 0 or re.search(BATCH_REASONS[fault.name], ended.err), ended.err
+    assert (outcome.code == 0) == (missing == 0), outcome.err
+    assert missing == 0 or re.search(BATCH_REASONS[fault.name], outcome.err), outcome.err
 
 
 REFERENCE_CELLS = {

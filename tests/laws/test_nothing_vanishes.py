@@ -78,9 +78,9 @@ evidence_of: dict[str, Evidence] = {}
 
 def assert_told(evidence: Evidence, place: Place) -> None:
     """Assert that a place was used, refused, or named as left out."""
-    told = place.is_used(evidence) or place.is_refused(evidence) or place.is_left_out(evidence)
+    message = place.is_used(evidence) or place.is_refused(evidence) or place.is_left_out(evidence)
     printed = f"{evidence.err[-600:]}\n{evidence.out[-300:]}"
-    assert told, f"'{place.word}' is nowhere; exit code {evidence.code}\n{printed}"
+    assert message, f"'{place.word}' is nowhere; exit code {evidence.code}\n{printed}"
 
 
 def run_once(request, name: str, run) -> Evidence:
@@ -111,10 +111,10 @@ def test_a_call_counts(world, cell):
 
 def run_undisturbed(request, name: str) -> Evidence:
     """Return what a study gives with the options that its recipe has, and its files of records."""
-    named = [f"records.{format}" for format in FORMATS]
-    outputs = [word for file in named for word in ("-o", file)]
+    names = [f"records.{format}" for format in FORMATS]
+    outputs = [word for file in names for word in ("-o", file)]
     recipe = options.OPTIONS[name].recipe
-    run = run_study(name.split()[0], recipe, "--json", *outputs, files=named)
+    run = run_study(name.split()[0], recipe, "--json", *outputs, files=names)
     evidence = run_once(request, f"undisturbed {name}", run)
     assert evidence.code == 0, evidence.err
     return evidence
@@ -195,12 +195,12 @@ def list_asking_judges(cli) -> list[str]:
 
 def list_silent_fields(kind: str, schema: dict) -> list[str]:
     """Return the fields of a kind that no cell shows and that have no reason."""
-    shown = set(options.SILENT)
+    lines = set(options.SILENT)
     for table in (kinds.STUDIES, options.OPTIONS):
         for name, study in table.items():
             if name.split()[0] == kind:
-                shown |= set(getattr(study, "places", ())) | set(getattr(study, "values", ()))
-    return sorted(set(schema["properties"]) - shown)
+                lines |= set(getattr(study, "places", ())) | set(getattr(study, "values", ()))
+    return sorted(set(schema["properties"]) - lines)
 
 
 def test_known_failures_are_cells():

@@ -129,14 +129,14 @@ def test_a_hard_text_stays_or_fails(world, cell):
     (world.home / f"hard{ending}").write_bytes(write([reader.row("k00", text)]))
 
     command = [f"hard{ending}" if word == "FILE" else word for word in reader.command]
-    ended = world.cli(*command)
+    outcome = world.cli(*command)
 
     if name == "NUL":
         # The row fails with a reason that says where; it has no score.
-        assert ended.code == 3
-        assert "has a NUL character at position 3" in ended.err
+        assert outcome.code == 3
+        assert "has a NUL character at position 3" in outcome.err
     else:
-        assert ended.code == 0, ended.err
+        assert outcome.code == 0, outcome.err
         # What no store can hold is mended as everywhere: half a pair becomes U+FFFD.
         assert reader.read(world) == {"k00": text.replace("\ud83d", "\ufffd")}
 
@@ -258,9 +258,9 @@ RATED = {f"evaluate / {ending} / read by bench rate": ending for ending in (".cs
 @parametrize(LAW, "ending", RATED, quick=0)
 def test_rate_finds_each_verdict(world, ending):
     missing, rate = rate_results(world, ending)
-    others = range(10, len(LABELLED))
+    other_index = range(10, len(LABELLED))
     assert missing == 0
-    assert rate == pytest.approx(sum(number % 2 for number in others) / len(others))
+    assert rate == pytest.approx(sum(number % 2 for number in other_index) / len(other_index))
 
 
 # Labels, memories, agents
@@ -321,9 +321,9 @@ THINGS = {f"{kind} / {group}": (kind, group) for kind in RESOURCES for group in 
 def test_an_imported_thing_is_the_same(request, cell):
     kind, group = cell
     text = " / ".join(GROUPS[group])
-    first, imported = read_resource(request, kind, text)
-    assert any(text in string for string in strings_of(first))
-    assert imported == first
+    first_records, imported = read_resource(request, kind, text)
+    assert any(text in string for string in strings_of(first_records))
+    assert imported == first_records
 
 
 # Templates, judges, profiles

@@ -621,8 +621,8 @@ FACTS |= {f"memories / a fact that differs in {name} / English": name for name i
 @parametrize(LAW, "subject", FACTS, quick=0)
 def test_facts_that_differ_are_kept(home, subject):
     texts = run_once("facts", lambda: remember_facts(home))
-    first, second = SUBJECTS[subject]
-    assert [first in texts, second in texts] == [True, True]
+    first_text, second_text = SUBJECTS[subject]
+    assert [first_text in texts, second_text in texts] == [True, True]
 
 
 HEARD = {f"memories / a name in another case / {name}": name for name in INFLECTED}

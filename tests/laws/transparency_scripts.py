@@ -267,8 +267,8 @@ def embed(text: str) -> list[float]:
 
 def find_subject(text: str) -> int:
     """Return the number of the subject that a text speaks of; -1 for any other text."""
-    for number, (first, second) in enumerate(SUBJECTS.values()):
-        if first in text or second in text:
+    for number, (first_text, second_text) in enumerate(SUBJECTS.values()):
+        if first_text in text or second_text in text:
             return number
     return -1
 
@@ -288,8 +288,8 @@ def score_pairs(
         for name, (output, reference) in pairs.items()
     ]
     (folder / "pairs.jsonl").write_text(write_rows(rows), encoding="utf-8")
-    ended = cli("evaluate", "pairs.jsonl", "--judge", judge, "-o", "pairs.csv")
-    assert ended.code in (0, 3), ended.err
+    outcome = cli("evaluate", "pairs.jsonl", "--judge", judge, "-o", "pairs.csv")
+    assert outcome.code in (0, 3), outcome.err
     with (folder / "pairs.csv").open(encoding="utf-8", newline="") as file:
         scores = {row["id"]: row["score"] for row in csv.DictReader(file)}
     return {name: float(score) if score else None for name, score in scores.items()}
@@ -304,8 +304,8 @@ def judge_labels(folder: Path, cli: Any, label: str, good: str) -> float:
     ]
     (folder / "items.jsonl").write_text(write_rows(rows), encoding="utf-8")
     judge = ("--judge", "look:length", "--good", good)
-    ended = cli("bench", "agreement", "items.jsonl", *judge, "-o", "agreement.json")
-    assert ended.code == 0, ended.err
+    outcome = cli("bench", "agreement", "items.jsonl", *judge, "-o", "agreement.json")
+    assert outcome.code == 0, outcome.err
     figures = json.loads((folder / "agreement.json").read_text(encoding="utf-8"))["aggregates"]
     return figures["summary.judges.look:length.accuracy"]["value"]
 
@@ -350,9 +350,9 @@ def remember_facts(folder: Path) -> set[str]:
     memories that hold."""
     # What a user says, and the fact that the model notes of it.
     notes: dict[str, str] = dict(INFLECTED.values())
-    for first, second in SUBJECTS.values():
-        notes[first] = first
-        notes[second] = second
+    for first_text, second_text in SUBJECTS.values():
+        notes[first_text] = first_text
+        notes[second_text] = second_text
 
     chats = []
     for number, text in enumerate(notes):
@@ -379,7 +379,7 @@ def remember_facts(folder: Path) -> set[str]:
 def search_words(folder: Path) -> dict[str, str]:
     """Search the memories of each script for a word that only one of them has; return the text
     that comes first."""
-    first: dict[str, str] = {}
+    first_fields: dict[str, str] = {}
     with AlikeServer() as server:
         model = f"{server.url}#alike"
         with Client(model, store=folder / "words.db") as client:
@@ -391,14 +391,14 @@ def search_words(folder: Path) -> dict[str, str]:
                 # What comes first or last must not win by that alone.
                 texts = (script.text, script.swapped, script.text[: len(script.text) // 2])
                 memories.add_all([MemorySpec(text=text) for text in texts])
-                first[name] = memories.search(script.swap[1], limit=1).memories[0].text
-    return first
+                first_fields[name] = memories.search(script.swap[1], limit=1).memories[0].text
+    return first_fields
 
 
 def search_exactly(folder: Path) -> dict[str, str]:
     """Search memories for an exact name or number, by embeddings that tell nothing; return the
     text that comes first."""
-    first: dict[str, str] = {}
+    first_fields: dict[str, str] = {}
     with ScriptedServer() as server:
         model = f"{server.url}#scripted-embeddings"
         with Client(model, store=folder / "exact.db") as client:
@@ -408,8 +408,8 @@ def search_exactly(folder: Path) -> dict[str, str]:
             texts = [text for _, *pair in EXACT.values() for text in pair]
             memories.add_all([MemorySpec(text=text) for text in texts])
             for name, (query, _, _) in EXACT.items():
-                first[name] = memories.search(query, limit=1).memories[0].text
-    return first
+                first_fields[name] = memories.search(query, limit=1).memories[0].text
+    return first_fields
 
 
 def list_statements(client: Client, requests: Any) -> dict[str, bool]:

@@ -247,9 +247,9 @@ def describe_error(order: Order, error: BaseException) -> Any:
     """Describe an exception by all that its user can tell: what it is, and where it came from."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     is_own = error is order.error
-    own = [name for name in names if name in {"work", "work_async", "talk", "talk_async"}]
+    own_names = [name for name in names if name in {"work", "work_async", "talk", "talk_async"}]
     cause = type(error.__cause__).__name__
-    return ("raised", type(error).__name__, error.args, is_own, own, cause)
+    return ("raised", type(error).__name__, error.args, is_own, own_names, cause)
 
 
 def record_errors(drive: Callable[[Target, Order, Record], Any]) -> Callable[[Target, Order], Any]:
@@ -842,18 +842,18 @@ def close_in_context(words: Iterator[str]) -> Record:
 
 
 def close_in_thread(words: Iterator[str]) -> Record:
-    first = next(words)
+    first_text = next(words)
     with ThreadPoolExecutor(1) as pool:
-        return [first, pool.submit(words.close).result()]
+        return [first_text, pool.submit(words.close).result()]
 
 
 def throw_in_context(words: Iterator[str]) -> Record:
-    first = next(words)
+    first_text = next(words)
     try:
         contextvars.copy_context().run(words.throw, GradedError("gone"))
     except GradedError as error:
-        return [first, error.args]
-    return [first]
+        return [first_text, error.args]
+    return [first_text]
 
 
 async def read_by_tasks(words: Any) -> Record:

@@ -19,8 +19,8 @@ class MemoryJournal:
 
     async def find(self, key):
         await asyncio.sleep(0)
-        found = self.answers.get(key)
-        return None if found is None else replace(found, replayed=True)
+        response = self.answers.get(key)
+        return None if response is None else replace(response, replayed=True)
 
     async def append(self, entry):
         await asyncio.sleep(0)
@@ -41,12 +41,12 @@ class MemoryLedger:
         self.states.append(batch.state)
 
     async def find_open(self, model):
-        found = [one for one in self.kept.values() if one.state in OPEN_STATES]
-        return [one for one in found if one.model == model]
+        found = [value for value in self.kept.values() if value.state in OPEN_STATES]
+        return [value for value in found if value.model == model]
 
     @property
     def open(self):
-        return [one for one in self.kept.values() if one.state in OPEN_STATES]
+        return [value for value in self.kept.values() if value.state in OPEN_STATES]
 
 
 def asked(number, **more):

@@ -30,23 +30,23 @@ def world(home):
 
 
 def answers(outcomes):
-    assert all(isinstance(one, Response) for one in outcomes), outcomes
-    return [one.text for one in outcomes]
+    assert all(isinstance(outcome, Response) for outcome in outcomes), outcomes
+    return [outcome.text for outcome in outcomes]
 
 
 def test_all_calls_that_wait_become_one_job_with_the_answers_of_plain_calls(world):
-    one = world()
-    found = asyncio.run(one.ask(NINE))
-    assert [job.total for job in one.jobs] == [9]
-    plain = BatchWorld(one.server)
-    assert answers(found) == answers(asyncio.run(plain.ask(NINE, batch=False)))
-    assert len(one.jobs) == 1
-    assert [entry.key for entry in one.journal.entries].sort() == [
+    single_world = world()
+    outcome = asyncio.run(single_world.ask(NINE))
+    assert [job.total for job in single_world.jobs] == [9]
+    plain = BatchWorld(single_world.server)
+    assert answers(outcome) == answers(asyncio.run(plain.ask(NINE, batch=False)))
+    assert len(single_world.jobs) == 1
+    assert [entry.key for entry in single_world.journal.entries].sort() == [
         entry.key for entry in plain.journal.entries
     ].sort()
-    assert one.ledger.states == ["prepared", "prepared", "submitted", "collected"]
-    assert one.server.batches.files == {}
-    polled = [event for event in one.heard if isinstance(event, BatchPolled)]
+    assert single_world.ledger.states == ["prepared", "prepared", "submitted", "collected"]
+    assert single_world.server.batches.files == {}
+    polled = [event for event in single_world.heard if isinstance(event, BatchPolled)]
     assert polled[-1].status == ""
     assert polled[-1].done == 9
 
@@ -55,65 +55,71 @@ def test_all_calls_that_wait_become_one_job_with_the_answers_of_plain_calls(worl
     "fault", [BatchFault.EXPIRED, BatchFault.ERROR_LINES, BatchFault.RESULTS_GONE]
 )
 def test_lines_without_an_answer_go_into_the_next_job(world, fault):
-    one = world({1: fault})
-    answers(asyncio.run(one.ask(NINE)))
-    assert len(one.jobs) == 2
-    assert one.jobs[1].total == {BatchFault.EXPIRED: 4, BatchFault.RESULTS_GONE: 9}.get(fault, 3)
-    assert not one.ledger.open
-    assert one.server.batches.files == {}
+    single_world = world({1: fault})
+    answers(asyncio.run(single_world.ask(NINE)))
+    assert len(single_world.jobs) == 2
+    assert single_world.jobs[1].total == {BatchFault.EXPIRED: 4, BatchFault.RESULTS_GONE: 9}.get(
+        fault, 3
+    )
+    assert not single_world.ledger.open
+    assert single_world.server.batches.files == {}
 
 
 @pytest.mark.parametrize("fault", [BatchFault.POLLS_FAIL, BatchFault.CREATED_UNSAID])
 def test_what_goes_wrong_on_the_way_asks_nothing_twice(world, fault):
-    one = world({1: fault})
-    answers(asyncio.run(one.ask(NINE)))
-    assert len(one.jobs) == 1
-    assert one.server.calls == 9
+    single_world = world({1: fault})
+    answers(asyncio.run(single_world.ask(NINE)))
+    assert len(single_world.jobs) == 1
+    assert single_world.server.calls == 9
 
 
 def test_lines_that_fail_again_and_again_are_failures_with_a_reason(world):
-    one = world(dict.fromkeys(range(1, 9), BatchFault.ERROR_LINES))
-    found = asyncio.run(one.ask(NINE))
-    failed = [one for one in found if isinstance(one, UnavailableError)]
+    single_world = world(dict.fromkeys(range(1, 9), BatchFault.ERROR_LINES))
+    outcome = asyncio.run(single_world.ask(NINE))
+    failed = [
+        single_world for single_world in outcome if isinstance(single_world, UnavailableError)
+    ]
     assert len(failed) == 1  # the first line of each job is the one that failed before
     assert "no answer after 3 batch jobs" in str(failed[0])
     assert "it went wrong" in str(failed[0])
-    assert [entry.error for entry in one.journal.entries if entry.error] == [str(failed[0])]
-    assert not one.ledger.open
+    assert [entry.error for entry in single_world.journal.entries if entry.error] == [
+        str(failed[0])
+    ]
+    assert not single_world.ledger.open
 
 
 def test_a_job_that_is_refused_as_a_whole_ends_the_run(world):
-    one = world({1: BatchFault.INVALID})
-    found = asyncio.run(one.ask(NINE))
-    assert all(isinstance(error, CapabilityError) for error in found)
-    assert "no batches of this" in str(found[0])
-    assert one.ledger.states[-1] == "void"
+    single_world = world({1: BatchFault.INVALID})
+    outcome = asyncio.run(single_world.ask(NINE))
+    assert all(isinstance(error, CapabilityError) for error in outcome)
+    assert "no batches of this" in str(outcome[0])
+    assert single_world.ledger.states[-1] == "void"
 
 
 def test_a_full_queue_waits_and_splits(world):
-    one = world(most=3)
-    answers(asyncio.run(one.ask(NINE)))
-    assert one.server.calls == 9
-    assert all(job.total <= 3 for job in one.jobs if job.outcome.output_file_id)
-    assert any(isinstance(event, CallRetried) for event in one.heard)
+    single_world = world(most=3)
+    answers(asyncio.run(single_world.ask(NINE)))
+    assert single_world.server.calls == 9
+    assert all(job.total <= 3 for job in single_world.jobs if job.outcome.output_file_id)
+    assert any(isinstance(event, CallRetried) for event in single_world.heard)
 
 
 def test_an_endpoint_without_batch_jobs_says_so(home):
     with ScriptedServer() as server:
-        found = asyncio.run(BatchWorld(server).ask(NINE[:2]))
-    assert all(isinstance(error, AccessError) for error in found)
-    assert "leave out --batch" in str(found[0])
+        outcome = asyncio.run(BatchWorld(server).ask(NINE[:2]))
+    assert all(isinstance(error, AccessError) for error in outcome)
+    assert "leave out --batch" in str(outcome[0])
 
 
 def test_a_job_that_is_cancelled_elsewhere_skips_the_rest_and_keeps_what_came(world):
-    one = world({1: BatchFault.CANCELLED})
-    found = asyncio.run(one.ask(NINE))
-    assert sum(isinstance(one, Response) for one in found) == 5
-    assert sum(isinstance(one, BudgetError) for one in found) == 4
-    assert len(one.journal.entries) == 5
-    assert not one.ledger.open
-    answers(asyncio.run(one.ask(NINE)))
-    assert [job.total for job in one.jobs] == [9, 4]
+    single_world = world({1: BatchFault.CANCELLED})
+    outcome = asyncio.run(single_world.ask(NINE))
+    assert sum(isinstance(single_world, Response) for single_world in outcome) == 5
+    assert sum(isinstance(single_world, BudgetError) for single_world in outcome) == 4
+    assert len(single_world.journal.entries) == 5
+    assert not single_world.ledger.open
+    answers(asyncio.run(single_world.ask(NINE)))
+    assert [job.total for job in single_world.jobs] == [9, 4]
 
 
 async def _cut_off(world, requests, when):
@@ -143,8 +149,8 @@ async def _cut_off(world, requests, when):
 @pytest.mark.parametrize("when", [1, 2])
 def test_a_process_that_ends_anywhere_loses_nothing_and_asks_nothing_twice(world, when):
     """1: the file is uploaded, unnoted; 2: the job is made, unnoted."""
-    one = world()
-    asyncio.run(_cut_off(one, NINE, when))
-    answers(asyncio.run(one.ask(NINE)))
-    assert one.server.calls == 9
-    assert len(one.jobs) == 1
+    single_world = world()
+    asyncio.run(_cut_off(single_world, NINE, when))
+    answers(asyncio.run(single_world.ask(NINE)))
+    assert single_world.server.calls == 9
+    assert len(single_world.jobs) == 1

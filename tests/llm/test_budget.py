@@ -22,8 +22,8 @@ def usage_of(prompt: int, answered: int, **more: Any):
 
 
 async def flood(model: Budgeted, calls: int, **more: Any) -> list[Any]:
-    asked = (model(ask(str(n), **more)) for n in range(calls))
-    return await asyncio.gather(*asked, return_exceptions=True)
+    requests = (model(ask(str(n), **more)) for n in range(calls))
+    return await asyncio.gather(*requests, return_exceptions=True)
 
 
 async def test_calls(server: ScriptedServer, client: OpenAIClient) -> None:
@@ -86,11 +86,11 @@ async def test_a_budget_is_shared_and_begins_at_what_was_spent(
 ) -> None:
     server.script = usage_of(10, 90)
     budget = Budget(tokens=1000, spent=Usage(calls=8, prompt_tokens=800))
-    first, second = Budgeted(client, budget), Budgeted(client, budget)
-    await first(ask("1"))
-    await second(ask("2"))
+    first_budgeted, second_budgeted = Budgeted(client, budget), Budgeted(client, budget)
+    await first_budgeted(ask("1"))
+    await second_budgeted(ask("2"))
     with pytest.raises(BudgetError):
-        await first(ask("3"))
+        await first_budgeted(ask("3"))
     assert budget.spent.calls == 10
 
 
@@ -100,11 +100,14 @@ async def test_a_cancelled_call_gives_back_what_it_claimed(
     answer = usage_of(10, 90)
     server.script = lambda body, n: Answer(delay=3600) if n == 1 else answer(body, n)
     model = Budgeted(client, Budget(tokens=150))
-    first, second = asyncio.create_task(model(ask("1"))), asyncio.create_task(model(ask("2")))
+    first_task, second_task = (
+        asyncio.create_task(model(ask("1"))),
+        asyncio.create_task(model(ask("2"))),
+    )
     while not server.calls:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)
     assert server.calls == 1  # the second waits to see what the first needs
-    first.cancel()
-    assert (await second).text == "x"
+    first_task.cancel()
+    assert (await second_task).text == "x"
     assert model.budget.in_flight == 0

@@ -25,16 +25,16 @@ def test_a_file_is_a_plain_name(file: str):
 
 @pytest.mark.parametrize("name", ["smollm2-135m", "SmolLM2-135M-Instruct.Q4_1"])
 def test_a_name_or_the_stem_of_its_file_is_found(name: str, tmp_path: Path):
-    found = locate(name, tmp_path)
-    assert found.path == tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    assert found.weights == read_catalogue()["smollm2-135m"]
+    located = locate(name, tmp_path)
+    assert located.path == tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert located.weights == read_catalogue()["smollm2-135m"]
 
 
 def test_a_file_put_into_the_folder_is_usable_by_its_stem(tmp_path: Path):
     (tmp_path / "mine.gguf").write_bytes(b"GGUF")
     assert locate("mine", tmp_path).path == tmp_path / "mine.gguf"
     assert locate("mine", tmp_path).weights is None
-    assert [own.name for own in user_files(tmp_path)] == ["mine"]
+    assert [own_user_file.name for own_user_file in user_files(tmp_path)] == ["mine"]
 
 
 def test_an_unknown_name_gets_a_near_one_and_what_to_do(tmp_path: Path):

@@ -93,13 +93,13 @@ def test_a_template_written_from_a_format_renders_and_refuses_as_the_format_does
     """The template is the same; elsewhere it stands in the environment of transformers."""
     format = CHAT_FORMATS[name]
     render = rendering(to_jinja(format), {})
-    for talk, asked in CONVERSATIONS:
+    for talk, requests in CONVERSATIONS:
         try:
-            expected = render_chat(format, talk, add_generation_prompt=asked, on_marker="keep")
+            expected = render_chat(format, talk, add_generation_prompt=requests, on_marker="keep")
         except InputError:
             expected = None
         try:
-            got = render(talk, None, asked)
+            got = render(talk, None, requests)
         except TemplateError:
             got = None
         assert got == expected

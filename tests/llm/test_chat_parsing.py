@@ -63,22 +63,22 @@ def bordered(format: ChatFormat, talk: list[dict[str, Any]]) -> bool:
 
 def shown(format: ChatFormat, talk: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The conversation as its prompt shows it, but for white space at the borders of texts."""
-    messages = [dict(one) for one in talk]
+    messages = [dict(message) for message in talk]
     system, first = format.system, messages[0]
     if system is not None and first["role"] != "system" and system.default is not None:
         first = {"role": "system", "content": system.default}
         messages.insert(0, first)
     if system is not None and system.inside and first["role"] == "system" and not system.before:
-        users = [one for one in messages if one["role"] == "user"]
+        users = [message for message in messages if message["role"] == "user"]
         aimed = users[-1] if system.placement == "last-user" else users[0]
         aimed["content"] = first["content"] + system.after + aimed["content"]
         del messages[0]
     elif first["role"] == "system" and not first["content"].strip():
         del messages[0]  # some formats leave an empty one out
-    for one in messages:
-        if format.thoughts is not None and one["role"] == "assistant":
-            one["content"] = one["content"].split("</think>")[-1]
-    return [{**one, "content": "".join(one["content"].split())} for one in messages]
+    for message in messages:
+        if format.thoughts is not None and message["role"] == "assistant":
+            message["content"] = message["content"].split("</think>")[-1]
+    return [{**message, "content": "".join(message["content"].split())} for message in messages]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,20 +87,20 @@ def shown(format: ChatFormat, talk: list[dict[str, Any]]) -> list[dict[str, Any]
 def test_a_conversation_comes_back_from_its_format_as_the_format_shows_it(name, data):
     format = CHAT_FORMATS[name]
     talk = data.draw(talks(format))
-    asked = talk[-1]["role"] == "user" and data.draw(st.booleans())
-    text = render_chat(format, talk, add_generation_prompt=asked)
+    requests = talk[-1]["role"] == "user" and data.draw(st.booleans())
+    text = render_chat(format, talk, add_generation_prompt=requests)
     parsed = parse_chat(format, text)
     without_thought = [
-        {**one, "content": one["content"].split("</think>")[-1]}
-        if format.thoughts and one["role"] == "assistant"
-        else one
-        for one in parsed.messages
+        {**message, "content": message["content"].split("</think>")[-1]}
+        if format.thoughts and message["role"] == "assistant"
+        else message
+        for message in parsed.messages
     ]
     assert shown(format, without_thought) == shown(format, talk)
     if format.generation:
-        assert parsed.add_generation_prompt == asked
+        assert parsed.add_generation_prompt == requests
     if not bordered(format, talk):
-        again = render_chat(format, parsed.messages, add_generation_prompt=asked)
+        again = render_chat(format, parsed.messages, add_generation_prompt=requests)
         assert again == text
 
 

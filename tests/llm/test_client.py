@@ -123,9 +123,9 @@ async def test_a_refused_schema_is_left_out_and_remembered(
 
 
 async def test_embeddings_and_models(server: ScriptedServer, client: OpenAIClient) -> None:
-    first, second, again = [await embed(client, text) for text in ("a", "b", "a")]
-    assert first == again != second
-    assert sum(part * part for part in first) == pytest.approx(1.0)
+    first_values, second_values, again = [await embed(client, text) for text in ("a", "b", "a")]
+    assert first_values == again != second_values
+    assert sum(part * part for part in first_values) == pytest.approx(1.0)
     assert await client.models() == ["scripted"]
 
 

@@ -43,12 +43,12 @@ async def ask(server: ScriptedServer, wire: Wire = "systemone") -> Decision:
 
 
 async def test_every_wire_carries_the_same_answers(deciding: ScriptedServer):
-    first, second = [await ask(deciding, wire) for wire in WIRES]
-    for name, answer in first.answers.items():
+    first_decision, second_decision = [await ask(deciding, wire) for wire in WIRES]
+    for name, answer in first_decision.answers.items():
         assert not isinstance(answer, Failure)
-        assert second.answer(name).probabilities == pytest.approx(answer.probabilities)
-    assert not first.emulated
-    assert first.seconds > 0
+        assert second_decision.answer(name).probabilities == pytest.approx(answer.probabilities)
+    assert not first_decision.emulated
+    assert first_decision.seconds > 0
 
 
 async def test_an_endpoint_without_a_wire_says_what_to_set(deciding: ScriptedServer):
@@ -113,11 +113,11 @@ async def test_what_was_decided_is_kept():
         async with open_models(settings, journal, None) as model_of:
             model = let_decide(model_of, settings)("mine/any")
             assert wire_of(model) == "decisions"
-            first = await decide(model, "A text.", [question])
+            first_decision = await decide(model, "A text.", [question])
             again = await decide(model, "A text.", [question])
         assert server.calls == 1
-    assert not first.emulated
-    assert again.answers == first.answers
+    assert not first_decision.emulated
+    assert again.answers == first_decision.answers
 
 
 async def test_a_model_that_only_decides_is_not_opened_to_chat(tmp_path):

@@ -65,17 +65,17 @@ def test_requests_have_the_published_form(wire: Wire, name: str, model: str):
     [("systemone", "systemone"), ("systemone", "upstage"), ("decisions", "fireworks")],
 )
 def test_published_answers_are_read(wire: Wire, name: str):
-    found = read(wire, fixture(f"{name}.answer")["answers"])
+    text = read(wire, fixture(f"{name}.answer")["answers"])
     for question, expected in PUBLISHED.items():
-        answer = found[question]
+        answer = text[question]
         assert isinstance(answer, Answer)
         assert answer.probabilities == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["llamacpp", "ollama", "openrouter"])
 def test_answers_of_other_servers_of_system_one_are_read(name: str):
-    given = fixture(f"{name}.answer")["answers"]
-    for question, answer in read("systemone", given).items():
+    answers = fixture(f"{name}.answer")["answers"]
+    for question, answer in read("systemone", answers).items():
         assert isinstance(answer, Answer), question
         assert sum(answer.probabilities) == pytest.approx(1)
 
@@ -84,18 +84,18 @@ def test_a_refused_question_fails_alone():
     given = fixture("openai.answer")
     theirs = pytest.importorskip("openai.types.decision", reason="comes with the extra mem0")
     theirs.Decision.model_validate(given)  # the fixture is what their own types take
-    found = read("decisions", given["answers"])
-    assert isinstance(found["angry"], Answer)
-    assert isinstance(found["topic"], Answer)
-    assert isinstance(found["urgency"], Failure)
-    assert "refuses" in found["urgency"].reason
+    text = read("decisions", given["answers"])
+    assert isinstance(text["angry"], Answer)
+    assert isinstance(text["topic"], Answer)
+    assert isinstance(text["urgency"], Failure)
+    assert "refuses" in text["urgency"].reason
 
 
 def test_a_question_left_out_is_missing_and_never_half():
-    found = read("systemone", {"angry": {"type": "noul", "noul": 0.9}})
-    assert isinstance(found["angry"], Answer)
+    text = read("systemone", {"angry": {"type": "noul", "noul": 0.9}})
+    assert isinstance(text["angry"], Answer)
     for name in ("topic", "urgency"):
-        failed = found[name]
+        failed = text[name]
         assert isinstance(failed, Failure)
         assert "without an answer" in failed.reason
 

@@ -45,12 +45,12 @@ async def test_local_weights_are_the_last_resort() -> None:
 
 
 async def test_an_able_endpoint(client: OpenAIClient) -> None:
-    found = await probe_endpoint(client)
-    assert found.answers.value
-    assert found.models == ("scripted",)
-    assert found.findings["JSON schema"].value
-    assert found.findings["log-probabilities"].value
-    assert found.refused == ()
+    capabilities = await probe_endpoint(client)
+    assert capabilities.answers.value
+    assert capabilities.models == ("scripted",)
+    assert capabilities.findings["JSON schema"].value
+    assert capabilities.findings["log-probabilities"].value
+    assert capabilities.refused == ()
 
 
 async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenAIClient) -> None:
@@ -64,18 +64,18 @@ async def test_an_endpoint_that_can_little(server: ScriptedServer, client: OpenA
         return Answer(text=f"answer {next(counted)}", usage={"prompt_tokens": 9})
 
     server.script = script
-    found = await probe_endpoint(client)
-    assert found.answers.value
-    assert found.findings["JSON schema"].value is False
-    assert found.findings["log-probabilities"].value is False
-    assert found.refused == ("response_format",)
+    capabilities = await probe_endpoint(client)
+    assert capabilities.answers.value
+    assert capabilities.findings["JSON schema"].value is False
+    assert capabilities.findings["log-probabilities"].value is False
+    assert capabilities.refused == ("response_format",)
 
 
 async def test_whether_an_endpoint_decides(server: ScriptedServer, client: OpenAIClient) -> None:
-    found = await probe_endpoint(client)
-    assert found.findings["decisions"].value is True
-    assert "emulated" in found.findings["decisions"].note
+    capabilities = await probe_endpoint(client)
+    assert capabilities.findings["decisions"].value is True
+    assert "emulated" in capabilities.findings["decisions"].note
     server.wires = ("systemone",)
     async with OpenAIClient(server.url, "scripted", decisions="systemone") as other:
-        found = await probe_endpoint(other)
-    assert "System One" in found.findings["decisions"].note
+        capabilities = await probe_endpoint(other)
+    assert "System One" in capabilities.findings["decisions"].note

@@ -26,8 +26,8 @@ ODD = [
 
 def as_request(text, **fields):
     schema = json.dumps({"type": "object", "properties": {"x": {"enum": [text]}}})
-    given = {"schema": schema, "temperature": 0.0, "max_tokens": 9, "top_logprobs": 1, **fields}
-    return Request(messages=(Message("user", ("What was asked?",)),), forced=text, **given)
+    arguments = {"schema": schema, "temperature": 0.0, "max_tokens": 9, "top_logprobs": 1, **fields}
+    return Request(messages=(Message("user", ("What was asked?",)),), forced=text, **arguments)
 
 
 def opened(server):
@@ -77,13 +77,13 @@ def test_only_a_text_that_its_tokens_write_is_forced(pieces, text, able):
 @pytest.mark.parametrize("text", ODD)
 async def test_a_text_is_answered_in_its_own_tokens(text):
     async with ScriptedServer(tokenizes=True) as server, opened(server) as client:
-        said = await client(as_request(text))
-    (asked,) = server.requests
-    assert "response_format" not in asked
-    assert asked["max_tokens"] >= len(text)
-    assert (said.text, said.finish_reason) == (text, "stop")
-    assert len(said.logprobs) == len(split_tokens(text))
-    assert all(token.logprob < 0 for token in said.logprobs)
+        response = await client(as_request(text))
+    (requests,) = server.requests
+    assert "response_format" not in requests
+    assert requests["max_tokens"] >= len(text)
+    assert (response.text, response.finish_reason) == (text, "stop")
+    assert len(response.logprobs) == len(split_tokens(text))
+    assert all(token.logprob < 0 for token in response.logprobs)
 
 
 REFUSES = b'{"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse'
@@ -98,4 +98,4 @@ async def test_a_server_whose_grammars_know_no_tokens_is_asked_by_schema_from_th
     async with ScriptedServer(script, tokenizes=True) as server, opened(server) as client:
         for text in (TEXT, "Another."):
             assert json.loads((await client(as_request(text))).text) == {"x": text}
-    assert ["grammar" in asked for asked in server.requests] == [True, False, False]
+    assert ["grammar" in request for request in server.requests] == [True, False, False]

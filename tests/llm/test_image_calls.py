@@ -15,9 +15,9 @@ ASKED = Request(messages=(Message("system", ("s",)), Message("user", ("a ", "b")
 
 
 def test_images_stand_as_parts_before_the_text():
-    plain, shown = chat_body("m", ASKED, "max_tokens")["messages"]
+    plain, output = chat_body("m", ASKED, "max_tokens")["messages"]
     assert plain == {"role": "system", "content": "s"}
-    assert shown["content"] == [
+    assert output["content"] == [
         {"type": "image_url", "image_url": {"url": URLS[0]}},
         {"type": "image_url", "image_url": {"url": URLS[1]}},
         {"type": "text", "text": "a b"},
@@ -36,9 +36,9 @@ def test_images_stand_as_parts_before_the_text():
     ],
 )
 def test_a_model_without_eyes_is_known_by_its_words(said, status):
-    found = failure("m", status, Refusal(said), images=True)
-    assert isinstance(found, CapabilityError)
-    assert str(found).startswith("m: this model takes no images (")
+    model_error = failure("m", status, Refusal(said), images=True)
+    assert isinstance(model_error, CapabilityError)
+    assert str(model_error).startswith("m: this model takes no images (")
     assert not isinstance(failure("m", status, Refusal(said)), CapabilityError)
 
 

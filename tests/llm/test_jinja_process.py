@@ -52,9 +52,9 @@ def test_limits_say_which_they_are() -> None:
         render("{% for i in range(99999) %}{{ 'a' * 100 }}{% endfor %}")
     with pytest.raises(InputError, match="has 300,000 characters, and at most 262,144"):
         render("a" * 300_000)
-    with pytest.raises(InputError, match=r"refuses these messages: a+\.\.\.$") as found:
+    with pytest.raises(InputError, match=r"refuses these messages: a+\.\.\.$") as exception_info:
         render("{{ raise_exception('a' * 10**6) }}")
-    assert len(str(found.value)) < 600
+    assert len(str(exception_info.value)) < 600
 
 
 def test_the_process_has_no_environment_and_cannot_open_files(

@@ -7,9 +7,9 @@ from textevolve.llm.providers import find_key
 def ring(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
     import keyring
 
-    held: dict[tuple[str, str], str] = {}
-    monkeypatch.setattr(keyring, "get_password", lambda service, name: held.get((service, name)))
-    return held
+    fields: dict[tuple[str, str], str] = {}
+    monkeypatch.setattr(keyring, "get_password", lambda service, name: fields.get((service, name)))
+    return fields
 
 
 def test_the_environment_is_first_then_the_keyring(

@@ -73,5 +73,5 @@ async def test_the_server_renders_what_is_rendered_here() -> None:
                 {"role": "user", "content": first},
             ]
             for talk in (messages, [{"role": "system", "content": second}, *messages]):
-                said = await rendered_there(client, talk)
-                assert said["prompt"] == template.render(talk, add_generation_prompt=True)
+                spoken_answer = await rendered_there(client, talk)
+                assert spoken_answer["prompt"] == template.render(talk, add_generation_prompt=True)

@@ -80,14 +80,16 @@ async def test_a_json_schema_is_followed(model: OpenAIClient):
 @pytest.mark.slow
 async def test_a_text_is_forced_in_the_same_tokens_whatever_stands_before(model: OpenAIClient):
     text = "\u7ffb\u8bd1 \U0001f9d1\u200d\U0001f680, 'so'\n\t<|im_end|>."
-    read: list[Response] = []
+    responses: list[Response] = []
     for before in ("Seven.", "The moon pulls at the sea."):
-        read.append(await model(ask(before, forced=text, schema=SCHEMA, top_logprobs=1)))
-    assert [response.text for response in read] == [text, text]
-    assert "".join(token.token for token in read[0].logprobs) == text
-    first, second = ([token.token for token in response.logprobs] for response in read)
-    assert first == second
-    assert read[0].logprobs != read[1].logprobs
+        responses.append(await model(ask(before, forced=text, schema=SCHEMA, top_logprobs=1)))
+    assert [response.text for response in responses] == [text, text]
+    assert "".join(token.token for token in responses[0].logprobs) == text
+    first_texts, second_texts = (
+        [token.token for token in response.logprobs] for response in responses
+    )
+    assert first_texts == second_texts
+    assert responses[0].logprobs != responses[1].logprobs
 
 
 async def test_a_prompt_that_is_too_long_is_refused(model: OpenAIClient):
@@ -152,13 +154,13 @@ def answers(server: LocalServer) -> bool:
 
 def test_equal_settings_share_a_server_until_the_last_lets_go(smollm: Path):
     settings = Local(slots=1, context=512)
-    first, second = serve(smollm, settings), serve(str(smollm), settings)
-    assert first.base_url == second.base_url
-    first.stop()
-    first.stop()
-    assert answers(second)
-    second.stop()
-    assert not answers(second)
+    first_local_server, second_local_server = serve(smollm, settings), serve(str(smollm), settings)
+    assert first_local_server.base_url == second_local_server.base_url
+    first_local_server.stop()
+    first_local_server.stop()
+    assert answers(second_local_server)
+    second_local_server.stop()
+    assert not answers(second_local_server)
 
 
 # What can be wrong
@@ -197,10 +199,10 @@ def header(path: Path, **entries: Any) -> Path:
 
 
 def test_the_header_of_a_real_file(smollm: Path):
-    found = read_header(smollm)
+    gguf_header = read_header(smollm)
     # 30 layers, 3 heads of 64 for keys and as many for values, 2 bytes each
-    assert found.trained_context == 8192
-    assert found.cache_bytes_per_token == 30 * 3 * 64 * 2 * 2
+    assert gguf_header.trained_context == 8192
+    assert gguf_header.cache_bytes_per_token == 30 * 3 * 64 * 2 * 2
 
 
 def test_a_header_with_sizes_of_its_own_for_each_layer(tmp_path: Path):

@@ -42,11 +42,11 @@ async def test_what_fits_comes_back_unchanged_without_a_call(client, server):
 
 @pytest.mark.parametrize("budget", [1000])
 async def test_a_long_text_keeps_the_budget(client, server, budget):
-    made = await compress(client, LONG, budget, context=2000)
-    assert 0 < made.tokens == count_tokens(made.text) <= budget
-    assert made.characters == len(LONG)
-    assert made.dropped.failed == ()
-    assert made.calls == server.calls
+    compressed = await compress(client, LONG, budget, context=2000)
+    assert 0 < compressed.tokens == count_tokens(compressed.text) <= budget
+    assert compressed.characters == len(LONG)
+    assert compressed.dropped.failed == ()
+    assert compressed.calls == server.calls
 
 
 async def test_prompts_share_their_beginning_and_end_with_the_material(client, server):
@@ -61,10 +61,10 @@ async def test_prompts_share_their_beginning_and_end_with_the_material(client, s
 async def test_an_answer_that_is_too_long_is_asked_for_again_and_then_cut(client, server):
     text = "Many words follow. " * 60
     server.script = lambda _body, _n: Answer(text="A sentence stays whole. " * 40)
-    made = await compress(client, text, 30)
-    assert made.text == " ".join(["A sentence stays whole."] * 5)
-    assert (made.calls, made.dropped.asked_again, made.dropped.cuts) == (2, 1, 1)
-    assert made.dropped.cut_characters == 959 - len(made.text)
+    compressed = await compress(client, text, 30)
+    assert compressed.text == " ".join(["A sentence stays whole."] * 5)
+    assert (compressed.calls, compressed.dropped.asked_again, compressed.dropped.cuts) == (2, 1, 1)
+    assert compressed.dropped.cut_characters == 959 - len(compressed.text)
     again = server.requests[-1]["messages"]
     assert [message["role"] for message in again] == ["user", "assistant", "user"]
     assert again[-1]["content"].startswith("That has 160 words, and at most 18 are allowed.")
@@ -81,13 +81,13 @@ async def test_a_failed_chunk_is_reported_and_nothing_stands_in_for_it(client, s
         )
 
     server.script = script
-    made = await compress(client, LONG, 2000, context=2000)
-    (failed,) = made.dropped.failed
+    compressed = await compress(client, LONG, 2000, context=2000)
+    (failed,) = compressed.dropped.failed
     assert (failed.level, failed.skipped) == (1, False)
     assert failed.reason
     assert 0 < failed.characters <= 2000
-    assert "year 3 " not in made.text
-    assert "year 393 " in made.text
+    assert "year 3 " not in compressed.text
+    assert "year 393 " in compressed.text
 
 
 async def test_where_nothing_is_answered_there_is_an_error(client, server):
@@ -98,9 +98,9 @@ async def test_where_nothing_is_answered_there_is_an_error(client, server):
 
 async def test_a_limit_leaves_chunks_out_and_says_that_they_were_not_asked(client, server):
     model = Budgeted(client, Budget(calls=3), None)
-    made = await compress(model, LONG, 5000, context=2000, concurrency=1)
+    compressed = await compress(model, LONG, 5000, context=2000, concurrency=1)
     assert server.calls == 3
-    assert made.dropped.failed
-    assert all(chunk.skipped for chunk in made.dropped.failed)
+    assert compressed.dropped.failed
+    assert all(chunk.skipped for chunk in compressed.dropped.failed)
     with pytest.raises(BudgetError):
         await compress(Budgeted(client, Budget(calls=0), None), LONG, 5000)

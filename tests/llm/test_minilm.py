@@ -46,12 +46,12 @@ def loaded_once() -> Iterator[None]:
 @pytest.fixture
 def settings() -> Settings:
     """This machine's weights, fetched where they are missing: 23 MB."""
-    found = read_settings()
+    found_settings = read_settings()
     try:
-        fetch("minilm", found)
+        fetch("minilm", found_settings)
     except FatalModelError as error:
         pytest.skip(f"the weights of minilm cannot be had here: {error}")
-    return found
+    return found_settings
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def asked(text: str) -> Request:
 
 
 async def test_a_paraphrase_is_nearer_than_another_subject(model: MiniLM):
-    one, same, other, *_ = await embed_texts(model, TEXTS)
-    assert one @ same > 0.7 > 0.3 > one @ other
+    values, same, other, *_ = await embed_texts(model, TEXTS)
+    assert values @ same > 0.7 > 0.3 > values @ other
     for vector in await embed_texts(model, TEXTS):
         assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
     assert await probe_dimension(model) == 384
@@ -94,8 +94,8 @@ async def test_it_is_what_the_weights_give_with_padding_and_a_mask(model: MiniLM
     feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     hidden = model._session.run(None, feed)[0]
     pooled = (hidden * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
-    wanted = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
-    for vector, reference in zip(await embed_texts(model, TEXTS), wanted, strict=True):
+    expected = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+    for vector, reference in zip(await embed_texts(model, TEXTS), expected, strict=True):
         assert vector == pytest.approx(reference, abs=1e-5)
 
 
@@ -108,8 +108,8 @@ async def test_of_a_long_text_the_beginning_is_read_and_that_is_said(
     assert response.usage.prompt_tokens == 256
     assert '"characters_read": 1523' in response.text  # 254 words, between the two marks
     assert await embed(model, long) == await embed(model, long[:1523])
-    whole = await model(asked(long[:1523]))
-    assert (whole.finish_reason, "characters_read" in whole.text) == ("stop", False)
+    full_response = await model(asked(long[:1523]))
+    assert (full_response.finish_reason, "characters_read" in full_response.text) == ("stop", False)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

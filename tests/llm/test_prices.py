@@ -52,6 +52,6 @@ def test_a_provider_that_is_put_elsewhere_has_not_the_prices_of_its_name():
 @pytest.mark.parametrize("spec", ["local", "ollama/gpt-4o", "http://127.0.0.1:9/v1#gpt-4o"])
 def test_what_runs_on_this_machine_is_free(spec, monkeypatch):
     monkeypatch.delenv("TEXTEVOLVE_API_KEY", raising=False)
-    found = endpoint(spec)
-    assert find_price(found) == Price(input=0, output=0)
-    assert describe_price_source(found) is None
+    found_endpoint = endpoint(spec)
+    assert find_price(found_endpoint) == Price(input=0, output=0)
+    assert describe_price_source(found_endpoint) is None

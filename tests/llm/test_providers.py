@@ -33,8 +33,10 @@ def test_openai_is_where_its_own_clients_look(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1/")
     endpoint = resolve("openai/gpt-6-luna", Settings())
     assert (endpoint.base_url, endpoint.spec) == ("http://127.0.0.1:9/v1", "openai/gpt-6-luna")
-    own = Settings.model_validate({"providers": {"openai": {"base_url": "http://127.0.0.1:8/v1"}}})
-    assert resolve("openai/gpt-6-luna", own).base_url == "http://127.0.0.1:8/v1"
+    own_settings = Settings.model_validate(
+        {"providers": {"openai": {"base_url": "http://127.0.0.1:8/v1"}}}
+    )
+    assert resolve("openai/gpt-6-luna", own_settings).base_url == "http://127.0.0.1:8/v1"
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,10 @@ def make(tmp_path):
 
 def read(path):
     """The tensors of a file as the gguf package reads them: type and values."""
-    found = gguf.GGUFReader(path)
+    g_g_u_f_reader = gguf.GGUFReader(path)
     return {
         t.name: (t.tensor_type.name, quants.dequantize(t.data, t.tensor_type))
-        for t in found.tensors
+        for t in g_g_u_f_reader.tensors
     }
 
 
@@ -70,8 +70,8 @@ def read(path):
 
 def test_metadata_is_copied_but_for_the_type(make):
     source = make()
-    made = quantize_file(source, "q4_0", source.with_name("q4_0.gguf"))
-    old, new = gguf.GGUFReader(source), gguf.GGUFReader(made.path)
+    quantized = quantize_file(source, "q4_0", source.with_name("q4_0.gguf"))
+    old, new = gguf.GGUFReader(source), gguf.GGUFReader(quantized.path)
     for name, field in old.fields.items():
         if name not in ("general.file_type", "GGUF.kv_count"):
             assert new.fields[name].contents() == field.contents(), name
@@ -82,10 +82,10 @@ def test_metadata_is_copied_but_for_the_type(make):
 
 def test_large_tensors_are_made_in_parts_and_come_out_the_same(make, monkeypatch):
     source, seen = make(), []
-    whole = quantize_file(source, "q4_k_m", source.with_name("a.gguf"))
+    full_quantized = quantize_file(source, "q4_k_m", source.with_name("a.gguf"))
     monkeypatch.setattr(quantize, "VALUES_AT_ONCE", 256)
     parts = quantize_file(source, "q4_k_m", source.with_name("b.gguf"), report=seen.append)
-    assert parts.sha256 == whole.sha256
+    assert parts.sha256 == full_quantized.sha256
     assert seen[-1].done == seen[-1].total
     assert len(seen) > 5
 
@@ -147,8 +147,13 @@ def layout_of(names, width=1536, layers=28, **keys):
     shapes = ((width,) if "norm" in name else (width, 64) for name in names)
     tensors = [SimpleNamespace(name=n, shape=shape) for n, shape in zip(names, shapes, strict=True)]
     fields = {"general.architecture": "qwen2"}
-    told = {"block_count": layers, "attention.head_count": 12, "attention.head_count_kv": 2, **keys}
-    fields |= {f"qwen2.{key}": value for key, value in told.items()}
+    message = {
+        "block_count": layers,
+        "attention.head_count": 12,
+        "attention.head_count_kv": 2,
+        **keys,
+    }
+    fields |= {f"qwen2.{key}": value for key, value in message.items()}
     return fields.get, tensors
 
 
@@ -169,11 +174,11 @@ def test_q4_k_m_gives_half_of_the_layers_more_bits_as_a_published_file_has_them(
     names = [
         f"blk.{n}.{part}.weight" for n in range(28) for part in ("attn_v", "ffn_down", "attn_q")
     ]
-    found = names_of(layout_of([*names, "output.weight"]), "q4_k_m")
+    found_names = names_of(layout_of([*names, "output.weight"]), "q4_k_m")
     for part, more in (("attn_v", 14), ("ffn_down", 14), ("attn_q", 0)):
-        kinds = [found[f"blk.{n}.{part}.weight"] for n in range(28)]
+        kinds = [found_names[f"blk.{n}.{part}.weight"] for n in range(28)]
         assert (kinds.count("q6_k"), kinds.count("q4_k")) == (more, 28 - more)
-    assert [n for n in range(28) if found[f"blk.{n}.attn_v.weight"] == "q6_k"][:5] == [
+    assert [n for n in range(28) if found_names[f"blk.{n}.attn_v.weight"] == "q6_k"][:5] == [
         0,
         1,
         2,

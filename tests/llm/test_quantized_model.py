@@ -24,8 +24,8 @@ FORCED = replace(ASKED, forced="The capital of France is Paris.", top_logprobs=1
 async def ask(path: Path) -> tuple[str, list[float]]:
     """What it answers, and the log-probabilities of the tokens of an answer that is given."""
     with serve(path, Local(slots=1, context=512, threads=1)) as server:
-        given = {"name": path.stem, "key": SecretStr(server.api_key), "watched": True}
-        async with OpenAIClient(server.base_url, "model", **given) as client:
+        arguments = {"name": path.stem, "key": SecretStr(server.api_key), "watched": True}
+        async with OpenAIClient(server.base_url, "model", **arguments) as client:
             answer, forced = await client(ASKED), await client(FORCED)
     assert forced.text == FORCED.forced
     return answer.text, [token.logprob for token in forced.logprobs]
@@ -38,8 +38,8 @@ def test_a_quantised_model_loads_and_answers_almost_the_same(smollm: Path, tmp_p
     for to in ("q8_0", "q4_0"):
         into = tmp_path / quantized_name(smollm, to)
         quantize_file(smollm, to, into)
-        said, after = asyncio.run(ask(into))
-        assert said.strip()
+        answer, after = asyncio.run(ask(into))
+        assert answer.strip()
         pairs = zip(before, after, strict=True)
         distances[to] = sum(abs(a - b) for a, b in pairs) / len(before)
         into.unlink()

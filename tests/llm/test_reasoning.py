@@ -49,11 +49,11 @@ def test_only_what_an_answer_begins_with_is_reasoning(text, finish_reason, parts
 def test_what_is_told_of_a_stream_is_the_beginning_of_its_text(
     thoughts, tag, gap, text, cuts
 ) -> None:
-    whole = f"{gap}<{tag}>{thoughts}</{tag}>{gap}{text}" if tag else f"{gap}{text}"
-    places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    full_text = f"{gap}<{tag}>{thoughts}</{tag}>{gap}{text}" if tag else f"{gap}{text}"
+    places = sorted({0, len(full_text), *(cut for cut in cuts if cut < len(full_text))})
     stream = StreamedThoughts()
-    told = "".join(stream.pass_text(whole[a:b]) for a, b in pairwise(places))
-    assert split_reasoning(whole, "stop")[1].startswith(told)
+    message = "".join(stream.pass_text(full_text[a:b]) for a, b in pairwise(places))
+    assert split_reasoning(full_text, "stop")[1].startswith(message)
 
 
 async def test_a_listener_hears_no_thoughts(server, client) -> None:
@@ -71,7 +71,7 @@ async def test_a_listener_hears_no_thoughts(server, client) -> None:
     ("total", "answered", "cost"), [(17, 7, 17.0), (15, 5, 15.0), (None, 5, 15.0)]
 )
 def test_reasoning_that_is_counted_beside_the_answer_is_a_part_of_it(total, answered, cost) -> None:
-    said = ReportedUsage.model_validate(
+    reported_usage = ReportedUsage.model_validate(
         {
             "prompt_tokens": 10,
             "completion_tokens": 5,
@@ -79,7 +79,7 @@ def test_reasoning_that_is_counted_beside_the_answer_is_a_part_of_it(total, answ
             "total_tokens": total,
         }
     )
-    usage = usage_of(said, Price(input=1e6, output=1e6))
+    usage = usage_of(reported_usage, Price(input=1e6, output=1e6))
     assert (usage.completion_tokens, usage.reasoning_tokens, usage.cost) == (answered, 2, cost)
 
 

@@ -80,7 +80,7 @@ NO_ANSWERS = ({"error": ECHO}, f"<html>{KEY}</html>", {"choices": [], "note": KE
 
 
 @pytest.mark.parametrize(
-    "fault", [*FAULTS, *(Answer(body=json.dumps(said).encode()) for said in NO_ANSWERS)]
+    "fault", [*FAULTS, *(Answer(body=json.dumps(answer).encode()) for answer in NO_ANSWERS)]
 )
 async def test_every_kind_of_failure(
     guarded: tuple[ScriptedServer, OpenAIClient], fault: Fault | Answer
@@ -94,8 +94,8 @@ async def test_what_is_shown_of_a_client_and_an_endpoint(monkeypatch: pytest.Mon
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     endpoint = resolve("openai/gpt-6-luna", Settings())
     async with connect(endpoint, Timeouts()) as client:
-        shown = f"{endpoint!r} {endpoint} {client!r} {client} {client.name} {client.refused}"
-    assert KEY not in shown
+        output = f"{endpoint!r} {endpoint} {client!r} {client} {client.name} {client.refused}"
+    assert KEY not in output
 
 
 async def test_logs(
@@ -106,9 +106,9 @@ async def test_logs(
         await client(REQUEST)
         server.script = lambda _body, _n: Answer(status=401, body=json.dumps(ECHO).encode())
         await failure(client)
-        found = await probe_endpoint(client)
+        capabilities = await probe_endpoint(client)
     assert KEY not in caplog.text
-    assert KEY not in repr(found)
+    assert KEY not in repr(capabilities)
 
 
 async def test_an_answer_that_repeats_the_key_is_kept_without_it(

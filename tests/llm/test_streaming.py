@@ -50,13 +50,13 @@ def around(client, journal=None):
 
 @pytest.mark.parametrize("fault", HARMLESS)
 async def test_unusual_streams_are_read(server, client, fault) -> None:
-    said = Answer(text=TEXT)
+    answer = Answer(text=TEXT)
 
     def script(body, _number):
-        altered = {Fault.STREAM_IGNORED: replace(said, streams=False)}
+        altered = {Fault.STREAM_IGNORED: replace(answer, streams=False)}
         if fault is Fault.NO_STREAM:
-            return fault if "stream" in body else said
-        return altered.get(fault) or replace(said, packets=_packets(fault))
+            return fault if "stream" in body else answer
+        return altered.get(fault) or replace(answer, packets=_packets(fault))
 
     server.script = script
     heard = Heard()
@@ -71,7 +71,7 @@ async def test_unusual_streams_are_read(server, client, fault) -> None:
 
 def _packets(fault):
     if fault == "no usage":
-        return lambda events: [one for one in events if b'"usage"' not in one]
+        return lambda events: [event for event in events if b'"usage"' not in event]
     if fault == "crlf":
         return lambda events: [b": a comment\r\n\r\n", *(e.replace(b"\n", b"\r\n") for e in events)]
     return misbehave(fault).packets
@@ -134,7 +134,7 @@ def test_wherever_packets_are_cut_the_answer_is_the_same(cuts, end) -> None:
     events = EventStream("m", TextSender(heard), lambda part: part)
     for start, stop in itertools.pairwise(bounds):
         events.feed(raw[start:stop])
-    whole = events.completion()
-    assert whole.choices[0].message.content == heard.text == "Grüße \N{GRINNING FACE}!"
-    assert whole.choices[0].finish_reason == "length"
-    assert whole.usage.prompt_tokens == 3
+    full_completion = events.completion()
+    assert full_completion.choices[0].message.content == heard.text == "Grüße \N{GRINNING FACE}!"
+    assert full_completion.choices[0].finish_reason == "length"
+    assert full_completion.usage.prompt_tokens == 3

@@ -123,12 +123,12 @@ async def ask(*answers):
         ScriptedServer(lambda _body, number: answers[number - 1]) as server,
         OpenAIClient(server.url, "scripted") as client,
     ):
-        asked = await ask_structured(
+        structured = await ask_structured(
             client,
             Request(messages=(Message("user", ("Judge.",)),), temperature=0, max_tokens=99),
             Judged,
         )
-        return asked, list(server.requests)
+        return structured, list(server.requests)
 
 
 async def test_what_is_ambiguous_is_asked_again_once_with_the_reason():
@@ -159,7 +159,7 @@ def test_a_schema_has_no_titles_but_fields_of_that_name():
 async def test_a_usable_answer_is_given_with_its_response_and_its_mode():
     answer, (request,) = await ask(said())
     assert (answer.value.first.score, answer.parse_mode) == (8, "strict")
-    assert [one.text for one in answer.responses] == [said()]
+    assert [response.text for response in answer.responses] == [said()]
     schema = request["response_format"]["json_schema"]["schema"]
     assert schema == json.loads(answer_schema(Judged))
 
@@ -199,9 +199,9 @@ def test_what_is_wrong_is_told_with_its_place(text, reason):
 
 
 def test_reasoning_that_was_cut_is_told_apart_from_an_answer_that_was():
-    with pytest.raises(AnswerError) as told:
+    with pytest.raises(AnswerError) as exception_info:
         read_answer(Response("", "length", Usage(1), reasoning="I think"), Judged)
-    assert "the answer was cut" not in str(told.value)
+    assert "the answer was cut" not in str(exception_info.value)
 
 
 def test_objects_side_by_side_are_refused():

@@ -57,9 +57,9 @@ def test_published_templates_are_recognised(name: str, format: str | None) -> No
 def test_a_prompt_is_recognised(name: str) -> None:
     format = CHAT_FORMATS[name]
     rendered = 0
-    for messages, asked in CONVERSATIONS:
+    for messages, requests in CONVERSATIONS:
         try:
-            text = render_chat(format, messages, add_generation_prompt=asked)
+            text = render_chat(format, messages, add_generation_prompt=requests)
         except InputError:
             continue
         rendered += 1

@@ -40,29 +40,33 @@ def test_a_file_of_its_own_comes_before_the_configuration(tmp_path: Path) -> Non
     folder = write(tmp_path, tokenizer_config_DOT_json=config)
     assert read_chat_template(folder).source == "old"
     write(folder, chat_template_DOT_jinja="new\r\n")
-    found = read_chat_template(folder)
-    assert (found.source, found.bos_token, found.eos_token) == ("new\r\n", "<s>", "</s>")
+    jinja_template = read_chat_template(folder)
+    assert (jinja_template.source, jinja_template.bos_token, jinja_template.eos_token) == (
+        "new\r\n",
+        "<s>",
+        "</s>",
+    )
     assert read_chat_template(folder / "tokenizer_config.json").source == "old"
 
 
 def test_the_default_of_named_templates(tmp_path: Path) -> None:
-    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
-    folder = write(tmp_path, tokenizer_config_DOT_json={"chat_template": named})
+    records = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    folder = write(tmp_path, tokenizer_config_DOT_json={"chat_template": records})
     assert read_chat_template(folder).render([{"role": "user"}]) == "d"
 
 
 def test_gguf_metadata(tmp_path: Path) -> None:
     source = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}" + "{# long #}" * 1000
-    found = read_chat_template(write_gguf(tmp_path / "m.gguf", source))
-    assert found.render([{"role": "user", "content": "x"}]) == "<s>x</s>"
-    assert read_chat_template(tmp_path).source == found.source
+    jinja_template = read_chat_template(write_gguf(tmp_path / "m.gguf", source))
+    assert jinja_template.render([{"role": "user", "content": "x"}]) == "<s>x</s>"
+    assert read_chat_template(tmp_path).source == jinja_template.source
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     def told(place: Path) -> str:
-        with pytest.raises(InputError) as found:
+        with pytest.raises(InputError) as exception_info:
             read_chat_template(place)
-        return str(found.value)
+        return str(exception_info.value)
 
     assert "no such file or folder" in told(tmp_path / "none")
     write(

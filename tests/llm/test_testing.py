@@ -34,10 +34,10 @@ def test_openais_own_client_reads_its_decisions() -> None:
         ScriptedServer(wires=["decisions"]) as server,
         openai.OpenAI(api_key="key-of-a-test", base_url=server.url) as client,
     ):
-        found = client.decisions.create(model="any", input="It came late.", questions=questions)
-    assert [answer.name for answer in found.answers] == ["late", "damage"]
-    assert [level.label for level in found.answers[1].probabilities] == ["none", "some"]
-    assert found.usage.total_tokens > 0
+        response = client.decisions.create(model="any", input="It came late.", questions=questions)
+    assert [answer.name for answer in response.answers] == ["late", "damage"]
+    assert [level.label for level in response.answers[1].probabilities] == ["none", "some"]
+    assert response.usage.total_tokens > 0
 
 
 def test_a_server_is_printed_before_it_runs() -> None:

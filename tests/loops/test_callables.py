@@ -42,10 +42,10 @@ def each(case):
     ],
 )
 async def test_what_is_natural_to_write_is_an_evaluator(given, case, scores):
-    made = await as_evaluator(given)(case)
-    assert [getattr(one, "score", None) for one in made.result] == scores
-    assert made.coverage == sum(score is not None for score in scores) / len(scores)
-    assert made.usage == Usage()
+    evaluation = await as_evaluator(given)(case)
+    assert [getattr(result, "score", None) for result in evaluation.result] == scores
+    assert evaluation.coverage == sum(score is not None for score in scores) / len(scores)
+    assert evaluation.usage == Usage()
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ async def test_what_is_natural_to_write_is_an_evaluator(given, case, scores):
     ],
 )
 async def test_what_is_no_judgement_is_a_failure_that_says_why(gives, case, reason):
-    made = await as_evaluator(lambda _: gives)(case)
-    assert len(made.result) == len(case.candidates)
-    assert all(reason in one.reason for one in made.result)
-    assert made.coverage == 0
+    evaluation = await as_evaluator(lambda _: gives)(case)
+    assert len(evaluation.result) == len(case.candidates)
+    assert all(reason in result.reason for result in evaluation.result)
+    assert evaluation.coverage == 0
 
 
 @pytest.mark.parametrize("soon", [False, True], ids=["plain", "async"])
@@ -83,9 +83,9 @@ async def test_whatever_a_judge_raises_comes_as_an_error_that_names_it(error, so
 
 
 async def test_half_a_surrogate_pair_of_the_users_code_is_a_replacement_character():
-    said = EvaluationResult(0.5, True, "no \ud83d", {"why": ["\ud83d", "\ud83d\ude00"]})
-    made = (await as_evaluator(lambda _: said)(ONE)).result[0]
-    assert (made.feedback, made.metadata) == ("no \ufffd", {"why": ["\ufffd", "😀"]})
+    result = EvaluationResult(0.5, True, "no \ud83d", {"why": ["\ud83d", "\ud83d\ude00"]})
+    new_result = (await as_evaluator(lambda _: result)(ONE)).result[0]
+    assert (new_result.feedback, new_result.metadata) == ("no \ufffd", {"why": ["\ufffd", "😀"]})
 
 
 async def test_plain_functions_write_too_and_async_ones_stay_what_they_are():

@@ -53,18 +53,18 @@ STEPS = {"draft": "rules:rules.yaml"}
 
 def test_a_step_that_fails_is_revised_before_the_next_begins(run):
     script = Script(learns=True)
-    made = run(script, step_judge=STEPS, max_iterations=2)
-    assert made.status == "accepted"
-    assert made.output == "Polished: A ferry goes there."
+    outcome = run(script, step_judge=STEPS, max_iterations=2)
+    assert outcome.status == "accepted"
+    assert outcome.output == "Polished: A ferry goes there."
     polished = [prompt for prompt in script.prompts if prompt.startswith("Polish")]
     assert polished == ["Polish: A ferry goes there."]
-    assert made.usage.calls == 3
+    assert outcome.usage.calls == 3
 
 
 def test_a_budget_that_ends_within_a_step_ends_the_loop(run):
-    made = run(Script(learns=False), step_judge=STEPS, max_iterations=3, limits=Limits(calls=2))
-    assert made.status == "budget"
-    assert made.output is None
+    outcome = run(Script(learns=False), step_judge=STEPS, max_iterations=3, limits=Limits(calls=2))
+    assert outcome.status == "budget"
+    assert outcome.output is None
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_what_names_no_step_is_refused(cli, home, model, more, reason):
     (home / "tale.yaml").write_text(
         f"name: tale\nmodel: {model}\nsteps:\n  - {{ask: draft, prompt: 'Draft: {{task}}'}}\n"
     )
-    ended = cli("optimize", TASK, "-j", "probe", "--judge-model", model, *more)
-    assert ended.code == 2, ended.out
-    assert reason in ended.err
+    outcome = cli("optimize", TASK, "-j", "probe", "--judge-model", model, *more)
+    assert outcome.code == 2, outcome.out
+    assert reason in outcome.err

@@ -18,16 +18,18 @@ HELPS = "Answer in capitals."
 
 
 def script(body, _number):
-    said = "\n".join(message["content"] for message in body["messages"])
+    spoken_answer = "\n".join(message["content"] for message in body["messages"])
     last = body["messages"][-1]["content"]
-    if shown := re.search(r"\[\[\w+ template[^\]]*\]\]\n(.*?)\n\[\[/", last, re.DOTALL):
-        template = shown[1]
-        made = f"{template}\n{HELPS}"
-        whole = {"template": made, "changes": [HELPS], "instructions": [HELPS]}
-        wanted = body["response_format"]["json_schema"]["schema"]["properties"]
-        return json.dumps({name: one for name, one in whole.items() if name in wanted})
-    question = re.findall(r"## question ## \]\]\n(.*)", said)[-1].strip()
-    answer = question.upper() if HELPS in said else question
+    if match := re.search(r"\[\[\w+ template[^\]]*\]\]\n(.*?)\n\[\[/", last, re.DOTALL):
+        template = match[1]
+        text = f"{template}\n{HELPS}"
+        full_fields = {"template": text, "changes": [HELPS], "instructions": [HELPS]}
+        expected_properties = body["response_format"]["json_schema"]["schema"]["properties"]
+        return json.dumps(
+            {name: one for name, one in full_fields.items() if name in expected_properties}
+        )
+    question = re.findall(r"## question ## \]\]\n(.*)", spoken_answer)[-1].strip()
+    answer = question.upper() if HELPS in spoken_answer else question
     return f"[[ ## answer ## ]]\n{answer}\n\n[[ ## completed ## ]]"
 
 
@@ -46,9 +48,9 @@ def test_the_instructions_of_a_module_are_improved(home, model):
     module.set_lm(as_dspy_lm(temperature=0.0, max_tokens=200))
     rows = [{"question": f"word {n}", "loud": f"WORD {n}"} for n in range(36)]
     settings = Settings(store=home / "store.db", model=model)
-    found = calibrate(
+    calibration = calibrate(
         *(module, rows), label="loud", metric=right, settings=settings, beam=2, depth=2
     )
-    assert found.accepted
-    assert HELPS in found.templates["self"]
+    assert calibration.accepted
+    assert HELPS in calibration.templates["self"]
     assert HELPS not in module.signature.instructions

@@ -40,18 +40,18 @@ def rows(*made):
 
 def test_values_are_text_and_the_label_stays_what_it_is():
     data = rows({"a": 1, "b": [1, "ü"], "y": 7}, {"a": None, "b": 2, "y": 7}, {"a": 3, "y": 1})
-    taken = take_material("{b}", data[:2], label="y")
-    assert {tuple(e.values.items()) for e in taken.examples} == {
+    material = take_material("{b}", data[:2], label="y")
+    assert {tuple(e.values.items()) for e in material.examples} == {
         (("b", '[1, "ü"]'),),
         (("b", "2"),),
     }
-    assert {e.label for e in taken.examples} == {7}
-    assert taken.columns == ("a", "b")
+    assert {e.label for e in material.examples} == {7}
+    assert material.columns == ("a", "b")
 
 
 def test_rows_that_are_the_same_are_kept_once():
-    taken = take_material("{a}", rows({"a": 1}, {"a": 2}, {"a": 1, "other": 5}))
-    assert len(taken.examples) == 2
+    material = take_material("{a}", rows({"a": 1}, {"a": 2}, {"a": 1, "other": 5}))
+    assert len(material.examples) == 2
 
 
 @pytest.mark.parametrize(

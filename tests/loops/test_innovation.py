@@ -35,13 +35,13 @@ class Writer:
         self.refinements = []
 
     def __call__(self, body, _number):
-        shown = body["messages"][-1]["content"]
+        content = body["messages"][-1]["content"]
         if not asks_for_input(body):
-            found = re.search(r"Level (\d+)", shown)
-            return f"level {found[1] if found else 0}, seed {body['seed']}"
+            match = re.search(r"Level (\d+)", content)
+            return f"level {match[1] if match else 0}, seed {body['seed']}"
         self.refinements.append(body)
-        if self.refine is not None and (said := self.refine(body, len(self.refinements))):
-            return said
+        if self.refine is not None and (answer := self.refine(body, len(self.refinements))):
+            return answer
         level = self.levels[min(len(self.refinements), len(self.levels)) - 1]
         return json.dumps({"input": f"{TASK} Level {level}: name the moon and the sun."})
 
@@ -77,60 +77,60 @@ def inputs(found):
 
 
 async def test_it_goes_on_while_the_score_rises_and_returns_the_best(innovate):
-    found = await innovate(Writer(1, 2, 3), scores([0.2, 0.4, 0.6, 0.5]), rounds=5)
-    made = found.innovation
-    assert [a.score for a in made.attempts] == [0.2, 0.4, 0.6, 0.5]
-    assert made.status == "converged"
-    assert "Level 2" in found.input
-    assert made.best.iteration == 3
-    assert found.before.value == pytest.approx(0.2)
-    assert found.after.value == pytest.approx(0.6)
-    assert found.gain.value == pytest.approx(0.4)
+    innovation = await innovate(Writer(1, 2, 3), scores([0.2, 0.4, 0.6, 0.5]), rounds=5)
+    new_innovation = innovation.innovation
+    assert [a.score for a in new_innovation.attempts] == [0.2, 0.4, 0.6, 0.5]
+    assert new_innovation.status == "converged"
+    assert "Level 2" in innovation.input
+    assert new_innovation.best.iteration == 3
+    assert innovation.before.value == pytest.approx(0.2)
+    assert innovation.after.value == pytest.approx(0.6)
+    assert innovation.gain.value == pytest.approx(0.4)
 
 
 async def test_before_and_after_are_told_by_outputs_that_tuned_nothing(innovate, server):
-    found = await innovate(Writer(1), scores([0.2, 0.4]), rounds=1, fresh=3)
-    made = found.innovation
-    tuned = {s.text for a in made.attempts for s in a.samples}
-    fresh = {s.text for s in (*made.before, *made.after)}
-    assert (len(made.before), len(made.after)) == (3, 3)
+    innovation = await innovate(Writer(1), scores([0.2, 0.4]), rounds=1, fresh=3)
+    new_innovation = innovation.innovation
+    tuned = {s.text for a in new_innovation.attempts for s in a.samples}
+    fresh = {s.text for s in (*new_innovation.before, *new_innovation.after)}
+    assert (len(new_innovation.before), len(new_innovation.after)) == (3, 3)
     assert not tuned & fresh
-    assert made.usage.calls == server.calls == 2 * 2 + 1 + 2 * 3
+    assert new_innovation.usage.calls == server.calls == 2 * 2 + 1 + 2 * 3
 
 
 # What goes wrong
 
 
 async def test_nothing_judged_is_a_failure_and_no_zero(innovate):
-    found = await innovate(Writer(1), scores([Failure("failed", "mumbled")]))
-    made = found.innovation
-    assert (made.status, made.best, found.input) == ("failed", None, TASK)
-    assert "mumbled" in made.reason
+    innovation = await innovate(Writer(1), scores([Failure("failed", "mumbled")]))
+    new_innovation = innovation.innovation
+    assert (new_innovation.status, new_innovation.best, innovation.input) == ("failed", None, TASK)
+    assert "mumbled" in new_innovation.reason
 
 
 async def test_a_limit_of_calls_stops_it_within_one_call_with_the_best(innovate, server):
     for calls in (1, 7):
         server.calls = 0
-        found = await innovate(
+        innovation = await innovate(
             Writer(1, 2), scores([0.2, 0.4, 0.6]), seed=calls, limits=Limits(calls=calls)
         )
-        made = found.innovation
-        assert (made.status, server.calls) == ("budget", calls)
-        assert f"the limit of {calls} calls" in made.reason
-        assert found.input == TASK  # the best one was not tried on fresh outputs
-        best = max((a.score for a in made.attempts if a.score is not None), default=None)
-        assert (made.best.score if made.best else None) == best
-        assert made.after == ()
+        new_innovation = innovation.innovation
+        assert (new_innovation.status, server.calls) == ("budget", calls)
+        assert f"the limit of {calls} calls" in new_innovation.reason
+        assert innovation.input == TASK  # the best one was not tried on fresh outputs
+        best = max((a.score for a in new_innovation.attempts if a.score is not None), default=None)
+        assert (new_innovation.best.score if new_innovation.best else None) == best
+        assert new_innovation.after == ()
 
 
 async def test_the_same_call_again_asks_nothing_and_a_stopped_one_goes_on(innovate, server, home):
     options = {"rounds": 2, "fresh": 3}
     await innovate(Writer(1, 2), "probe", limits=Limits(calls=15), **options)
-    whole = await innovate(Writer(1, 2), "probe", **options)
+    full_innovation = await innovate(Writer(1, 2), "probe", **options)
     calls = server.calls
     again = await innovate(Writer(1, 2), "probe", **options)
     assert server.calls == calls == len(server.seen)
-    assert (inputs(again), again.gain) == (inputs(whole), whole.gain)
+    assert (inputs(again), again.gain) == (inputs(full_innovation), full_innovation.gain)
     with open_store(home / "store.db") as store:
         assert len(store.list_runs()) == 1
 
@@ -146,14 +146,14 @@ async def test_orders_in_remarks_stay_between_fences(innovate):
 
     writer = Writer(1)
     await innovate(writer, poisoned, rounds=1)
-    shown = writer.refinements[0]["messages"][0]["content"]
-    nonce = re.search(r"\[\[(\w{12}) remarks\]\]", shown)[1]
-    inside = shown.split(f"[[{nonce} remarks]]\n")[1].split(f"\n[[/{nonce} remarks]]")[0]
-    outside = shown.replace(inside, "")
+    content = writer.refinements[0]["messages"][0]["content"]
+    nonce = re.search(r"\[\[(\w{12}) remarks\]\]", content)[1]
+    inside = content.split(f"[[{nonce} remarks]]\n")[1].split(f"\n[[/{nonce} remarks]]")[0]
+    outside = content.replace(inside, "")
     assert "HACKED" in inside
     assert "HACKED" not in outside
-    assert "<|im_start|>" not in shown
-    assert "[[/0123456789ab" not in shown
+    assert "<|im_start|>" not in content
+    assert "[[/0123456789ab" not in content
 
 
 # Set-up
@@ -186,7 +186,7 @@ def test_the_gain_has_an_interval_that_holds_it():
 @pytest.mark.parametrize(("gain", "taken"), [(0.0, 0), (0.6, 40)])
 def test_what_does_not_gain_is_hardly_ever_taken(gain, taken):
     """Scores of outputs that are drawn, as a search with eight fresh ones would find them."""
-    found = 0
+    count = 0
     for seed in range(200):
         draw = Random(seed)
 
@@ -195,9 +195,14 @@ def test_what_does_not_gain_is_hardly_ever_taken(gain, taken):
             return tuple(Sample("x", EvaluationResult(score, True)) for score in scores)
 
         lucky = RefinedInput(2, "better", EvaluationResult(0.9, True))
-        first = RefinedInput(1, TASK, EvaluationResult(0.1, False))
-        made = Innovation(
-            TASK, (first, lucky), "converged", samples(0.0), samples(gain), tested=True
+        first_refined_input = RefinedInput(1, TASK, EvaluationResult(0.1, False))
+        innovation = Innovation(
+            TASK,
+            (first_refined_input, lucky),
+            "converged",
+            samples(0.0),
+            samples(gain),
+            tested=True,
         )
-        found += made.refined == "better"
-    assert (found >= taken * 4) if taken else (found <= 18)  # 10 are expected of 200
+        count += innovation.refined == "better"
+    assert (count >= taken * 4) if taken else (count <= 18)  # 10 are expected of 200

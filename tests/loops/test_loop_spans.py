@@ -73,19 +73,19 @@ def test_each_task_is_a_trace_that_says_what_each_step_took(cli, server, model, 
     unreadable = Counter()
 
     def script(body, number):
-        said = body["messages"][-1]["content"]
-        if "response_format" in body and said.count("copper") and not unreadable["copper"]:
+        content = body["messages"][-1]["content"]
+        if "response_format" in body and content.count("copper") and not unreadable["copper"]:
             unreadable["copper"] += 1
             return "no object"
         return None
 
     server.script = script
     (home / "t.jsonl").write_text('{"task": "Name a use of copper."}\n{"task": "Say hello."}\n')
-    ended = cli("optimize", "t.jsonl", "-m", model, "-j", "single", "--threshold", 1, "--json")
-    found = read_spans(traced)
-    assert sorted(run["case"] for run, _ in found) == ["1", "2"]
-    rows = {row["id"]: row for row in ended.rows}
-    for run, steps in found:
+    outcome = cli("optimize", "t.jsonl", "-m", model, "-j", "single", "--threshold", 1, "--json")
+    spans = read_spans(traced)
+    assert sorted(run["case"] for run, _ in spans) == ["1", "2"]
+    rows = {row["id"]: row for row in outcome.rows}
+    for run, steps in spans:
         row = rows[run["case"]]
         assert names(steps) == [f"{w}.{n}" for n in (1, 2, 3) for w in ("generate", "evaluate")]
         assert (run["loop"], run["score"], run["iterations"]) == ("optimize", row["score"], 3)
@@ -152,9 +152,9 @@ def test_a_loop_within_a_step_of_another_stands_below_it_and_counts_for_itself(m
 
 def test_where_spans_cannot_go_is_said_before_anything_is_asked(cli, server, model, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_TRACES", "nowhere/spans.jsonl")
-    ended = cli("optimize", "Say hello.", "-m", model)
-    assert (ended.code, server.calls) == (2, 0)
-    assert "nowhere/spans.jsonl: cannot be written" in ended.err
+    outcome = cli("optimize", "Say hello.", "-m", model)
+    assert (outcome.code, server.calls) == (2, 0)
+    assert "nowhere/spans.jsonl: cannot be written" in outcome.err
 
 
 SCRIPT = """
@@ -235,8 +235,12 @@ def test_a_collector_gets_them_over_http(cli, server, model, monkeypatch):
             assert there.wait(60)
             for path, key, body in got:
                 assert (path, key) == ("/v1/traces", "Bearer k")
-                told = ExportTraceServiceRequest.FromString(body)
-                scopes = [scope for one in told.resource_spans for scope in one.scope_spans]
+                request = ExportTraceServiceRequest.FromString(body)
+                scopes = [
+                    scope
+                    for resource_span in request.resource_spans
+                    for scope in resource_span.scope_spans
+                ]
                 found |= {span.name for scope in scopes for span in scope.spans}
             time.sleep(0.01)
         collector.shutdown()

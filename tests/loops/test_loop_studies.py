@@ -11,11 +11,11 @@ TASK = "Say what moves the sea."
 
 def revising(body, _number):
     """Each revision is the next draft; the judge likes the last."""
-    said = body["messages"][-1]["content"]
+    content = body["messages"][-1]["content"]
     if body.get("max_tokens") == 1:
-        return Answer(yes=0.2 + 0.3 * ("moon" in said) + 0.4 * ("pulled" in said))
-    known = [draft for draft in DRAFTS if draft in said]
-    return DRAFTS[min(2, DRAFTS.index(known[-1]) + 1)] if known else DRAFTS[0]
+        return Answer(yes=0.2 + 0.3 * ("moon" in content) + 0.4 * ("pulled" in content))
+    known_names = [draft for draft in DRAFTS if draft in content]
+    return DRAFTS[min(2, DRAFTS.index(known_names[-1]) + 1)] if known_names else DRAFTS[0]
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_a_limit_stops_it_and_it_is_listed_shown_and_gone_on_with(asked, cli, se
 
 def test_parameters_of_a_debate_are_given_by_name(cli, server, model):
     server.script = answering
-    asked = ("guide", QUESTION, "A.", "B.", "-m", model, "--debate")
-    assert cli(*asked, "rounds=1", "--debate", "readout=verbalized").code == 0
+    requests = ("guide", QUESTION, "A.", "B.", "-m", model, "--debate")
+    assert cli(*requests, "rounds=1", "--debate", "readout=verbalized").code == 0
     assert server.calls == 1 + 3 + 1
-    assert "give NAME=VALUE" in cli(*asked, "rounds").err
-    assert "did you mean 'rounds'" in cli(*asked, "round=1").err
+    assert "give NAME=VALUE" in cli(*requests, "rounds").err
+    assert "did you mean 'rounds'" in cli(*requests, "round=1").err

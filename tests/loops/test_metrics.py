@@ -43,12 +43,12 @@ def test_texts_and_mappings_are_measured():
 
 def test_fields_are_picked_by_name_or_by_function():
     example, pred = {"question": "Q?", "label": "L"}, {"draft": "1", "final": "12"}
-    named = textevolve.as_metric(by_length, input="question", output="final")
-    assert named(example, pred) == 0.2
-    made = textevolve.as_metric(
+    metric = textevolve.as_metric(by_length, input="question", output="final")
+    assert metric(example, pred) == 0.2
+    new_metric = textevolve.as_metric(
         by_length, input=lambda e: f"{e['question']} {e['label']}", output=lambda p: p["draft"] * 4
     )
-    assert made.measure(example, pred) == EvaluationResult(0.4, False, "asked: Q? L")
+    assert new_metric.measure(example, pred) == EvaluationResult(0.4, False, "asked: Q? L")
 
 
 def test_with_a_trace_it_says_whether_it_passes():

@@ -54,12 +54,12 @@ class Scores:
 
     async def __call__(self, case, /):
         self.cases.append(case)
-        made = self.scores.pop(0)
-        if isinstance(made, BaseException):
-            raise made
-        if not isinstance(made, Failure | EvaluationResult):
-            made = EvaluationResult(made, True, self.feedback)
-        return PlainEvaluation((made,), Usage(1, 10, 0, 5, 0.0))
+        result = self.scores.pop(0)
+        if isinstance(result, BaseException):
+            raise result
+        if not isinstance(result, Failure | EvaluationResult):
+            result = EvaluationResult(result, True, self.feedback)
+        return PlainEvaluation((result,), Usage(1, 10, 0, 5, 0.0))
 
 
 async def optimize(task, *, generator, evaluator, id="", **options):
@@ -91,12 +91,12 @@ async def run(scores, writer=None, **options):
     ],
 )
 async def test_it_ends_with_the_best_and_says_why(scores, options, status, best, reason):
-    found = await run(scores, **options)
-    assert (found.status, found.best.iteration) == (status, best)
-    assert reason in found.reason
-    assert len(found.attempts) == len(scores)
-    assert [a.score for a in found.attempts] == scores
-    assert found.output == found.attempts[best - 1].output
+    optimization = await run(scores, **options)
+    assert (optimization.status, optimization.best.iteration) == (status, best)
+    assert reason in optimization.reason
+    assert len(optimization.attempts) == len(scores)
+    assert [a.score for a in optimization.attempts] == scores
+    assert optimization.output == optimization.attempts[best - 1].output
 
 
 # Whether it revises
@@ -122,40 +122,52 @@ GATED = EvaluationResult(0.95, False, "Mend it.", {FAILED_GATES: ["json"]})
 )
 async def test_the_first_revision_decides_how_the_rest_is_made(scores, made, note):
     writer = Writer()
-    found = await run(scores, writer, mode="auto", max_iterations=4)
-    assert [attempt.made for attempt in found.attempts] == made
+    optimization = await run(scores, writer, mode="auto", max_iterations=4)
+    assert [attempt.made for attempt in optimization.attempts] == made
     assert [before is not None for before, _, _ in writer.asked] == [m == REVISED for m in made]
-    told = [one for a in found.attempts for one in a.notes if one.startswith("written anew")]
-    assert len(told) == (note is not None)
-    assert note is None or note in told[0]
-    assert found.status == "max_iterations"  # what is written anew neither converges nor oscillates
-    assert found.best is choose_best(found.attempts)
+    messages = [
+        single_note
+        for a in optimization.attempts
+        for single_note in a.notes
+        if single_note.startswith("written anew")
+    ]
+    assert len(messages) == (note is not None)
+    assert note is None or note in messages[0]
+    assert (
+        optimization.status == "max_iterations"
+    )  # what is written anew neither converges nor oscillates
+    assert optimization.best is choose_best(optimization.attempts)
 
 
 async def test_nothing_scored_is_failed():
-    found = await run([Failure("failed", "no idea")] * 3)
-    assert (found.status, found.best, found.output, found.score) == ("failed", None, None, None)
-    assert "no attempt has a score; the last: no idea" in found.reason
+    optimization = await run([Failure("failed", "no idea")] * 3)
+    assert (optimization.status, optimization.best, optimization.output, optimization.score) == (
+        "failed",
+        None,
+        None,
+        None,
+    )
+    assert "no attempt has a score; the last: no idea" in optimization.reason
 
 
 async def test_a_revision_is_asked_for_with_the_attempt_before_and_the_feedback_as_a_list():
     writer = Writer("One text.", "Quite another one.", "And a third.")
-    found = await run([0.2, 0.4, 0.6], writer)
-    told = ("Be shorter.", "Be kinder.")
+    optimization = await run([0.2, 0.4, 0.6], writer)
+    messages = ("Be shorter.", "Be kinder.")
     assert writer.asked == [
         (None, (), None),
-        ("One text.", told, None),
-        ("Quite another one.", told, None),
+        ("One text.", messages, None),
+        ("Quite another one.", messages, None),
     ]
-    assert found.attempts[0].similarity is None
-    assert found.attempts[1].similarity == 0
-    assert found.attempts[1].instructions == told
+    assert optimization.attempts[0].similarity is None
+    assert optimization.attempts[1].similarity == 0
+    assert optimization.attempts[1].instructions == messages
 
 
 async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best():
     gated = EvaluationResult(0.95, False, "Mend it.", {FAILED_GATES: ["json"]})
-    found = await run([gated, 0.5, gated])
-    assert (found.status, found.best.iteration) == ("oscillating", 2)
+    optimization = await run([gated, 0.5, gated])
+    assert (optimization.status, optimization.best.iteration) == ("oscillating", 2)
     only = await run([gated, gated, gated])
     assert (only.status, only.best.iteration) == ("converged", 1)
 
@@ -166,9 +178,9 @@ async def test_a_gate_that_fails_keeps_a_high_score_from_being_accepted_or_best(
 @pytest.mark.parametrize("error", [AnswerError("cut"), ValueError("cut")])
 async def test_an_attempt_that_cannot_be_generated_is_recorded_and_the_loop_goes_on(error):
     writer = Writer("First text.", error, "Third text.")
-    found = await run([0.2, 0.9], writer)
-    assert found.status == "accepted"
-    failed = found.attempts[1]
+    optimization = await run([0.2, 0.9], writer)
+    assert optimization.status == "accepted"
+    failed = optimization.attempts[1]
     assert (failed.output, failed.score) == (None, None)
     assert str(error) in failed.evaluation.reason
     assert writer.asked[2][0] == "First text."
@@ -177,9 +189,9 @@ async def test_an_attempt_that_cannot_be_generated_is_recorded_and_the_loop_goes
 @pytest.mark.parametrize("error", [Failure("failed", "no"), KeyError("no")])
 async def test_an_attempt_that_cannot_be_judged_is_recorded_and_the_loop_goes_on(error):
     writer = Writer("First text.", "Second text.", "Third text.")
-    found = await run([0.2, error, 0.9], writer)
-    assert found.status == "accepted"
-    failed = found.attempts[1]
+    optimization = await run([0.2, error, 0.9], writer)
+    assert optimization.status == "accepted"
+    failed = optimization.attempts[1]
     assert (failed.output, failed.score, failed.evaluation.kind) == ("Second text.", None, "failed")
     assert writer.asked[2][:2] == ("First text.", ("Be shorter.", "Be kinder."))
 
@@ -193,19 +205,22 @@ async def test_what_no_further_call_can_mend_is_raised():
 async def test_a_budget_ends_it_with_the_best_so_far(where):
     spent = BudgetError("the limit of 7 calls is reached")
     writer = Writer("First text.", spent if where == "generate" else "Second text.")
-    second = Failure("skipped", str(spent)) if where == "skipped" else spent
-    judge = Scores(0.4, 0.5 if where == "beside" else second)
+    second_budget_error = Failure("skipped", str(spent)) if where == "skipped" else spent
+    judge = Scores(0.4, 0.5 if where == "beside" else second_budget_error)
     beside = Scores(0.3, spent) if where == "beside" else None
-    found = await run(judge, writer, second_judge=beside)
-    assert found.status == "budget"
-    assert "7 calls" in found.reason
-    assert len(found.attempts) == 2
-    last = found.attempts[1]
+    optimization = await run(judge, writer, second_judge=beside)
+    assert optimization.status == "budget"
+    assert "7 calls" in optimization.reason
+    assert len(optimization.attempts) == 2
+    last = optimization.attempts[1]
     if where == "beside":
-        assert (found.score, last.second) == (0.5, Failure("skipped", str(spent))) or found.score
+        assert (optimization.score, last.second) == (
+            0.5,
+            Failure("skipped", str(spent)),
+        ) or optimization.score
         assert last.score == 0.5
     else:
-        assert found.best.iteration == 1
+        assert optimization.best.iteration == 1
         assert last.evaluation == Failure("skipped", str(spent))
         assert last.output == (None if where == "generate" else "Second text.")
 
@@ -218,16 +233,16 @@ async def test_time_ends_it_with_the_best_so_far():
             await asyncio.sleep(30)
         return await judge(case)
 
-    found = await optimize(
+    optimization = await optimize(
         TASK,
         generator=Writer("First text.", "Second text."),
         evaluator=slow,
         time_limit=1.0,
         listener=lambda e: isinstance(e, StepFinished) and heard.append(e),
     )
-    assert (found.status, found.score) == ("budget", 0.4)
-    assert found.reason == "the time limit is reached; raise it to continue"
-    assert found.attempts[1].evaluation == Failure("skipped", found.reason)
+    assert (optimization.status, optimization.score) == ("budget", 0.4)
+    assert optimization.reason == "the time limit is reached; raise it to continue"
+    assert optimization.attempts[1].evaluation == Failure("skipped", optimization.reason)
 
 
 @pytest.mark.parametrize(
@@ -239,14 +254,14 @@ async def test_time_ends_it_with_the_best_so_far():
     ],
 )
 async def test_a_degenerate_output_is_asked_for_again_at_another_temperature(bad, noted):
-    first = "One text of a certain length, so to speak."
-    writer = Writer(first, bad, "Another text of about that length, one may say.")
-    found = await run([0.2, 0.9], writer)
-    assert [asked[2] for asked in writer.asked] == [None, None, RETRY_TEMPERATURE]
-    second = found.attempts[1]
-    assert second.output.startswith("Another")
-    assert second.notes == (second.notes[0],)
-    assert noted in second.notes[0]
+    first_text = "One text of a certain length, so to speak."
+    writer = Writer(first_text, bad, "Another text of about that length, one may say.")
+    optimization = await run([0.2, 0.9], writer)
+    assert [requests[2] for requests in writer.asked] == [None, None, RETRY_TEMPERATURE]
+    second_attempt = optimization.attempts[1]
+    assert second_attempt.output.startswith("Another")
+    assert second_attempt.notes == (second_attempt.notes[0],)
+    assert noted in second_attempt.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -262,13 +277,13 @@ def test_what_is_degenerate(output, previous, wrong):
 
 
 async def test_a_second_judge_reports_beside_and_decides_nothing():
-    second = Scores(0.1, Failure("failed", "no idea"), ValueError("odd"))
+    second_scores = Scores(0.1, Failure("failed", "no idea"), ValueError("odd"))
     writer = Writer()
-    found = await run([0.2, 0.4, 0.9], writer, second_judge=second)
-    assert found.status == "accepted"
-    assert found.attempts[0].second.score == 0.1
-    assert [a.second.reason for a in found.attempts[1:]] == ["no idea", "ValueError: odd"]
-    assert found.usage.calls == 5  # three judgements and two beside
+    optimization = await run([0.2, 0.4, 0.9], writer, second_judge=second_scores)
+    assert optimization.status == "accepted"
+    assert optimization.attempts[0].second.score == 0.1
+    assert [a.second.reason for a in optimization.attempts[1:]] == ["no idea", "ValueError: odd"]
+    assert optimization.usage.calls == 5  # three judgements and two beside
     assert all(feedback in ((), ("Be shorter.", "Be kinder.")) for _, feedback, _ in writer.asked)
 
 
@@ -304,11 +319,11 @@ def test_the_best_is_the_first_of_the_highest(made):
         for n, s in enumerate(made, 1)
     ]
     best = choose_best(attempts)
-    known = [s for s in made if s is not None]
-    assert (best is None) == (not known)
+    known_s = [s for s in made if s is not None]
+    assert (best is None) == (not known_s)
     if best is not None:
-        assert best.score == max(known)
-        assert best.iteration == made.index(max(known)) + 1
+        assert best.score == max(known_s)
+        assert best.iteration == made.index(max(known_s)) + 1
 
 
 # Instructions and known scores
@@ -321,10 +336,12 @@ def test_instructions_come_from_what_a_judge_has():
     result = EvaluationResult(0.5, False, "1 thing\n\n  * another   thing\n- another thing")
     assert told(PlainEvaluation((result,))) == ("1 thing", "another thing")
     assert told(PlainEvaluation((Failure("failed", ""),))) == ()
-    asked = EvaluationResult(0.5, False, "", {"answers": {"Is it?": 5.0, "So?": 0.0, "Why?": -1.0}})
+    requested_result = EvaluationResult(
+        0.5, False, "", {"answers": {"Is it?": 5.0, "So?": 0.0, "Why?": -1.0}}
+    )
     worst = "Let the answer to this be a clear yes (now 27%): Why?"
-    assert told(PlainEvaluation((asked,)))[0] == worst
-    assert len(told(PlainEvaluation((asked,)))) == 2
+    assert told(PlainEvaluation((requested_result,)))[0] == worst
+    assert len(told(PlainEvaluation((requested_result,)))) == 2
 
     class Debated(PlainEvaluation):
         feedback = (type("F", (), {"instructions": ("Critic: Cut it.",), "weaknesses": ()}),)
@@ -344,19 +361,21 @@ async def with_model(script, scores, **options):
         model = options.pop("wrap", lambda m: m)(client)
         judge = scores if callable(scores) else Scores(*scores)
         generator = ModelGenerator(model, OptimizationPlan(**options.pop("generator", {})))
-        found = await optimize(TASK, generator=generator, evaluator=judge, **options)
-        return found, list(server.requests)
+        optimization = await optimize(TASK, generator=generator, evaluator=judge, **options)
+        return optimization, list(server.requests)
 
 
 async def test_an_answer_that_is_cut_is_no_attempt_and_the_next_is_another_sample():
     def script(body, number):
         return Answer(text="cut", finish_reason="length") if number == 1 else "Whole."
 
-    found, asked = await with_model(script, [0.9], generator={"max_answer_tokens": 50, "seed": 3})
-    assert "cut at 50 tokens" in found.attempts[0].evaluation.reason
-    assert found.attempts[0].usage.calls == 1
-    assert (found.status, found.output) == ("accepted", "Whole.")
-    assert [body["seed"] for body in asked] == [3, 4]
+    optimization, records = await with_model(
+        script, [0.9], generator={"max_answer_tokens": 50, "seed": 3}
+    )
+    assert "cut at 50 tokens" in optimization.attempts[0].evaluation.reason
+    assert optimization.attempts[0].usage.calls == 1
+    assert (optimization.status, optimization.output) == ("accepted", "Whole.")
+    assert [body["seed"] for body in records] == [3, 4]
 
 
 POISON = (

@@ -40,26 +40,28 @@ def apply(template, lines):
 
 def script(body, _number):
     """The editor knows what helps each template; the program needs both."""
-    said = body["messages"][-1]["content"]
-    if "Write at most" in said:
-        alone = re.search(r"rewriting the template (\w+) alone", said)
-        told = {"note": NOTE, "sum": SUM}
-        lines = [told[alone[1]]] if alone else [f"{name}: {line}" for name, line in told.items()]
+    content = body["messages"][-1]["content"]
+    if "Write at most" in content:
+        alone = re.search(r"rewriting the template (\w+) alone", content)
+        message = {"note": NOTE, "sum": SUM}
+        lines = (
+            [message[alone[1]]] if alone else [f"{name}: {line}" for name, line in message.items()]
+        )
         return json.dumps({"instructions": lines})
-    if said.startswith("You rewrite"):
-        lines = [line.split(". ", 1)[1] for line in fenced(said, "instructions").splitlines()]
-        if said.startswith("You rewrite a prompt template as"):
-            return json.dumps({"template": apply(fenced(said, "template"), lines)})
-        made = [
-            {"name": name, "template": apply(fenced(said, f"template {name}"), [rest])}
+    if content.startswith("You rewrite"):
+        lines = [line.split(". ", 1)[1] for line in fenced(content, "instructions").splitlines()]
+        if content.startswith("You rewrite a prompt template as"):
+            return json.dumps({"template": apply(fenced(content, "template"), lines)})
+        records = [
+            {"name": name, "template": apply(fenced(content, f"template {name}"), [rest])}
             for name, _, rest in (line.partition(": ") for line in lines)
         ]
-        return json.dumps({"templates": made})
-    if said.startswith("Tell of"):
-        number = said.split()[2]
-        return f"n = {number}" if NOTE in said else "a number"
-    number = re.search(r"n = (\d+)", said)
-    return str(2 * int(number[1])) if number and SUM in said else "about that"
+        return json.dumps({"templates": records})
+    if content.startswith("Tell of"):
+        number = content.split()[2]
+        return f"n = {number}" if NOTE in content else "a number"
+    number = re.search(r"n = (\d+)", content)
+    return str(2 * int(number[1])) if number and SUM in content else "about that"
 
 
 def right(output, label, row):
@@ -75,10 +77,10 @@ def server():
 
 @pytest.fixture
 def rows(home):
-    made = [{"n": n, "twice": 2 * n, "place": "left"} for n in range(36)]
-    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    records = [{"n": n, "twice": 2 * n, "place": "left"} for n in range(36)]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
     (home / "adder.yaml").write_text(YAML)
-    return made
+    return records
 
 
 @pytest.fixture
@@ -97,11 +99,11 @@ def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, ser
     command = ["calibrate", "--program", "adder.yaml", "-d", "rows.jsonl", "--label", "twice"]
     command += ["--metric", "exact", "-m", model, "-o", "best.yaml", "-o", "search.json"]
     command += ["--depth", "2", "--beam", "2", "--successors", "2"]
-    first = cli(*command)
-    assert first.code == 0, first.err
-    told = json.loads((home / "search.json").read_text())
-    assert told["accepted"]
-    assert told["templates"]["note"] == f"Tell of {{n}}\n{NOTE}"
+    first_outcome = cli(*command)
+    assert first_outcome.code == 0, first_outcome.err
+    payload = json.loads((home / "search.json").read_text())
+    assert payload["accepted"]
+    assert payload["templates"]["note"] == f"Tell of {{n}}\n{NOTE}"
     assert SUM in yaml.safe_load((home / "best.yaml").read_text())["sum"]
     calls = server.calls
     assert cli(*command).code == 0
@@ -135,12 +137,12 @@ def test_the_prompts_of_a_graph(rows, means, server):
     graph.add_node("add", add)
     graph.add_edge(START, "write")
     graph.add_edge("write", "add")
-    found = calibrate(graph.compile(), rows, templates=TEMPLATES, answer="sum", **means)
-    check_found(found)
-    asked = [body["messages"][-1]["content"] for body in server.requests]
-    shown = next(said for said in asked if "Write at most" in said)
-    assert fenced(shown, "prompt of write").startswith("Tell of ")
-    assert found.usage.calls >= server.calls > 0
+    calibration = calibrate(graph.compile(), rows, templates=TEMPLATES, answer="sum", **means)
+    check_found(calibration)
+    contents = [body["messages"][-1]["content"] for body in server.requests]
+    output = next(answer for answer in contents if "Write at most" in answer)
+    assert fenced(output, "prompt of write").startswith("Tell of ")
+    assert calibration.usage.calls >= server.calls > 0
 
 
 def test_what_cannot_be_a_program_is_said(rows, means, server):
@@ -166,7 +168,7 @@ def test_a_program_that_breaks_off_shows_how_far_it_came(rows, means, server):
         return await prompts.ask("sum", note=note)
 
     check_found(calibrate(breaks, rows, templates=TEMPLATES, **means))
-    asked = [body["messages"][-1]["content"] for body in server.requests]
-    shown = next(said for said in asked if "Write at most" in said)
-    assert fenced(shown, "output of note") == "a number"
-    assert "ValueError: no number" in fenced(shown, "problem")
+    contents = [body["messages"][-1]["content"] for body in server.requests]
+    output = next(answer for answer in contents if "Write at most" in answer)
+    assert fenced(output, "output of note") == "a number"
+    assert "ValueError: no number" in fenced(output, "problem")

@@ -27,9 +27,9 @@ def one_rule(text):
 
 
 def judge(rule, text, input="?"):
-    found = one_rule(rule).judge(text, input)
-    assert isinstance(found, EvaluationResult), found
-    return found
+    result = one_rule(rule).judge(text, input)
+    assert isinstance(result, EvaluationResult), result
+    return result
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def judge(rule, text, input="?"):
     ],
 )
 def test_a_rule_holds_or_says_what_to_change(rule, good, bad, said):
-    held, broken = judge(rule, good), judge(rule, bad)
-    assert (held.score, held.passed, held.feedback) == (1.0, True, "")
-    assert held.metadata[FAILED_GATES] == []
+    result, broken = judge(rule, good), judge(rule, bad)
+    assert (result.score, result.passed, result.feedback) == (1.0, True, "")
+    assert result.metadata[FAILED_GATES] == []
     assert broken.score < 1
     assert not broken.passed
     assert said in broken.feedback
@@ -86,10 +86,10 @@ def test_a_score_lies_in_the_unit_and_is_whole_only_where_all_hold(made, text):
     rows = "".join(
         f"  - {{kind: must, pattern: {letter}, weight: {weight}}}\n" for letter, weight in made
     )
-    found = parse_rules(f"rules:\n{rows}").judge(text)
-    assert 0 <= found.score <= 1
-    assert found.passed == (found.score == 1) == all(letter in text for letter, _ in made)
-    assert bool(found.feedback) != found.passed
+    result = parse_rules(f"rules:\n{rows}").judge(text)
+    assert 0 <= result.score <= 1
+    assert result.passed == (result.score == 1) == all(letter in text for letter, _ in made)
+    assert bool(result.feedback) != result.passed
 
 
 # Files
@@ -135,10 +135,12 @@ def test_a_file_brings_its_schema_and_its_own_functions(tmp_path):
     schema = load("{kind: json_schema, file: own.json}")
     assert schema.judge('{"a": 1}').passed
     assert schema.judge("{}").feedback == "$: 'a' is a required property."
-    own = load(*(f"{{kind: call, function: 'own.py:{f}'}}" for f in ("short", "echo", "half")))
-    found = own.judge("long enough", "this")
-    assert found.score == pytest.approx(0.5 / 3)
-    assert found.feedback.splitlines() == [
+    own_rules = load(
+        *(f"{{kind: call, function: 'own.py:{f}'}}" for f in ("short", "echo", "half"))
+    )
+    result = own_rules.judge("long enough", "this")
+    assert result.score == pytest.approx(0.5 / 3)
+    assert result.feedback.splitlines() == [
         "Keep to the rule own.py:short.",
         "Repeat this.",
         "Keep to the rule own.py:half.",
@@ -181,7 +183,7 @@ async def test_a_pattern_without_nested_repeats_is_ended_too(monkeypatch):
     await asyncio.to_thread(str)  # neither the loop nor its threads are held up
     assert time.monotonic() - began < 0.3
     *judged, graded = await asyncio.gather(*waiting)
-    for outcome in (graded, *(one.result[0] for one in judged)):
+    for outcome in (graded, *(plain_evaluation.result[0] for plain_evaluation in judged)):
         assert "took more than 0.3 s" in outcome.reason
 
 
@@ -189,8 +191,8 @@ async def test_a_pattern_in_a_schema_is_ended_too(monkeypatch):
     rules = one_rule("{kind: json_schema, schema: {pattern: '^(a+)+$'}}")
     assert (await rules(Case("?", ('"aa"',)))).result[0].passed
     monkeypatch.setattr(patterns, "SECONDS", 0.3)
-    (found,) = (await rules(Case("?", (json.dumps("a" * 40 + "!"),)))).result
-    assert "took more than 0.3 s" in found.reason
+    (result,) = (await rules(Case("?", (json.dumps("a" * 40 + "!"),)))).result
+    assert "took more than 0.3 s" in result.reason
 
 
 # Schemas
@@ -201,9 +203,9 @@ def test_json_beside_a_schema():
     schema = {"properties": {"tags": tags}, "$defs": {"tag": {"type": "string"}}}
     check_schema(schema)
     assert find_faults('{"tags": ["a", "b"]}', schema) == []
-    first, second = find_faults('{"tags": ["a", 2, "c"]}', schema)
-    assert "$.tags[1]: 2 is not of type" in first
-    assert "is too long (maxItems: 2)" in second
+    first_text, second_text = find_faults('{"tags": ["a", 2, "c"]}', schema)
+    assert "$.tags[1]: 2 is not of type" in first_text
+    assert "is too long (maxItems: 2)" in second_text
 
 
 @pytest.mark.parametrize("text", ["", "```json\n{}\n```", "[" * 100_000, "9" * 5000])
@@ -250,13 +252,17 @@ async def test_a_text_that_fails_a_gate_is_not_shown_to_the_judge():
         """
     )
     hybrid = Hybrid(rules, judge, rules_weight=0.4)
-    found = await hybrid(Case("?", ("9 x y", "8 x", "7 y", "no x")))
+    plain_evaluation = await hybrid(Case("?", ("9 x y", "8 x", "7 y", "no x")))
     assert judge.seen == ["9 x y", "8 x", "no x"]
-    assert found.usage.calls == 3
-    assert found.coverage == 0.75
-    whole, weighed, gated, failed = found.result
-    assert whole.score == pytest.approx(0.4 + 0.6 * 0.9)
-    assert (whole.passed, whole.metadata["judge_score"], whole.metadata["of"]) == (
+    assert plain_evaluation.usage.calls == 3
+    assert plain_evaluation.coverage == 0.75
+    full_result, weighed, gated, failed = plain_evaluation.result
+    assert full_result.score == pytest.approx(0.4 + 0.6 * 0.9)
+    assert (
+        full_result.passed,
+        full_result.metadata["judge_score"],
+        full_result.metadata["of"],
+    ) == (
         True,
         0.9,
         "9 x y",

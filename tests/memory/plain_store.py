@@ -272,11 +272,13 @@ class PlainMemories:
         return self.sources.get((collection, key))
 
     async def use(self, ids: Sequence[str], time: float) -> None:
-        self.used += [(one.id, time) for one in await self.get(sorted(set(ids)))]
-        for place, one in enumerate(self.memories):
-            if one.id in ids:
-                last = max(time, one.last_used or time)
-                self.memories[place] = replace(one, last_used=last, times_used=one.times_used + 1)
+        self.used += [(memory.id, time) for memory in await self.get(sorted(set(ids)))]
+        for place, memory in enumerate(self.memories):
+            if memory.id in ids:
+                last = max(time, memory.last_used or time)
+                self.memories[place] = replace(
+                    memory, last_used=last, times_used=memory.times_used + 1
+                )
 
 
 def names_of(memory: MemoryRecord) -> set[str]:

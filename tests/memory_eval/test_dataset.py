@@ -66,11 +66,11 @@ def read(tmp_path):
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\ud83d\\\\ude00"])
 def test_half_a_surrogate_pair_is_replaced_and_the_user_kept(read, half):
-    given = json.dumps(line()).replace("I moved.", f"I \\ud83d\\ude00 {half} moved.")
-    (user,) = read(given)
-    said = half.replace("\\\\", "\\")
-    said = "\ufffd" + said[6:]
-    assert user.sessions[0].dialogue[0].content == f"I \U0001f600 {said} moved."
+    text = json.dumps(line()).replace("I moved.", f"I \\ud83d\\ude00 {half} moved.")
+    (user,) = read(text)
+    answer = half.replace("\\\\", "\\")
+    answer = "\ufffd" + answer[6:]
+    assert user.sessions[0].dialogue[0].content == f"I \U0001f600 {answer} moved."
     assert user.sha256 == hash_line(user_to_line(user).encode())
     escaped = json.dumps(line(sessions=[session(memory_points=[point(memory_content="\\ud800")])]))
     (user,) = read(escaped)  # an escaped backslash: a text that only speaks of one
@@ -99,12 +99,12 @@ def test_fields_of_a_point_in_the_forms_they_come_in(read, fields, expected):
 
 
 def test_a_result_file_of_the_benchmark(read):
-    asked = {"question": "Where?", "answer": "Lyon", "search_duration_ms": 200}
-    asked |= {"context": "all", "system_response": "In Lyon.", "response_duration_ms": 9}
+    request = {"question": "Where?", "answer": "Lyon", "search_duration_ms": 200}
+    request |= {"context": "all", "system_response": "In Lyon.", "response_duration_ms": 9}
     found = point(is_update="True", memories_from_system=["x"], search_duration_ms=50)
     scored = session(
         memory_points=[found],
-        questions=[asked],
+        questions=[request],
         extracted_memories=["x", {"memory": "y"}, "", {"memory": " "}],
         add_dialogue_duration_ms=1500,
     )
@@ -129,11 +129,11 @@ def test_a_result_file_of_the_benchmark(read):
     ],
 )
 def test_what_is_no_user_is_reported_with_its_line_and_passed_over(read, bad, reason):
-    found = read(line("good"), "", bad, line("after"))
-    assert [each.id for each in (found[0], found[2])] == ["good", "after"]
-    wrong = found[1]
+    text = read(line("good"), "", bad, line("after"))
+    assert [each.id for each in (text[0], text[2])] == ["good", "after"]
+    wrong = text[1]
     assert isinstance(wrong, Malformed)
-    assert (wrong.line, found[2].line) == (3, 4)
+    assert (wrong.line, text[2].line) == (3, 4)
     assert reason in wrong.reason
     assert "\n" not in wrong.reason
 

@@ -50,11 +50,11 @@ async def test_the_verdict_is_what_is_scored_highest(task):
     for label in LABELS[task]:
         start = {"integrity": f"Score {label}", "accuracy": f"Accuracy score {label}"}
         judge = scoring({start.get(task, f"{label}."): 0.9, "Not included": 0.8})
-        made = await judge_by_evaluator(judge, SUBJECTS[task])
-        assert made.verdict.label == label
-        assert "r0.9" in made.verdict.reason
-        assert made.verdict.included == (False if task == "accuracy" else None)
-        assert made.usage.calls == (6 if task == "accuracy" else 3)
+        judgement = await judge_by_evaluator(judge, SUBJECTS[task])
+        assert judgement.verdict.label == label
+        assert "r0.9" in judgement.verdict.reason
+        assert judgement.verdict.included == (False if task == "accuracy" else None)
+        assert judgement.usage.calls == (6 if task == "accuracy" else 3)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ async def test_the_verdict_is_what_is_scored_highest(task):
     ],
 )
 async def test_a_tie_or_a_missing_score_is_a_failure(scores, reason):
-    made = await judge_by_evaluator(scoring(scores), SUBJECTS["update"])
-    assert isinstance(made.outcome, Failure)
-    assert made.outcome.kind == "failed"
-    assert made.outcome.reason.startswith(reason)
-    assert made.usage.calls == 3
+    judgement = await judge_by_evaluator(scoring(scores), SUBJECTS["update"])
+    assert isinstance(judgement.outcome, Failure)
+    assert judgement.outcome.kind == "failed"
+    assert judgement.outcome.reason.startswith(reason)
+    assert judgement.usage.calls == 3
 
 
 async def test_what_a_limit_left_out_is_no_verdict_and_no_failure_of_the_judge():
@@ -88,8 +88,8 @@ async def test_an_error_of_the_judge_is_a_failure_unless_no_call_can_succeed():
 
         return judge
 
-    made = await judge_by_evaluator(raising(AnswerError("nonsense came")), SUBJECTS["update"])
-    assert made.outcome == Failure("failed", "nonsense came")
+    judgement = await judge_by_evaluator(raising(AnswerError("nonsense came")), SUBJECTS["update"])
+    assert judgement.outcome == Failure("failed", "nonsense came")
     with pytest.raises(AccessError):
         await judge_by_evaluator(raising(AccessError("401")), SUBJECTS["update"])
 

@@ -60,13 +60,13 @@ class Misbehaving:
                 if not isinstance(status, int):
                     self.close_connection = True
                     return
-                said = body if isinstance(body, bytes) else json.dumps(body).encode()
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(said)))
+                self.send_header("Content-Length", str(len(content)))
                 for name, value in headers:
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(said)
+                self.wfile.write(content)
 
             def log_message(self, *_):
                 pass

@@ -64,15 +64,15 @@ def run_mem0(home, server, monkeypatch):
     server.script = extract
 
     def run(script):
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-W", "error::ResourceWarning", "-c", BEFORE + script + AFTER],
             capture_output=True,
             text=True,
             timeout=240,
         )
-        assert ended.returncode == 0, ended.stderr
-        assert ended.stderr == ""
-        return json.loads(ended.stdout.splitlines()[-1])
+        assert process.returncode == 0, process.stderr
+        assert process.stderr == ""
+        return json.loads(process.stdout.splitlines()[-1])
 
     return run
 
@@ -117,8 +117,8 @@ def test_it_extracts_finds_keeps_and_reaches_nothing_but_its_endpoint(
     """What its model does not give is a failure, and not no memory."""
 
     def script(body, number):
-        named = [name for name in FAULTS if f"user: {name}" in body["messages"][-1]["content"]]
-        return (FAULTS[named[0]][0] if named else None) or extract(body)
+        names = [name for name in FAULTS if f"user: {name}" in body["messages"][-1]["content"]]
+        return (FAULTS[names[0]][0] if names else None) or extract(body)
 
     def answer(method, path, headers, body, honest=server.answer):
         lost = path.endswith("/embeddings") and json.loads(body)["input"] == ["lost"]
@@ -128,23 +128,26 @@ def test_it_extracts_finds_keeps_and_reaches_nothing_but_its_endpoint(
     monkeypatch.setattr(server, "answer", answer)
     monkeypatch.setenv("TEXTEVOLVE_API_KEY", KEY)
     outcome = run_mem0(SCENARIO)
-    said = outcome["said"]
-    assert re.fullmatch(r"mem0:[0-9a-f]{12}", said["name"])
-    assert said["durable"] is True
-    assert said["added"] == [["Kim lives in Lyon.", "Kim likes tea."], ["Sam plays the tuba."]]
-    assert said["found"] == ["Kim likes tea."]
-    assert said["others"] in ([], ["Sam plays the tuba."])
-    assert said["long"] == [f"Fact {n}." for n in range(45)]  # given in parts
-    assert said["after"] == ["Kim lives in Lyon."]
+    spoken_said = outcome["said"]
+    assert re.fullmatch(r"mem0:[0-9a-f]{12}", spoken_said["name"])
+    assert spoken_said["durable"] is True
+    assert spoken_said["added"] == [
+        ["Kim lives in Lyon.", "Kim likes tea."],
+        ["Sam plays the tuba."],
+    ]
+    assert spoken_said["found"] == ["Kim likes tea."]
+    assert spoken_said["others"] in ([], ["Sam plays the tuba."])
+    assert spoken_said["long"] == [f"Fact {n}." for n in range(45)]  # given in parts
+    assert spoken_said["after"] == ["Kim lives in Lyon."]
     for name, (_, kind, text) in FAULTS.items():
-        assert said["faults"][name][0] == kind
-        assert text in said["faults"][name][1]
+        assert spoken_said["faults"][name][0] == kind
+        assert text in spoken_said["faults"][name][1]
     assert outcome["reached"] == ["127.0.0.1"]
     written = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
     assert written == {"mem0"}  # beside the store of runs
     assert "The messages are of Jan 06, 2025" in server.requests[0]["messages"][-1]["content"]
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
-    assert KEY not in json.dumps(said)
+    assert KEY not in json.dumps(spoken_said)
 
 
 @needs_mem0

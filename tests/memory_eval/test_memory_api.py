@@ -59,9 +59,9 @@ class Notes:
 
     def add(self, dialogue, user):
         self.calls += 1
-        said = [turn.content for turn in dialogue if turn.role == "user"]
-        self.kept.setdefault(user, []).extend(said)
-        return said
+        contents = [turn.content for turn in dialogue if turn.role == "user"]
+        self.kept.setdefault(user, []).extend(contents)
+        return contents
 
     async def search(self, query, user, limit):
         self.calls += 1
@@ -88,9 +88,9 @@ def test_a_whole_system_is_measured_and_asked_once(model, people, home, server):
 
 
 def test_a_dry_run_asks_nothing(cli, model, people, server):
-    said = cli("memory-eval", people, "-s", "context", "-m", model, "--dry-run", "--json")
-    assert said.code == 0, said.err
+    outcome = cli("memory-eval", people, "-s", "context", "-m", model, "--dry-run", "--json")
+    assert outcome.code == 0, outcome.err
     assert server.calls == 0
-    found = json.loads(said.out)
-    assert found["cases"] == 2
-    assert found["expected"]["calls"]["median"] > 3
+    payload = json.loads(outcome.out)
+    assert payload["cases"] == 2
+    assert payload["expected"]["calls"]["median"] > 3

@@ -64,8 +64,8 @@ def same_matter(one, other):
 
 
 def part(text, name):
-    found = re.search(rf"\[\[\w+ {name}\]\]\n(.*?)\n?\[\[/", text, re.DOTALL)[1]
-    return "" if found == "(nothing)" else found
+    hits = re.search(rf"\[\[\w+ {name}\]\]\n(.*?)\n?\[\[/", text, re.DOTALL)[1]
+    return "" if hits == "(nothing)" else hits
 
 
 MISLEADING = ("Let me guess.", "Imagine this", "Another user")
@@ -76,12 +76,12 @@ def answer(question, memories):
     lines = [line for line in memories.splitlines() if not any(m in line for m in MISLEADING)]
     values = []
     for _, slot_fact, slot_question, _ in synthesis._SLOTS:
-        asked = re.escape(slot_question).replace(r"\{name\}", r"(\w+ \w+)")
-        found = re.search(asked, question)
-        if found:
-            fact = re.escape(slot_fact).replace(r"\{name\}", found[1])
-            said = re.findall(fact.replace(r"\{value\}", r"(\w+)"), "\n".join(lines))
-            values.append((found.start(), said[-1] if said else None))
+        prompt = re.escape(slot_question).replace(r"\{name\}", r"(\w+ \w+)")
+        match = re.search(prompt, question)
+        if match:
+            fact = re.escape(slot_fact).replace(r"\{name\}", match[1])
+            spoken_answer = re.findall(fact.replace(r"\{value\}", r"(\w+)"), "\n".join(lines))
+            values.append((match.start(), spoken_answer[-1] if spoken_answer else None))
     if not values or any(value is None for _, value in values):
         return "unknown"
     return " and ".join(value for _, value in sorted(values))
@@ -89,12 +89,12 @@ def answer(question, memories):
 
 def judge(body, number):
     """Labels by comparing strings, which is perfect on made data."""
-    said = "".join(message["content"] for message in body["messages"])
-    if "Answer the question from the memories alone" in said:
-        return answer(part(said, "question"), part(said, "memories"))
-    if "[[" in said and "kept memory]]" in said:
-        memory, gold = part(said, "kept memory"), part(said, "gold memories")
-        supported = memory in gold or memory in part(said, "conversation")
+    spoken_answer = "".join(message["content"] for message in body["messages"])
+    if "Answer the question from the memories alone" in spoken_answer:
+        return answer(part(spoken_answer, "question"), part(spoken_answer, "memories"))
+    if "[[" in spoken_answer and "kept memory]]" in spoken_answer:
+        memory, gold = part(spoken_answer, "kept memory"), part(spoken_answer, "gold memories")
+        supported = memory in gold or memory in part(spoken_answer, "conversation")
         included = memory in gold or any(same_matter(memory, g) for g in gold.splitlines())
         return json.dumps(
             {
@@ -103,21 +103,27 @@ def judge(body, number):
                 "is_included_in_golden_memories": included,
             }
         )
-    if "original memory]]" in said:
-        expected, original = part(said, "expected memory"), part(said, "original memory")
-        memories = part(said, "memories")
+    if "original memory]]" in spoken_answer:
+        expected, original = (
+            part(spoken_answer, "expected memory"),
+            part(spoken_answer, "original memory"),
+        )
+        memories = part(spoken_answer, "memories")
         label = "Omission"
         if expected in memories and memories.find(original) < memories.find(expected):
             label = "Correct"
         elif any(same_matter(expected, new) for new in memories.splitlines() if new != original):
             label = "Hallucination"  # the original left as it was is none: nothing was made up
         return json.dumps({"reason": "compared", "evaluation_result": label})
-    if "reference answer]]" in said:
-        given, reference = part(said, "answer to be checked"), part(said, "reference answer")
+    if "reference answer]]" in spoken_answer:
+        given, reference = (
+            part(spoken_answer, "answer to be checked"),
+            part(spoken_answer, "reference answer"),
+        )
         wrong = "Omission" if given == "unknown" else "Hallucination"
         label = "Correct" if given == reference else wrong
         return json.dumps({"reasoning": "compared", "evaluation_result": label})
-    kept = part(said, "expected memory") in part(said, "memories").splitlines()
+    kept = part(spoken_answer, "expected memory") in part(spoken_answer, "memories").splitlines()
     return json.dumps({"reasoning": "compared", "score": 2 * kept})
 
 
@@ -147,7 +153,7 @@ class Expected:
 
 
 def count(users):
-    found = Expected()
+    expected = Expected()
     for user in users:
         held, seen = [], 0
         for session in user.sessions:
@@ -156,39 +162,39 @@ def count(users):
                     seen += 1
                     if seen % 3:
                         held.append(point.content)
-                        found.kept += 1
-                        found.kept_weight += point.importance
+                        expected.kept += 1
+                        expected.kept_weight += point.importance
             held.append("")
             if session.is_generated_qa:
                 continue
-            found.extracted += 1
+            expected.extracted += 1
             for point in session.points:
                 if point.source == "interference":
-                    found.traps += 1
+                    expected.traps += 1
                 elif point.is_update and any(same_matter(point.content, h) for h in held):
-                    found.updates += 1
+                    expected.updates += 1
                     near = {h for h in held if same_matter(point.content, h)}
-                    found.left += near <= set(point.originals)
+                    expected.left += near <= set(point.originals)
                 else:  # an update of which nothing is found is judged as a point
-                    found.points += 1
-                    found.weight += point.importance
+                    expected.points += 1
+                    expected.weight += point.importance
             for question in session.questions:
-                found.questions += 1
-                said = answer(question.question, "\n".join(held[-20:]))
-                found.right += said == question.answer
-                found.unknown += said == "unknown" != question.answer
-    found.extracted += found.kept
-    return found
+                expected.questions += 1
+                spoken_answer = answer(question.question, "\n".join(held[-20:]))
+                expected.right += spoken_answer == question.answer
+                expected.unknown += spoken_answer == "unknown" != question.answer
+    expected.extracted += expected.kept
+    return expected
 
 
 def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, model):
     server.script = judge
-    ended = cli(
+    outcome = cli(
         "memory-eval", "data.jsonl", "-s", "toy.py:Toy", "-m", model, "--json", "-o", "out.jsonl"
     )
-    assert ended.code == 0, ended.err
-    found = json.loads(ended.out)
-    figures = {name: pair["all"]["value"] for name, pair in found["overall"].items()}
+    assert outcome.code == 0, outcome.err
+    payload = json.loads(outcome.out)
+    figures = {name: pair["all"]["value"] for name, pair in payload["overall"].items()}
     expected = count(data)
     assert expected.updates >= expected.left > 3
     assert 0 < expected.right < expected.questions
@@ -213,10 +219,10 @@ def test_figures_find_exactly_the_faults_that_were_planted(cli, data, server, mo
         },
         abs=1e-9,
     )
-    assert found["whole"]
-    assert found["coverage"]["accuracy"]["asked"] == expected.extracted
+    assert payload["whole"]
+    assert payload["coverage"]["accuracy"]["asked"] == expected.extracted
     records = [json.loads(line) for line in (data_file("out.jsonl"))]
-    assert len(records) == sum(one["asked"] for one in found["coverage"].values())
+    assert len(records) == sum(value["asked"] for value in payload["coverage"].values())
     made_up = [r for r in records if r["task"] == "accuracy" and r["verdict"]["label"] == 0]
     assert all("boat number" in r["texts"]["memory"] for r in made_up)
     assert len(made_up) == expected.extracted - expected.kept

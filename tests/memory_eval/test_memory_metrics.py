@@ -54,7 +54,7 @@ def published(people, kind, type=None):
     With a memory type: of its points alone, and the benchmark's figures by type.
     """
     every = kind == "all"
-    integrity, updates, extracted, asked = [], [], [], []
+    integrity, updates, extracted, requests = [], [], [], []
     for person in people:
         for session in person:
             if session["is_generated_qa"]:
@@ -70,23 +70,23 @@ def published(people, kind, type=None):
                     integrity.append(point)
             if type is None:
                 extracted += session["memories"]
-                asked += session["questions"]
+                requests += session["questions"]
 
     def share(numerator, denominator):
         return numerator / denominator if denominator else None
 
-    wanted = [p for p in integrity if p["source"] != "interference"]
+    expected_ps = [p for p in integrity if p["source"] != "interference"]
     traps = [p for p in integrity if p["source"] == "interference"]
-    right = [p for p in wanted if p["score"] == 2]
+    right = [p for p in expected_ps if p["score"] == 2]
     weighted = 0.0
-    for p in wanted:
+    for p in expected_ps:
         if p["score"] is not None:
             weighted += 0.5 * p["score"] * p["importance"]
-    counted = [p for p in wanted if every or p["score"] is not None]
+    counted = [p for p in expected_ps if every or p["score"] is not None]
     counted_traps = [p for p in traps if every or p["score"] is not None]
     target = [m for m in extracted if m["score"] is not None and m["included"]]
     counted_memories = [m for m in extracted if every or m["score"] is not None]
-    found = {
+    fields = {
         "recall": share(len(right), len(counted)),
         "weighted_recall": share(weighted, sum(p["importance"] for p in counted)),
         "fmr": share(len([p for p in traps if p["score"] == 0]), len(counted_traps)),
@@ -96,26 +96,26 @@ def published(people, kind, type=None):
             len(counted_memories),
         ),
     }
-    precision, recall = found["target_precision"], found["recall"]
+    precision, recall = fields["target_precision"], fields["recall"]
     if precision is None or recall is None:
-        found["f1"] = None
+        fields["f1"] = None
     elif precision == recall == 0:
-        found["f1"] = 0.0
+        fields["f1"] = 0.0
     else:
-        found["f1"] = 2 * precision * recall / (precision + recall)
-    for task, records in (("update", updates), ("question", asked)):
+        fields["f1"] = 2 * precision * recall / (precision + recall)
+    for task, records in (("update", updates), ("question", requests)):
         usable = [r for r in records if every or r["class"] is not None]
         for label in LABELS[task]:
             hits = len([r for r in records if r["class"] == label])
-            found[f"{task}_{label.lower()}"] = share(hits, len(usable))
+            fields[f"{task}_{label.lower()}"] = share(hits, len(usable))
     if type is not None:
         total = len([p for p in integrity if every or p["score"] is not None])
         total += len([p for p in updates if every or p["class"] is not None])
-        kept = len([p for p in integrity if p["score"] == 2])
+        count = len([p for p in integrity if p["score"] == 2])
         updated = len([p for p in updates if p["class"] == "Correct"])
-        found["kept"], found["updated"] = share(kept, total), share(updated, total)
-        found["memory_accuracy"] = share(kept + updated, total)
-    return found
+        fields["kept"], fields["updated"] = share(count, total), share(updated, total)
+        fields["memory_accuracy"] = share(count + updated, total)
+    return fields
 
 
 def as_user(name, person):
@@ -163,9 +163,9 @@ def judge(subject, session):
 
 
 def judgements_of(people):
-    kept = Survey(has_extracted=True, has_answers=True)
+    survey = Survey(has_extracted=True, has_answers=True)
     for number, person in enumerate(people):
-        for piece in read_recorded(as_user(f"user {number}", person), kept):
+        for piece in read_recorded(as_user(f"user {number}", person), survey):
             if not isinstance(piece, SessionTimes):
                 yield judge(piece, person[piece.session])
 
@@ -189,15 +189,15 @@ def same(figure, wanted):
 
 @given(users)
 def test_figures_are_those_of_the_published_formulas(people):
-    made = compute_metrics(sums_of(people), draws=5)
+    metrics = compute_metrics(sums_of(people), draws=5)
     for kind in ("all", "valid"):
-        wanted = published(people, kind)
+        expected = published(people, kind)
         for name in METRICS:
-            same(getattr(made.overall[name], kind), wanted[name])
-        for type, pairs in made.by_type.items():
-            wanted = published(people, kind, type)
+            same(getattr(metrics.overall[name], kind), expected[name])
+        for type, pairs in metrics.by_type.items():
+            expected = published(people, kind, type)
             for name in TYPE_METRICS:
-                same(getattr(pairs[name], kind), wanted[name])
+                same(getattr(pairs[name], kind), expected[name])
     present = {
         point["type"]
         for person in people
@@ -205,17 +205,17 @@ def test_figures_are_those_of_the_published_formulas(people):
         if not session["is_generated_qa"]
         for point in session["points"]
     }
-    assert set(made.by_type) == present
+    assert set(metrics.by_type) == present
 
 
 @given(st.lists(st.lists(sessions, max_size=3), min_size=2, max_size=5))
 def test_intervals_are_those_of_leaving_out_whole_users(people):
     """So few users are left out one by one; here from their records."""
-    made = compute_metrics(sums_of(people))
+    metrics = compute_metrics(sums_of(people))
     for kind in ("all", "valid"):
         values = [published(people[:out] + people[out + 1 :], kind) for out in range(len(people))]
         for name in METRICS:
-            figure = getattr(made.overall[name], kind)
+            figure = getattr(metrics.overall[name], kind)
             found = [value[name] for value in values if value[name] is not None]
             if figure.low is None:
                 assert figure.value is None or len(found) < len(people) or np.ptp(found) < 1e-8
@@ -223,15 +223,15 @@ def test_intervals_are_those_of_leaving_out_whole_users(people):
             else:
                 error = np.sqrt((len(found) - 1) * np.var(found))
                 half = stats.t.ppf(0.975, len(found) - 1) * error
-                wanted = max(0, figure.value - half), min(1, figure.value + half)
-                assert [figure.low, figure.high] == pytest.approx(wanted, abs=1e-9)
+                expected = max(0, figure.value - half), min(1, figure.value + half)
+                assert [figure.low, figure.high] == pytest.approx(expected, abs=1e-9)
 
 
 def test_many_users_are_drawn_with_replacement():
     people = [[point(2 if n % 3 else 0, str(n))] for n in range(30)]
     sums = JudgementSums()
-    for (one,) in people:
-        sums.add(one)
+    for (judgement,) in people:
+        sums.add(judgement)
     figure = compute_metrics(sums, draws=40, seed=7).overall["recall"].all
     drawn = np.random.default_rng(7).integers(0, 30, (40, 30))
     names = sorted(str(n) for n in range(30))
@@ -245,12 +245,12 @@ def test_the_order_of_judgements_does_not_matter(people, chance):
     both = []
     for _ in range(2):
         sums = JudgementSums()
-        for one in judged:
-            sums.add(one)
+        for judgement in judged:
+            sums.add(judgement)
         both.append(sums)
         chance.shuffle(judged)
-    first, second = (compute_metrics(sums, draws=50) for sums in both)
-    assert first == second
+    first_metrics, second_metrics = (compute_metrics(sums, draws=50) for sums in both)
+    assert first_metrics == second_metrics
 
 
 def subject(task="integrity", user="a", label=None, **more):
@@ -273,21 +273,21 @@ def metrics_from(*judgements, **more):
 
 
 def test_what_was_skipped_is_in_neither_and_lowers_coverage():
-    made = metrics_from(point(2), point(Failure("skipped", "the limit of calls is reached")))
-    recall = made.overall["recall"]
+    metrics = metrics_from(point(2), point(Failure("skipped", "the limit of calls is reached")))
+    recall = metrics.overall["recall"]
     assert recall.all.value == recall.valid.value == 1
-    assert made.coverage["integrity"].skipped == 1
-    assert made.coverage["integrity"].share == 0.5
+    assert metrics.coverage["integrity"].skipped == 1
+    assert metrics.coverage["integrity"].share == 0.5
 
 
 def test_nothing_judged_is_not_measured_and_says_why():
-    made = compute_metrics(JudgementSums(), {"question": "the system does not search"})
+    metrics = compute_metrics(JudgementSums(), {"question": "the system does not search"})
     for name, task in METRICS.items():
-        for figure in (made.overall[name].all, made.overall[name].valid):
+        for figure in (metrics.overall[name].all, metrics.overall[name].valid):
             assert figure.value is figure.low is figure.high is None
             known = "the system does not search" if task == "question" else "was judged"
             assert figure.reason.startswith("not measured: ")
             assert known in figure.reason
-    assert made.coverage["update"].share is None
-    assert made.users == 0
-    assert made.minutes.total is None
+    assert metrics.coverage["update"].share is None
+    assert metrics.users == 0
+    assert metrics.minutes.total is None

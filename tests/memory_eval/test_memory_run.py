@@ -129,8 +129,8 @@ async def test_a_limit_ends_it_and_nothing_more_is_fed(evaluate, data, server):
     assert all(j.outcome.kind == "skipped" for j in skipped)
     assert "limit of 5 calls" in collected.skipped
     assert not collected.failures
-    whole = Lines()
-    rest, collected, status, _ = await evaluate(data, whole)
+    full_lines = Lines()
+    rest, collected, status, _ = await evaluate(data, full_lines)
     assert status == "finished"
     assert not collected.skipped
     assert len(rest) > len(judged)

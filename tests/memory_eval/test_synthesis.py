@@ -15,14 +15,14 @@ def all_points(user):
 
 def test_every_fact_stands_word_for_word_in_its_session_and_was_never_said_before():
     for user in USERS:
-        said: list[str] = []
+        answers: list[str] = []
         for session in user.sessions:
             assert len({point.index for point in session.points}) == len(session.points)
             for point in session.points:
                 assert point.content in spoken(session)
                 if point.source != "interference":
-                    assert point.content not in "\n".join(said)
-            said.append(spoken(session))
+                    assert point.content not in "\n".join(answers)
+            answers.append(spoken(session))
 
 
 def test_no_fact_contains_another_and_no_interference_is_ever_true():
@@ -36,10 +36,10 @@ def test_no_fact_contains_another_and_no_interference_is_ever_true():
 
 def test_questions_are_answered_by_their_evidence_or_by_nothing():
     for user in USERS:
-        said = ""
+        answer = ""
         current: dict[str, str] = {}
         for session in user.sessions:
-            said += spoken(session)
+            answer += spoken(session)
             for point in session.points:
                 for original in point.originals:
                     del current[original]
@@ -49,7 +49,7 @@ def test_questions_are_answered_by_their_evidence_or_by_nothing():
                 assert all(fact in current for fact in question.evidence)
                 if question.answer == UNKNOWN:
                     assert question.evidence == ()
-                    assert question.question not in said
+                    assert question.question not in answer
                 else:
                     parts = question.answer.split(" and ")
                     assert len(parts) == len(question.evidence)

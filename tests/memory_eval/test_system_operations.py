@@ -55,14 +55,14 @@ class Toy(MemorySystem):
 
     async def add(self, dialogue, user):
         given = self._do("add", dialogue[0].content)
-        kept = [turn.content for turn in dialogue if turn.role == "user"]
-        self.held.setdefault(user, []).extend(kept)
-        return kept if given is None else given
+        contents = [turn.content for turn in dialogue if turn.role == "user"]
+        self.held.setdefault(user, []).extend(contents)
+        return contents if given is None else given
 
     async def search(self, query, user, limit):
         given = self._do("search", query)
-        found = self.held.get(user, [])[-limit:]
-        return found if given is None else given
+        response = self.held.get(user, [])[-limit:]
+        return response if given is None else given
 
     async def answer(self, question, memories):
         given = self._do("answer", question)
@@ -82,7 +82,7 @@ def session(index, *contents, generated=False, **more):
 
 
 def make_user(sessions=3):
-    made = [
+    new_sessions = [
         session(
             n,
             f"fact {n}",
@@ -91,13 +91,13 @@ def make_user(sessions=3):
         )
         for n in range(sessions)
     ]
-    return User("anna", tuple(made))
+    return User("anna", tuple(new_sessions))
 
 
 async def feeding(user, key, system, spec, journal, health=None):
     instance = await open_instance(system, spec, user, key, journal, health or Health())
-    asked = feed(user, key, system.capabilities, Journaled(instance, journal, silence))
-    async with aclosing(asked) as pieces:
+    requests = feed(user, key, system.capabilities, Journaled(instance, journal, silence))
+    async with aclosing(requests) as pieces:
         async for piece in pieces:
             yield piece
 
@@ -140,8 +140,8 @@ async def test_what_is_judged_of_a_session():
     assert question.texts["reference"] == "fact 0"
     assert "answer" not in question.texts
     assert limits == [UPDATE_LIMIT, QUESTION_LIMIT]
-    asked = [piece for piece in pieces if isinstance(piece, Unanswered)]
-    assert asked[0].memories == ("fact 0",)
+    unanswereds = [piece for piece in pieces if isinstance(piece, Unanswered)]
+    assert unanswereds[0].memories == ("fact 0",)
 
 
 async def test_a_system_that_answers_is_asked_itself():
@@ -151,8 +151,8 @@ async def test_a_system_that_answers_is_asked_itself():
 
 async def test_nothing_extracted_is_zero_by_rule_and_nothing_found_is_integrity():
     system = Toy(wrong={"add": [], "search": []})
-    first, update, question = judged(await collect(make_user(1), system))
-    assert (first.task, first.by_rule) == ("integrity", 0)
+    first_subject, update, question = judged(await collect(make_user(1), system))
+    assert (first_subject.task, first_subject.by_rule) == ("integrity", 0)
     assert (update.task, update.by_rule, update.item) == ("integrity", 0, 2)
     assert question.task == "question"
 
@@ -236,16 +236,18 @@ def read(*sessions):
 def test_recorded_results_give_the_same_subjects():
     update = MemoryPoint(2, "b", "event", "primary", 0.5, True, ("c",), returned=("d", "e"))
     question = MemoryQuestion("q?", "r", recorded_answer="s")
-    one = recorded_session(
+    single_session = recorded_session(
         points=(point(1, "a"), update),
         questions=(question,),
         extracted=("x", "y"),
         add_seconds=2.0,
         search_seconds=1.0,
     )
-    subjects = read(one)
+    subjects = read(single_session)
     assert [s.task for s in subjects] == ["integrity", "accuracy", "accuracy", "update", "question"]
     assert subjects[3].texts["memories"] == "d\ne"
     assert subjects[4].texts["answer"] == "s"
-    (*_, times) = read_recorded(User("u", (one,)), Survey(has_extracted=True, has_answers=True))
+    (*_, times) = read_recorded(
+        User("u", (single_session,)), Survey(has_extracted=True, has_answers=True)
+    )
     assert times == SessionTimes("u", 0, 5, adding=2.0, searching=1.0)

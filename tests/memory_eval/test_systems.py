@@ -154,10 +154,10 @@ async def test_what_a_system_raises_ends_its_operation_alone(error):
         async def add(self, dialogue, user):
             raise error
 
-    said = r"no|SystemExit: bye|CancelledError: its own"
+    answer = r"no|SystemExit: bye|CancelledError: its own"
     for own in (Raising(), AsyncRaising()):
         system = Adapted(own, "raising", 10)
-        with pytest.raises((ValueError, AnswerError, RuntimeError), match=said):
+        with pytest.raises((ValueError, AnswerError, RuntimeError), match=answer):
             await system.add(TURNS, "u")
         await system.aclose()
 
@@ -175,9 +175,9 @@ async def test_a_system_that_never_answers_is_given_up():
 
 @pytest.mark.parametrize("wrong", [{"capabilities": {"flies": True}}, {"add": None}])
 def test_a_system_that_contradicts_itself_is_refused(wrong):
-    made = type("Wrong", (), {"add": lambda self, dialogue, user: [], **wrong})()
+    new_wrong = type("Wrong", (), {"add": lambda self, dialogue, user: [], **wrong})()
     with pytest.raises(InputError, match="wrong: "):
-        Adapted(made, "wrong", 10)
+        Adapted(new_wrong, "wrong", 10)
 
 
 async def test_the_system_in_the_docs_is_one(tmp_path):

@@ -24,12 +24,12 @@ from textevolve.memory_eval.textevolve_system import read_own
 
 def session(index, said, *points, question=None):
     turns = tuple(DialogueTurn("user", f"FACT: {text}", "Jan 06, 2025") for text in said)
-    found = tuple(
+    memory_points = tuple(
         MemoryPoint(place, text, "persona", "primary", 0.5, bool(old), (old,) if old else ())
         for place, (text, old) in enumerate(points, 1)
     )
-    asked = (MemoryQuestion(question, "Porto"),) if question else ()
-    return Session(index, turns, found, asked)
+    requests = (MemoryQuestion(question, "Porto"),) if question else ()
+    return Session(index, turns, memory_points, requests)
 
 
 LISBON, PORTO = "Alex lives in Lisbon.", "Alex lives in Porto."
@@ -37,9 +37,9 @@ LISBON, PORTO = "Alex lives in Lisbon.", "Alex lives in Porto."
 
 @pytest.fixture
 def data(home):
-    first = session(0, [LISBON, "Kim is a nurse."], (LISBON, ""))
-    second = session(1, [PORTO], (PORTO, LISBON), question="Where does Alex live?")
-    users = [User(name, (first, second), sha256="") for name in ("a", "b")]
+    first_session = session(0, [LISBON, "Kim is a nurse."], (LISBON, ""))
+    second_session = session(1, [PORTO], (PORTO, LISBON), question="Where does Alex live?")
+    users = [User(name, (first_session, second_session), sha256="") for name in ("a", "b")]
     (home / "data.jsonl").write_text("".join(user_to_line(user) + "\n" for user in users))
     return home / "data.jsonl"
 
@@ -48,8 +48,8 @@ def data(home):
 def measure(cli, model, server, data, monkeypatch):
     def script(body, number):
         fenced = len(body["messages"]) > 1 and " turns]]" in user_text(body)
-        asked = len(body["messages"]) > 1 and (is_comparison(body) or is_question(body))
-        known = fenced or asked
+        requests = len(body["messages"]) > 1 and (is_comparison(body) or is_question(body))
+        known = fenced or requests
         return remember(body, number) if known else None
 
     server.script = script
@@ -62,10 +62,10 @@ def measure(cli, model, server, data, monkeypatch):
 
 
 def test_it_is_measured_and_a_second_run_asks_nothing(measure, server, home):
-    said = measure("--json")
-    assert said.code == 0, said.err
-    found = json.loads(said.out)
-    assert found["whole"]
+    outcome = measure("--json")
+    assert outcome.code == 0, outcome.err
+    payload = json.loads(outcome.out)
+    assert payload["whole"]
     (answering,) = {
         body["messages"][0]["content"]
         for body in server.requests

@@ -107,8 +107,8 @@ def test_rouge_l_is_f1_of_the_longest_common_subsequence(output, label):
     assume(ours and theirs)
     common = longest_common(ours, theirs)
     precision, recall = common / len(ours), common / len(theirs)
-    wanted = 2 * precision * recall / (precision + recall) if common else 0
-    assert score("rouge-l", output, label) == pytest.approx(wanted)
+    expected = 2 * precision * recall / (precision + recall) if common else 0
+    assert score("rouge-l", output, label) == pytest.approx(expected)
 
 
 def test_a_schema_says_what_is_wrong(tmp_path):
@@ -116,9 +116,9 @@ def test_a_schema_says_what_is_wrong(tmp_path):
     file.write_text('{"type": "object", "required": ["city"], "properties": {"city": {}}}')
     metric = open_metric(f"json-schema:{file}")
     assert grade(metric, '{"city": "Paris"}', None) == EvaluationResult(1.0, True)
-    found = grade(metric, '{"town": "Paris"}', None)
-    assert (found.score, found.passed) == (0.0, False)
-    assert "city" in found.feedback
+    result = grade(metric, '{"town": "Paris"}', None)
+    assert (result.score, result.passed) == (0.0, False)
+    assert "city" in result.feedback
     assert grade(metric, "Paris", None).score == 0
     for wrong in ("[1]", "{", '{"type": "thing"}'):
         file.write_text(wrong)
@@ -148,14 +148,17 @@ def test_what_cannot_be_used_is_refused(metric, said):
 
 @pytest.mark.parametrize(("metric", "label"), [("numeric", "seven"), ("contains", " ")])
 def test_a_label_that_cannot_be_compared_with_is_a_failure(metric, label):
-    found = grade(open_metric(metric), "7", label)
-    assert isinstance(found, Failure)
-    assert found.reason.startswith("the label")
+    result = grade(open_metric(metric), "7", label)
+    assert isinstance(result, Failure)
+    assert result.reason.startswith("the label")
 
 
 def test_which_need_a_label():
-    own = {name for name, metric in SHIPPED.items() if metric.trajectory}
-    assert {name for name in SHIPPED if not needs_label(name)} - own == {"regex", "json-schema"}
+    own_names = {name for name, metric in SHIPPED.items() if metric.trajectory}
+    assert {name for name in SHIPPED if not needs_label(name)} - own_names == {
+        "regex",
+        "json-schema",
+    }
     assert needs_label("numeric:1%")
     assert needs_label("regex:^{label}$")
     assert not needs_label("json-schema:label.json")
@@ -191,9 +194,9 @@ def _like_gepa(gold, pred, trace, pred_name, pred_trace):
 )
 def test_a_metric_is_called_by_its_shape(metric, output, scored, told):
     row = {"word": "tide", "wanted": "tide"}
-    found = grade(check_metric(metric, "own"), output, "tide", row=row)
-    assert (found.score, found.feedback) == (scored, told)
-    assert found.passed == (scored >= 0.5)
+    result = grade(check_metric(metric, "own"), output, "tide", row=row)
+    assert (result.score, result.feedback) == (scored, told)
+    assert result.passed == (scored >= 0.5)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +208,9 @@ def test_a_metric_is_called_by_its_shape(metric, output, scored, told):
     ],
 )
 def test_what_no_metric_may_return_is_said(given, said):
-    found = grade(lambda output, label: given, "x", "y")
-    assert isinstance(found, Failure)
-    assert said in found.reason
+    result = grade(lambda output, label: given, "x", "y")
+    assert isinstance(result, Failure)
+    assert said in result.reason
 
 
 async def _waits(output, label):

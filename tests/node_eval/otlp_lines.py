@@ -24,7 +24,7 @@ def attributes(values):
 
 
 def span(id, start=0, end=1, *, name="", parent="", trace="t", events=(), status=None, **values):
-    named = {key.replace("__", "."): value for key, value in values.items()}
+    names = {key.replace("__", "."): value for key, value in values.items()}
     return {
         "traceId": trace,
         "spanId": id,
@@ -32,7 +32,7 @@ def span(id, start=0, end=1, *, name="", parent="", trace="t", events=(), status
         "name": name or id,
         "startTimeUnixNano": str(start * 10**9),
         "endTimeUnixNano": str(end * 10**9),
-        "attributes": attributes(named),
+        "attributes": attributes(names),
         "events": [{"name": n, "attributes": attributes(a)} for n, a in events],
         **({"status": status} if status else {}),
     }
@@ -48,12 +48,12 @@ def document(*spans):
 
 def log(name, of, body=None, *, trace="t", time=0, event_name=True, **values):
     """A record that was written in the span `of`, in none where it is empty."""
-    named = {key.replace("__", "."): value for key, value in values.items()}
+    names = {key.replace("__", "."): value for key, value in values.items()}
     return {
         **({"traceId": trace, "spanId": of} if of else {}),
         **({"eventName": name} if event_name else {}),
         "observedTimeUnixNano": str(time),
-        "attributes": attributes(named if event_name else {**named, "event.name": name}),
+        "attributes": attributes(names if event_name else {**names, "event.name": name}),
         **({} if body is None else {"body": wrap(body)}),
     }
 

@@ -108,11 +108,11 @@ def test_a_rollout_begins_an_empty_history_and_runs_at_once_are_not_mixed(kernel
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(run, range(4))) == [[n, n] for n in range(4)]
     barrier = threading.Barrier(1)
-    held = kernel.history
+    held_history = kernel.history
     assert run(7) == [7, 7]
     assert [item.output_state for (item,) in kernel.history.entries] == [{"n": 7}] * 2
     assert last(kernel).evaluation_results["alone"].score == 0.2
-    assert len(held.entries) == 2  # whoever holds an earlier one keeps it
+    assert len(held_history.entries) == 2  # whoever holds an earlier one keeps it
     assert len(kernel.monitor.history.runs) == 1
     answer({"n": 8})
     assert len(kernel.history.entries) == 3
@@ -163,14 +163,14 @@ def test_the_nodes_of_a_registered_graph_stand_in_its_supersteps(way):
     kernel.add_evaluator(judge)
     app = graph(kernel)
     kernel.register_compiled_graph(app)
-    given = {"n": 1, "said": []}
+    arguments = {"n": 1, "said": []}
     if way == "ainvoke":
-        asyncio.run(app.ainvoke(given))
+        asyncio.run(app.ainvoke(arguments))
     else:
-        list(getattr(app, way)(given))
-    shape = [sorted(i.instruction.name for i in one) for one in kernel.history.entries]
+        list(getattr(app, way)(arguments))
+    shape = [sorted(i.instruction.name for i in entry) for entry in kernel.history.entries]
     assert shape == [["DECOMPOSE"], ["GENERATE", "GENERATE"], ["RESPOND"]]
     assert len(judge.types) == 4
-    assert {item.item.node for one in kernel.history.entries for item in one} == {
+    assert {item.item.node for entry in kernel.history.entries for item in entry} == {
         *("plan", "left", "right", "join")
     }

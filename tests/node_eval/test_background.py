@@ -36,8 +36,8 @@ class Says(NodeEvaluator):
 
 class SaysLater(Says):
     async def evaluate(self, history):
-        made = super().evaluate(history)
-        return await made if asyncio.iscoroutine(made) else made
+        evaluation = super().evaluate(history)
+        return await evaluation if asyncio.iscoroutine(evaluation) else evaluation
 
 
 def run_nodes(monitor, number=1, **more):
@@ -118,15 +118,15 @@ def test_a_hanging_evaluator_is_left_behind_and_asked_no_more_after_three_times(
         results = judge(Says("first", FINE), hangs, Says("last", FINE), number=5)
     finally:
         release.set()
-    failures = [one["hangs"] for one in results]
-    assert [one for one in failures if one.kind == "failed"] == [
+    failures = [result["hangs"] for result in results]
+    assert [result for result in failures if result.kind == "failed"] == [
         Failure("failed", "no answer within 0.05 s")
-    ] * sum(one.kind == "failed" for one in failures)
+    ] * sum(result.kind == "failed" for result in failures)
     assert (
         failures[-1] == Failure("skipped", "left out: the evaluator gave no answer 3 times")
         or background
     )
-    assert all(one["first"] == one["last"] == FINE for one in results)
+    assert all(result["first"] == result["last"] == FINE for result in results)
 
 
 def test_an_async_evaluator_that_takes_too_long_is_cancelled(monkeypatch):
@@ -142,8 +142,10 @@ def test_an_async_evaluator_that_takes_too_long_is_cancelled(monkeypatch):
 
     slow = SaysLater("slow", lambda _: wait(), timeout=0.05)
     results = judge(slow, SaysLater("fine", FINE), number=2)
-    assert [one["slow"] for one in results] == [Failure("failed", "no answer within 0.05 s")] * 2
-    assert [one["fine"] for one in results] == [FINE] * 2
+    assert [result["slow"] for result in results] == [
+        Failure("failed", "no answer within 0.05 s")
+    ] * 2
+    assert [result["fine"] for result in results] == [FINE] * 2
     assert cancelled == [True, True]
 
 
@@ -162,7 +164,7 @@ def test_background_evaluators_run_side_by_side_and_no_more_than_that():
         return FINE
 
     results = judge(Says("judge", says, background=True), number=6, concurrency=3)
-    assert [one["judge"] for one in results] == [FINE] * 6
+    assert [result["judge"] for result in results] == [FINE] * 6
     assert most == 3
 
 
@@ -177,7 +179,7 @@ def test_what_finds_no_place_is_dropped_and_counted(background):
             release.set()
         assert monitor.drain_sync(20)
         outcomes = [item.evaluation_results["slow"] for item in items]
-        dropped = [one for one in outcomes if isinstance(one, Failure)]
+        dropped = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         assert set(dropped) == {
             Failure("skipped", "not judged: 2 nodes were waiting, which is the most (queue_size)")
         }
@@ -268,13 +270,13 @@ monitor.end(monitor.begin("node", None, {}), {})
 @pytest.mark.parametrize(("seconds", "wait", "judged"), [(0.05, 20, 2), (30, 0.5, 0)])
 def test_the_end_of_the_program_waits_a_little_and_prints_no_traceback(seconds, wait, judged):
     script = SCRIPT.replace("SECONDS", str(seconds)).replace("WAIT = WAIT", f"WAIT = {wait}")
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60
     )
-    assert ended.returncode == 0
-    assert ended.stdout == "judged\n" * judged
-    assert "Traceback" not in ended.stderr
-    assert ("the program ended before every node was judged" in ended.stderr) == (judged == 0)
+    assert process.returncode == 0
+    assert process.stdout == "judged\n" * judged
+    assert "Traceback" not in process.stderr
+    assert ("the program ended before every node was judged" in process.stderr) == (judged == 0)
 
 
 @pytest.mark.parametrize(

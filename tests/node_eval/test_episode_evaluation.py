@@ -101,10 +101,10 @@ async def test_nodes_come_in_their_order_as_they_are_judged_and_what_was_recorde
             await waiting.wait()
         return EvaluationResult(1.0, True)
 
-    found = []
+    matches = []
     async for node in evaluate_episodes([episode], [Custom("look", wait_for_the_last)], 8):
-        found.append((node.episode, node.step, node.item.node))
+        matches.append((node.episode, node.step, node.item.node))
         if node.item.node == "c":
             waiting.set()
-    assert found == [("run", 0, "a"), ("run", 1, "b"), ("run", 1, "c"), ("run", 2, "d")]
+    assert matches == [("run", 0, "a"), ("run", 1, "b"), ("run", 1, "c"), ("run", 2, "d")]
     assert all(list(item.evaluation_results) == ["old"] for item in episode.history.items)

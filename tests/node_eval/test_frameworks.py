@@ -111,8 +111,8 @@ async def test_every_node_says_what_it_did(name):
         if path.endswith(("tide_table", "handoff to pilot"))
     ]
     assert calls == set(tools)
-    shown = {cases[n].candidates[0] for n in calls}
-    assert shown <= {CALL, "handoff to pilot(desk)", SMOL}
+    candidates = {cases[n].candidates[0] for n in calls}
+    assert candidates <= {CALL, "handoff to pilot(desk)", SMOL}
     assert all(n.item.tokens for n in nodes if "GENERATE" in str(n.item.instruction))
 
 
@@ -136,6 +136,6 @@ async def test_a_hand_over_is_judged_by_where_it_went():
 def test_ids_stay_with_each_node(name, ids):
     (episode,) = read_episodes(FIXTURES / f"{name}.jsonl")
     for _, item in episode.nodes:
-        known = {**item.ids, "thread_id": item.thread_id}
-        assert {key: known[key] for key in ids} == ids
+        known_fields = {**item.ids, "thread_id": item.thread_id}
+        assert {key: known_fields[key] for key in ids} == ids
         assert item.ids["span_id"]

@@ -45,11 +45,11 @@ def text(state):
 )
 def test_calls_of_a_model(name):
     items = read(name)
-    found = [(text(item.input_state), text(item.output_state)) for item in items]
+    matches = [(text(item.input_state), text(item.output_state)) for item in items]
     expected = list(ASKED)
     if name in NOT_RECORDED:
         expected[1] = (None, ASKED[1][1])
-    assert found == expected
+    assert matches == expected
     assert {(item.tokens, item.instruction) for item in items} == {(27, Instruction.GENERATE)}
     assert {key for item in items for key in item.attributes} == set()
 
@@ -72,12 +72,12 @@ def test_a_graph_with_a_node_that_gives_nothing_a_retriever_and_a_tool():
 
 def test_an_agent_with_a_tool():
     first, tool, last, agent = read("pydantic-ai")
-    told = "system: Be brief.\n\nuser: When is high water at Brest?"
-    assert (text(first.input_state), text(first.output_state)) == (told, CALL)
+    message = "system: Be brief.\n\nuser: When is high water at Brest?"
+    assert (text(first.input_state), text(first.output_state)) == (message, CALL)
     assert (tool.input_state, tool.output_state) == ({"port": "Brest"}, {"text": "12:00"})
     assert text(last.output_state) == "High water is at noon."
     assert (text(agent.input_state), agent.output_state) == (
-        told,
+        message,
         {"text": "High water is at noon."},
     )
     assert (agent.node, agent.instruction, agent.tokens) == ("pilot", Instruction.DELEGATE, 54)
@@ -90,10 +90,10 @@ def test_fixtures_say_nothing_of_the_machine_that_recorded_them():
         written = path.read_text()
         assert not any(word in written for word in ("/home", "/root", "/tmp", "site-packages"))
         resources = [
-            one["resource"]
+            resource["resource"]
             for line in written.splitlines()
             for signal in json.loads(line).values()
-            for one in signal
+            for resource in signal
         ]
-        named = {pair["key"] for one in resources for pair in one["attributes"]}
-        assert named == {"service.name"}
+        keys = {pair["key"] for resource in resources for pair in resource["attributes"]}
+        assert keys == {"service.name"}

@@ -20,11 +20,11 @@ def test_feedback_makes_the_next_draft_better(home, server, model, monkeypatch, 
     def script(body, number):
         return SHORT if len(body["messages"]) > 1 else LONG
 
-    shown = show(server, model, monkeypatch, capsys, script)
-    assert "length  0.67 not passed: " in shown
-    assert f"2 attempts with {model}; all evaluators are content" in shown
+    output = show(server, model, monkeypatch, capsys, script)
+    assert "length  0.67 not passed: " in output
+    assert f"2 attempts with {model}; all evaluators are content" in output
     _, second = server.requests
-    *_, draft, told = [message["content"] for message in second["messages"]]
+    *_, draft, reported_message = [message["content"] for message in second["messages"]]
     assert draft == LONG.strip()
-    assert "at most 40 words (now 60)" in told
-    assert "Say what the moon does." in told
+    assert "at most 40 words (now 60)" in reported_message
+    assert "Say what the moon does." in reported_message

@@ -29,8 +29,8 @@ class Says(NodeEvaluator):
 
     def evaluate(self, history):
         item = history.entries[-1][-1]
-        found = {one.run_id for one in history.items}
-        self.seen.append(found == {item.run_id})
+        texts = {single_item.run_id for single_item in history.items}
+        self.seen.append(texts == {item.run_id})
         return EvaluationResult(0.0, False, f"n={(item.output_state or {}).get('n')}")
 
 

@@ -175,8 +175,8 @@ def functional():
 
     @entrypoint()
     def flow(given):
-        first, second = double(1), double(2)
-        return {"said": [first.result(), second.result()]}
+        first_sync_async_future, second_sync_async_future = double(1), double(2)
+        return {"said": [first_sync_async_future.result(), second_sync_async_future.result()]}
 
     return flow
 
@@ -231,7 +231,7 @@ def run(way, graph, callbacks=()):
 
 def steps_of(history):
     """The supersteps as sets of `outer|inner` names; a name seen again in one is numbered."""
-    found = []
+    matches = []
     for step in history.entries:
         names = set()
         for item in step:
@@ -239,8 +239,8 @@ def steps_of(history):
             while number in names:
                 number = f"{name} {int(number.removeprefix(name) or 1) + 1}"
             names.add(number)
-        found.append(names)
-    return found
+        matches.append(names)
+    return matches
 
 
 @pytest.fixture
@@ -300,9 +300,9 @@ def test_an_interrupted_node_is_no_failure_and_runs_again_when_answered(monitor)
     graph = monitor.attach(waiting(), {})
     config = {"configurable": {"thread_id": "1"}}
     invoke(graph, {"said": []}, config)
-    asked = next(item for item in monitor.history.items if item.node == "ask")
-    assert asked.interrupted
-    assert (asked.error, asked.output_state) == ("which colour?", None)
+    requests = next(item for item in monitor.history.items if item.node == "ask")
+    assert requests.interrupted
+    assert (requests.error, requests.output_state) == ("which colour?", None)
     assert invoke(graph, Command(resume="red"), config)["said"] == ["red", "beside"]
     assert steps_of(monitor.history) == [{"ask", "beside"}, {"ask"}]
     assert monitor.history.entries[-1][-1].output_state == {"said": ["red"]}

@@ -163,12 +163,12 @@ def judge_with(outcome, asked=None):
 
 
 async def test_a_judge_is_asked_about_the_chosen_fields():
-    asked = []
-    judge = judge_with(EvaluationResult(0.8, True, "good", {"k": 1}), asked)
+    requests = []
+    judge = judge_with(EvaluationResult(0.8, True, "good", {"k": 1}), requests)
     evaluator = JudgeEvaluator("judge", judge, "q", "text", [GENERATE])
     assert evaluator.background
     result = await evaluator.evaluate(past({"text": "the tide", "n": 2}))
-    assert asked == [("1", ("the tide",))]
+    assert requests == [("1", ("the tide",))]
     assert (result.score, result.passed, result.feedback) == (0.8, True, "good")
     assert result.metadata == {"k": 1, "usage": {"calls": 1, "tokens": 120, "cost": 0.5}}
 
@@ -203,10 +203,10 @@ async def test_evaluators_of_nodes_are_a_judge_for_the_loops():
     ]
     judge = NodeJudge(evaluators, instruction=GENERATE, output_key="answer")
     evaluation = await judge(Case("why", ("the tide", "the moon and more")))
-    first, second = evaluation.result
-    assert (first.score, first.passed, first.feedback) == (1.0, True, "")
-    assert second.score == 0.25
-    assert second.feedback.startswith("length: ")
+    first_result, second_result = evaluation.result
+    assert (first_result.score, first_result.passed, first_result.feedback) == (1.0, True, "")
+    assert second_result.score == 0.25
+    assert second_result.feedback.startswith("length: ")
     assert (evaluation.coverage, evaluation.usage.calls) == (1.0, 0)
     broken = await NodeJudge([*evaluators, Wrong("w")], output_key="answer")(Case("why", ("tide",)))
     assert broken.result == (Failure("failed", "w: raised ValueError: bad luck"),)

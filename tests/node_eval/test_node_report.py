@@ -55,7 +55,7 @@ def test_scores_failures_and_states_are_shown_and_escaped():
     text = page(found(Episode("one", history)))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
-    for said in (
+    for answer in (
         "0.75",
         "no score",
         "no answer",
@@ -67,7 +67,7 @@ def test_scores_failures_and_states_are_shown_and_escaped():
         "3 nodes in 1 episode",
         "default-src &#39;none&#39;" if "&#39;none" in text else "default-src 'none'",
     ):
-        assert said in text, said
+        assert answer in text, answer
     assert "http" not in text.replace("http-equiv", "")
 
 
@@ -81,11 +81,11 @@ def test_figures_are_by_evaluator_and_lines_that_were_not_used_are_named():
         ]
     )
     result = found(Episode("one", history), unused=[UnusedLine(4, "t.jsonl:9", "not JSON")])
-    told = data(NodesSpec(), result)
-    good = told["evaluators"]["good"]
+    message = data(NodesSpec(), result)
+    good = message["evaluators"]["good"]
     assert (good["mean"], good["passed"], good["scored"], good["skipped"]) == (0.75, 1, 2, 1)
-    assert (told["episodes"], told["nodes"], told["errors"]) == (1, 3, 1)
-    assert told["unused"] == [{"number": 4, "place": "t.jsonl:9", "reason": "not JSON"}]
+    assert (message["episodes"], message["nodes"], message["errors"]) == (1, 3, 1)
+    assert message["unused"] == [{"number": 4, "place": "t.jsonl:9", "reason": "not JSON"}]
     text = page(result)
     assert "t.jsonl:9" in text
 

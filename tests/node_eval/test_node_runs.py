@@ -54,16 +54,16 @@ def watch(*evaluators):
 def test_what_a_monitor_watched_comes_back_from_the_store(store, cli, home):
     monitor = watch(ConsistencyEvaluator("alike", "text"))
     run = keep_history(monitor.history, name="greeting")
-    kept = StudyRun(store.get_run(run))
-    assert kept.record.status == "finished"
-    nodes = list(read_records(store, kept)())
+    stored_run = StudyRun(store.get_run(run))
+    assert stored_run.record.status == "finished"
+    nodes = list(read_records(store, stored_run)())
     assert [node.item for node in nodes] == list(monitor.history.items)
     assert [node.episode for node in nodes] == ["1"] * 3
     assert [decode(encode(node)) for node in nodes] == nodes
-    ended = cli("runs", "show", "greeting")
-    assert ended.code == 0, ended.err
-    for said in ("greet  GENERATE", "alike  0.50, passed", "failed: ", "no more"):
-        assert said in ended.out
+    outcome = cli("runs", "show", "greeting")
+    assert outcome.code == 0, outcome.err
+    for answer in ("greet  GENERATE", "alike  0.50, passed", "failed: ", "no more"):
+        assert answer in outcome.out
     exported = cli("runs", "export", run, "nodes.jsonl")
     assert exported.code == 0, exported.err
     lines = (home / "nodes.jsonl").read_text().splitlines()
@@ -109,16 +109,16 @@ def test_many_episodes_are_judged_in_order_and_found_again(store, model, server)
 def test_a_judge_answers_any_thread_and_loop_until_it_is_closed(model, server, home):
     server.script = lambda body, _: Answer(yes=0.9)
     case = Case("Say hello.", ("Hello!",))
-    found = []
+    matches = []
     probe = judge("probe", model=model)
     threads = [
-        threading.Thread(target=lambda: found.append(asyncio.run(probe(case)))) for _ in range(4)
+        threading.Thread(target=lambda: matches.append(asyncio.run(probe(case)))) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [one.result[0].score for one in found] == [pytest.approx(0.9)] * 4
+    assert [one.result[0].score for one in matches] == [pytest.approx(0.9)] * 4
     calls = server.calls
     probe.close()
     with pytest.raises(InputError, match="is closed"):

@@ -68,9 +68,9 @@ def test_secrets_in_a_tools_arguments_stand_in_no_text(read, as_text):
     call = {"name": "login", "arguments": json.dumps(arguments) if as_text else arguments}
     messages = [{"role": "assistant", "parts": [{"type": "tool_call", **call}]}]
     item = only(read(chat("a", gen_ai__output__messages=json.dumps(messages))))
-    said = 'login({"user": "sea", "password": "***"})'
-    assert item.output_state["text"] == said
-    assert item.output_state["messages"][0]["content"] == said
+    answer = 'login({"user": "sea", "password": "***"})'
+    assert item.output_state["text"] == answer
+    assert item.output_state["messages"][0]["content"] == answer
     assert "hunter2" not in str(item.output_state)
 
 
@@ -169,8 +169,8 @@ def test_types_can_be_said_by_name_operation_and_kind(read):
         span("z", 4, 5, openinference__span__kind="CHAIN"),
         instructions=types,
     )
-    found = [item.instruction for _, item in episode.nodes]
-    assert found == [
+    instructions = [item.instruction for _, item in episode.nodes]
+    assert instructions == [
         Instruction.REFLECT,
         Instruction.RESPOND,
         Instruction.DECOMPOSE,
@@ -187,11 +187,11 @@ def test_traces_are_episodes_whatever_lines_their_spans_are_on(tmp_path):
         {"resourceMetrics": []},
         document(chat("a", 0, 3, trace="first"), chat("b", 5, 6, trace="second")),
     ]
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines) + "{cut")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + "{cut")
     reading = Reading()
-    first, second = read_episodes(path, reading)
-    assert (first.id, shape(first)) == ("first", [["kid"], ["a"]])
-    assert (second.id, shape(second)) == ("second", [["b"]])
+    first_episode, second_episode = read_episodes(path, reading)
+    assert (first_episode.id, shape(first_episode)) == ("first", [["kid"], ["a"]])
+    assert (second_episode.id, shape(second_episode)) == ("second", [["b"]])
     assert len(reading.faults) == 2
     assert "not an OTLP trace" in reading.faults[0]
     assert "collector.jsonl:5: not valid JSON" in reading.faults[1]
@@ -211,7 +211,7 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
     (episode,) = read(chat("good"), *broken, reading=reading)
     assert shape(episode) == [["good"]]
     assert reading.n_faults == len(broken)
-    for said, fault in zip(
+    for answer, fault in zip(
         (
             *("ends before", "traceId", "startTimeUnixNano", "endTimeUnixNano"),
             *("startTimeUnixNano", "JSON object", "the id good"),
@@ -219,7 +219,7 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
         reading.faults,
         strict=True,
     ):
-        assert said in fault
+        assert answer in fault
 
 
 def test_names_in_the_form_of_the_protocols_files_and_indented_documents(tmp_path):
@@ -235,12 +235,12 @@ def test_names_in_the_form_of_the_protocols_files_and_indented_documents(tmp_pat
         ],
     }
     path = tmp_path / "spans.json"
-    whole = {"resource_spans": [{"scope_spans": [{"spans": [raw]}]}]}
-    path.write_text(json.dumps(whole, indent=2))
+    full_fields = {"resource_spans": [{"scope_spans": [{"spans": [raw]}]}]}
+    path.write_text(json.dumps(full_fields, indent=2))
     assert only(list(read_episodes(path))).attributes == {"n": 3}
-    path.write_text(json.dumps([whole]))
+    path.write_text(json.dumps([full_fields]))
     assert only(list(read_episodes(path))).node == "n"
-    path.write_text(json.dumps(whole, indent=2)[:-3])
+    path.write_text(json.dumps(full_fields, indent=2)[:-3])
     with pytest.raises(InputError, match="not valid JSON"):
         list(read_episodes(path))
 

@@ -33,7 +33,7 @@ def test_every_instruction_stands_in_its_family_and_under_its_own_name():
     import textevolve.node_eval as package
 
     for family, names in FAMILIES.items():
-        assert [one.name for one in family] == names.split()
+        assert [instruction.name for instruction in family] == names.split()
         for name in names.split():
             assert getattr(family, name) is getattr(package, name)
 
@@ -59,8 +59,8 @@ def test_a_threshold_compares_a_field_of_the_output(output, score, passed):
         result = evaluator.evaluate(past(output))
         assert (result.score, result.passed) == (score, passed)
         assert result.metadata == {"key": "confidence", "threshold": 0.7, "value": score}
-        for told in ("confidence", "0.7", f"{score:g}", "passed" if passed else "failed"):
-            assert told in result.feedback
+        for message in ("confidence", "0.7", f"{score:g}", "passed" if passed else "failed"):
+            assert message in result.feedback
 
 
 @pytest.mark.parametrize("value", ["high", None, [0.9], float("nan"), True, {}])

@@ -72,8 +72,8 @@ async def test_tasks_and_threads_with_runs_of_their_own_are_not_mixed(monitor):
                 await answer(n)
             return await asyncio.to_thread(monitor.last_feedback, "answer", 20)
 
-    found = await asyncio.gather(*map(agent, range(1, 5)))
-    assert [one.text for one in found] == [f"counts: {n} nodes" for n in range(1, 5)]
+    results = await asyncio.gather(*map(agent, range(1, 5)))
+    assert [single_id.text for single_id in results] == [f"counts: {n} nodes" for n in range(1, 5)]
 
     def plain(n):
         with monitor.run() as run_id:
@@ -83,15 +83,17 @@ async def test_tasks_and_threads_with_runs_of_their_own_are_not_mixed(monitor):
     with ThreadPoolExecutor(4) as pool:
         ids = list(pool.map(plain, range(8)))
     runs = monitor.history.runs
-    assert [next(runs[one].items).output_state for one in ids] == [{"n": n} for n in range(8)]
+    assert [next(runs[single_id].items).output_state for single_id in ids] == [
+        {"n": n} for n in range(8)
+    ]
 
 
 def test_the_history_of_one_run_can_be_taken(monitor):
     for run in ("a", "b"):
         with monitor.run(run):
             record(monitor)
-    taken = monitor.take_history("a")
-    assert [item.run_id for item in taken.items] == ["a"]
+    history = monitor.take_history("a")
+    assert [item.run_id for item in history.items] == ["a"]
     assert list(monitor.history.runs) == ["b"]
     assert monitor.last_feedback("answer").run_id == "b"
     assert monitor.take_history("a").entries == []
@@ -138,13 +140,16 @@ def test_a_file_has_an_episode_for_each_run(tmp_path):
     history = watched()
     write_history(history, tmp_path / "trace.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()][1:]
-    assert [(one["episode"], one["run_id"], one["thread_id"], one["step"]) for one in lines] == [
+    assert [
+        (episode["episode"], episode["run_id"], episode["thread_id"], episode["step"])
+        for episode in lines
+    ] == [
         ("1", "1", None, 0),
         *[("a", "a", "thread of a", step) for step in (0, 1)],
         *[("b", "b", "thread of b", step) for step in (0, 1)],
     ]
     episodes = list(read_episodes(tmp_path / "trace.jsonl"))
-    assert {one.id: one.history for one in episodes} == history.runs
+    assert {episode.id: episode.history for episode in episodes} == history.runs
 
 
 def test_nothing_in_a_history_moves_the_terminal():

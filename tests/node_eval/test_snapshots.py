@@ -105,12 +105,19 @@ def test_objects_that_raise_are_described_and_not_asked():
 
 
 def test_objects_with_fields_are_read_by_key_and_by_attribute():
-    kept = take_snapshot([Point(1), Message(content="hi", tags=["a"], token="t")], LIMITS)
-    assert kept == [{"x": 1, "password": "***"}, {"content": "hi", "tags": ["a"], "token": "***"}]
-    assert (kept[0].x, kept[1].content, take_snapshot(kept, LIMITS)[1].tags) == (1, "hi", ["a"])
+    snapshot = take_snapshot([Point(1), Message(content="hi", tags=["a"], token="t")], LIMITS)
+    assert snapshot == [
+        {"x": 1, "password": "***"},
+        {"content": "hi", "tags": ["a"], "token": "***"},
+    ]
+    assert (snapshot[0].x, snapshot[1].content, take_snapshot(snapshot, LIMITS)[1].tags) == (
+        1,
+        "hi",
+        ["a"],
+    )
     with pytest.raises(AttributeError):
-        _ = kept[0].y
-    assert take_snapshot(kept, LIMITS)[0].x == 1
+        _ = snapshot[0].y
+    assert take_snapshot(snapshot, LIMITS)[0].x == 1
 
 
 def test_other_kinds_become_plain():
@@ -118,8 +125,8 @@ def test_other_kinds_become_plain():
         *(Colour.RED, Text("a"), (1, 2), {1}, collections.deque([1]), {(1, 2): 3, Colour.RED: 1}),
         *(collections.defaultdict(list, a=[1]), types.MappingProxyType({"a": 1})),
     ]
-    kept = take_snapshot(state, LIMITS)
-    assert kept == [
+    snapshot = take_snapshot(state, LIMITS)
+    assert snapshot == [
         "red",
         "a",
         (1, 2),
@@ -129,8 +136,8 @@ def test_other_kinds_become_plain():
         {"a": [1]},
         "<mappingproxy: not kept>",
     ]
-    assert type(kept[6]) is dict
-    assert type(kept[1]) is str
+    assert type(snapshot[6]) is dict
+    assert type(snapshot[1]) is str
 
 
 def test_cycles_and_depth_end():
@@ -146,10 +153,10 @@ def test_cycles_and_depth_end():
 
 
 def test_limits_keep_the_beginning_of_texts_and_both_ends_of_containers():
-    kept = take_snapshot({"text": "a" * 50, "list": list(range(100))}, SMALL)
-    assert kept["text"] == "a" * 10 + "<40 more characters: not kept>"
-    assert kept["list"] == [0, 1, "<96 more items: not kept>", 98, 99]
-    assert take_snapshot(kept["text"], SMALL) == kept["text"]
+    snapshot = take_snapshot({"text": "a" * 50, "list": list(range(100))}, SMALL)
+    assert snapshot["text"] == "a" * 10 + "<40 more characters: not kept>"
+    assert snapshot["list"] == [0, 1, "<96 more items: not kept>", 98, 99]
+    assert take_snapshot(snapshot["text"], SMALL) == snapshot["text"]
     many = take_snapshot({str(n): n for n in range(100)}, SMALL)
     assert many == {"0": 0, "1": 1, "2": 2, "…": "<97 more keys: not kept>"}
     assert "too many items" in str(take_snapshot([[[1] * 4] * 4] * 4, SMALL))
@@ -164,8 +171,8 @@ def test_limits_keep_the_beginning_of_texts_and_both_ends_of_containers():
     ],
 )
 def test_secrets_are_masked_by_their_keys(key):
-    kept = take_snapshot({"headers": [{key: "s3cr3t"}]}, LIMITS)
-    assert kept == {"headers": [{key: "***"}]}
+    snapshot = take_snapshot({"headers": [{key: "s3cr3t"}]}, LIMITS)
+    assert snapshot == {"headers": [{key: "***"}]}
 
 
 @pytest.mark.parametrize(
@@ -183,12 +190,12 @@ def test_other_keys_are_not(key):
 def test_secrets_in_a_tools_arguments_are_masked_that_are_json_as_a_text(flat):
     def snapshot(arguments):
         call = {"name": "login", "arguments": arguments}
-        taken = take_snapshot(call if flat else {"calls": [call]}, LIMITS)
-        return (taken if flat else taken["calls"][0])["arguments"]
+        taken_snapshot = take_snapshot(call if flat else {"calls": [call]}, LIMITS)
+        return (taken_snapshot if flat else taken_snapshot["calls"][0])["arguments"]
 
-    told = '{"user": {"password": "***"}, "keys": [{"token": "***"}]}'
+    message = '{"user": {"password": "***"}, "keys": [{"token": "***"}]}'
     for _ in range(2):  # the second time keys are known
-        given = {"user": {"password": "hunter2"}, "keys": [{"token": "t-1"}]}
-        assert snapshot(json.dumps(given)) == told
+        given_arguments = {"user": {"password": "hunter2"}, "keys": [{"token": "t-1"}]}
+        assert snapshot(json.dumps(given_arguments)) == message
         for other in ('{"n":1}', "no JSON", '{"password": ', "[" * 100_000, ""):
             assert snapshot(other)[:20] == other[:20]

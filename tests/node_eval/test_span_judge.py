@@ -11,11 +11,11 @@ from textevolve.node_eval.span_judge import SpanJudge
 
 
 def chat(tracer, text, **values):
-    said = json.dumps([{"role": "assistant", "content": text}])
-    attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said}
-    asked = json.dumps([{"role": "user", "content": "Why are there tides?"}])
+    answer = json.dumps([{"role": "assistant", "content": text}])
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": answer}
+    prompt = json.dumps([{"role": "user", "content": "Why are there tides?"}])
     with tracer.start_as_current_span(
-        "chat", attributes={**attributes, "gen_ai.input.messages": asked, **values}
+        "chat", attributes={**attributes, "gen_ai.input.messages": prompt, **values}
     ):
         pass
 

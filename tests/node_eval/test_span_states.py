@@ -21,8 +21,8 @@ def read(tmp_path):
 
     def read(events=(), **values):
         path = tmp_path / "spans.json"
-        named = {key.replace(".", "__"): value for key, value in values.items()}
-        path.write_text(json.dumps(document(span("s", name="s", events=events, **named))))
+        names = {key.replace(".", "__"): value for key, value in values.items()}
+        path.write_text(json.dumps(document(span("s", name="s", events=events, **names))))
         (episode,) = read_episodes(path)
         return episode
 
@@ -44,7 +44,7 @@ OUT = "llm.output_messages.0.message."
 
 
 async def test_what_instrumentations_say_of_a_call_is_no_output(read):
-    given = {
+    arguments = {
         "output.value": '{"messages": []}',
         "metadata": '{"langgraph_step": 1, "thread_id": "of no interest to a judge"}',
         "logfire.json_schema": '{"type": "object"}',
@@ -53,10 +53,10 @@ async def test_what_instrumentations_say_of_a_call_is_no_output(read):
         "model_request_parameters": '{"function_tools": []}',
         "confidence": 0.75,
     }
-    episode = read(**KIND, **given)
+    episode = read(**KIND, **arguments)
     ((item,),) = episode.history.entries
     assert item.output_state == {"messages": []}
-    assert item.attributes == {"metadata": given["metadata"], "confidence": 0.75}
+    assert item.attributes == {"metadata": arguments["metadata"], "confidence": 0.75}
     rules = parse_rules("rules: [{kind: length, unit: characters, max: 16}]")
     checks = [
         JudgeEvaluator("length", rules, needs_input=False),
@@ -64,7 +64,10 @@ async def test_what_instrumentations_say_of_a_call_is_no_output(read):
     ]
     (judged,) = [node async for node in evaluate_episodes([episode], checks, 1)]
     item = judged.item
-    assert [one.passed for one in item.evaluation_results.values()] == [True, True]
+    assert [evaluation_result.passed for evaluation_result in item.evaluation_results.values()] == [
+        True,
+        True,
+    ]
     assert item.evaluation_results["sure"].score == 0.75
 
 
@@ -97,8 +100,8 @@ def test_the_value_stands_where_nothing_of_a_message_can_be_read(node, value):
 
 
 def test_an_empty_answer_is_one_and_an_answer_that_was_not_recorded_is_none(node):
-    said = [{"role": "assistant", "parts": [{"type": "text", "content": ""}]}]
-    item = node(**OPERATION, **{"gen_ai.output.messages": json.dumps(said)})
+    records = [{"role": "assistant", "parts": [{"type": "text", "content": ""}]}]
+    item = node(**OPERATION, **{"gen_ai.output.messages": json.dumps(records)})
     assert item.output_state["text"] == ""
     silent = [{"role": "assistant", "parts": [], "finish_reason": "stop"}]
     item = node(**OPERATION, **{"gen_ai.output.messages": json.dumps(silent)})
@@ -131,11 +134,11 @@ def test_parts_of_a_content(part, text):
 
 
 def test_instructions_may_stand_in_the_event_with_the_messages(node):
-    told = {
+    message = {
         "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "Be brief."}]),
         "gen_ai.input.messages": json.dumps([{"role": "user", "content": "Q"}]),
     }
-    item = node(**OPERATION, events=[("gen_ai.client.inference.operation.details", told)])
+    item = node(**OPERATION, events=[("gen_ai.client.inference.operation.details", message)])
     assert item.input_state["text"] == "system: Be brief.\n\nuser: Q"
 
 
@@ -158,7 +161,7 @@ def test_documents_and_prompts_that_were_flattened(node):
 
 def test_an_agents_input_is_what_stood_before_its_own_first_message(node):
     talk = [("user", "1"), ("assistant", "2"), ("user", "3"), ("assistant", "4"), ("user", "5")]
-    messages = json.dumps([{"role": role, "content": said} for role, said in talk])
+    messages = json.dumps([{"role": role, "content": answer} for role, answer in talk])
     run = {"gen_ai.operation.name": "invoke_agent", "pydantic_ai.all_messages": messages}
     assert node(**run).input_state["text"] == "1"
     item = node(**run, **{"pydantic_ai.new_message_index": 2})
@@ -176,7 +179,7 @@ KEYS = st.lists(st.sampled_from(["0", "1", "10", "a", "role", "content"]), min_s
 
 @given(st.dictionaries(KEYS.map(".".join), st.text(max_size=3), max_size=8))
 def test_any_flattened_keys_can_be_read(given):
-    found = read_numbered({f"p.{key}": value for key, value in given.items()}, "p.")
-    assert len(found) == len({key.split(".")[0] for key in given if key[0] in "01"})
-    for one in found:
+    numbered = read_numbered({f"p.{key}": value for key, value in given.items()}, "p.")
+    assert len(numbered) == len({key.split(".")[0] for key in given if key[0] in "01"})
+    for one in numbered:
         assert isinstance(read_raw(one, "user"), SpanMessage)

@@ -13,7 +13,9 @@ from textevolve.node_eval.traces import read_episodes
 def write(tmp_path):
     def write(*documents, name="spans.jsonl"):
         path = tmp_path / name
-        path.write_text("".join(json.dumps(one) + "\n" for one in documents))
+        path.write_text(
+            "".join(json.dumps(single_document) + "\n" for single_document in documents)
+        )
         return path
 
     return write
@@ -51,16 +53,16 @@ def test_older_logs_name_their_event_in_an_attribute_and_may_have_json_as_body(w
         log("gen_ai.choice", "a", {"content": "A"}, event_name=False),
         log("gen_ai.tool.message", "a", "{cut"),
     )
-    (said,) = texts(read_episodes(write(document(chat("a")), old)))
-    assert said == ("a", "user: Q\n\ntool: {cut", "A")
+    (answer,) = texts(read_episodes(write(document(chat("a")), old)))
+    assert answer == ("a", "user: Q\n\ntool: {cut", "A")
 
 
 def test_messages_are_in_the_order_of_their_times_and_come_once(write):
     later = log("gen_ai.tool.message", "a", {"content": "three"}, time=3)
     first = log("gen_ai.user.message", "a", {"content": "one"}, time=1)
     path = write(document(chat("a")), logs(later, first), logs(later, first))
-    ((_, told, _),) = texts(read_episodes(path))
-    assert told == "user: one\n\ntool: three"
+    ((_, message, _),) = texts(read_episodes(path))
+    assert message == "user: one\n\ntool: three"
 
 
 def test_logs_that_belong_to_no_span_are_counted_and_those_of_an_application_are_not(write):

@@ -70,7 +70,7 @@ def line(**fields):
 def trace(tmp_path):
     def write(*lines, name="trace.jsonl"):
         path = tmp_path / name
-        path.write_bytes(b"".join(one.encode() + b"\n" for one in lines))
+        path.write_bytes(b"".join(single_line.encode() + b"\n" for single_line in lines))
         return path
 
     return write
@@ -168,8 +168,8 @@ def test_what_was_cut_and_what_waits_is_still_known_after_reading(tmp_path):
 
 def test_values_under_the_names_of_secrets_are_masked(trace):
     judged = {"a": {"score": 1.0, "passed": True, "metadata": {"token": "t-1", "n": 2}}}
-    given = line(input={"api_key": "k-123", "q": 1}, results=judged)
-    (episode,) = read_episodes(trace(given))
+    text = line(input={"api_key": "k-123", "q": 1}, results=judged)
+    (episode,) = read_episodes(trace(text))
     item = next(episode.history.items)
     assert item.input_state == {"api_key": "***", "q": 1}
     assert item.evaluation_results["a"].metadata == {"token": "***", "n": 2}

@@ -18,7 +18,7 @@ INSTRUMENTORS = ("traceloop", "traceloop-events", "openinference-openai", "opena
 
 @pytest.mark.parametrize("name", [*INSTRUMENTORS, "openinference-langchain", "pydantic-ai"])
 def test_the_calls_in_traces_of_instrumentors_that_record_tools_or_messages_alone(name):
-    runs = [read_run(one.history) for one in read_episodes(FIXTURES / f"{name}.jsonl")]
+    runs = [read_run(episode.history) for episode in read_episodes(FIXTURES / f"{name}.jsonl")]
     calls = [call for run in runs for call in run.tool_calls]
     recorded = {"text" if name == "openinference-langchain" else "port": "Brest"}
     assert [(call.name, call.arguments) for call in calls] == [("tide_table", recorded)]
@@ -27,9 +27,9 @@ def test_the_calls_in_traces_of_instrumentors_that_record_tools_or_messages_alon
 
 def test_messages_of_a_graph_give_each_call_once_with_its_result():
     call = {"id": "7", "name": "search", "args": {"city": "Oslo"}}
-    asked = {"type": "ai", "content": "", "tool_calls": [call]}
+    request = {"type": "ai", "content": "", "tool_calls": [call]}
     gave = {"type": "tool", "content": "no room", "tool_call_id": "7", "status": "error"}
-    states = [{"messages": [asked]}, {"messages": [gave]}, {"messages": [asked, gave]}]
+    states = [{"messages": [request]}, {"messages": [gave]}, {"messages": [request, gave]}]
     run = read_run(History([[HistoryItem(0.0, output_state=state)] for state in states]))
     assert run.tool_calls == (ToolUse("search", {"city": "Oslo"}, "no room", "no room"),)
     assert run.steps == 3
@@ -83,33 +83,33 @@ def trace(home):
 
 
 def test_whole_runs_are_judged_once_each_whether_they_failed_or_not(cli, trace):
-    wanted = {
+    expected = {
         "metric:tool-sequence:search,book": (1, 0),
         'metric:tool-args:search={"city":"Oslo"}': (1, 0),
         "metric:no-error": (0, 0),
         "metric:max-steps:2": (1, 1),
     }
-    judges = [part for judge in wanted for part in ("--judge", judge)]
-    ended = cli("nodes", "evaluate", trace, *judges, "--only", "GENERATE", "--json")
-    assert ended.code == 0, ended.err
-    scores = [{name: r["score"] for name, r in row["results"].items()} for row in ended.rows]
-    assert [row["node"] for row in ended.rows if row["results"]] == ["agent", "c"]
-    assert [one for one in scores if one] == [
-        {name: pair[n] for name, pair in wanted.items()} for n in (0, 1)
+    judges = [part for judge in expected for part in ("--judge", judge)]
+    outcome = cli("nodes", "evaluate", trace, *judges, "--only", "GENERATE", "--json")
+    assert outcome.code == 0, outcome.err
+    scores = [{name: r["score"] for name, r in row["results"].items()} for row in outcome.rows]
+    assert [row["node"] for row in outcome.rows if row["results"]] == ["agent", "c"]
+    assert [score for score in scores if score] == [
+        {name: pair[n] for name, pair in expected.items()} for n in (0, 1)
     ]
-    assert "book: full" in ended.rows[2]["results"]["metric:no-error"]["feedback"]
-    ended = cli("nodes", "evaluate", trace, "--judge", 'metric:tool-args:book={"n":1}', "--json")
-    assert ended.code == 3
-    assert "were not recorded" in ended.err
+    assert "book: full" in outcome.rows[2]["results"]["metric:no-error"]["feedback"]
+    outcome = cli("nodes", "evaluate", trace, "--judge", 'metric:tool-args:book={"n":1}', "--json")
+    assert outcome.code == 3
+    assert "were not recorded" in outcome.err
 
 
 def test_a_model_judges_the_whole_run(cli, server, model, trace):
     server.script = lambda body, _: Answer(yes=0.75)
-    ended = cli("nodes", "evaluate", trace, "--judge", "trajectory", "-m", model, "--json")
-    assert ended.code == 0, ended.err
-    result = ended.rows[2]["results"]["trajectory"]
+    outcome = cli("nodes", "evaluate", trace, "--judge", "trajectory", "-m", model, "--json")
+    assert outcome.code == 0, outcome.err
+    result = outcome.rows[2]["results"]["trajectory"]
     assert result["score"] == pytest.approx(0.75)
-    shown = str(server.requests[0])
+    output = str(server.requests[0])
     for text in ("A room in Oslo?", "7 rooms", '"error": "full"', "Final answer:", "Booked."):
-        assert text.replace('"', '\\"') in shown or text in shown
-    assert ended.rows[3]["results"]["trajectory"]["score"] == pytest.approx(0.75)
+        assert text.replace('"', '\\"') in output or text in output
+    assert outcome.rows[3]["results"]["trajectory"]["score"] == pytest.approx(0.75)

@@ -69,8 +69,8 @@ def test_joined_chunks_are_the_answer(text, reasoning, calls, reason, size, usag
     bodies += [write_chunk(HEAD, {}, reason), write_usage_chunk(HEAD, write_chat_usage(usage))]
     joined = join_chunks([CompletionChunk.model_validate(body) for body in bodies], str)
 
-    whole = write_completion(HEAD, message, reason, usage=write_chat_usage(usage))
-    completion = Completion.model_validate(whole)
+    full_completion = write_completion(HEAD, message, reason, usage=write_chat_usage(usage))
+    completion = Completion.model_validate(full_completion)
     assert read_reply(joined) == read_reply(completion)
     assert joined.usage == completion.usage
 

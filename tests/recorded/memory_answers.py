@@ -24,16 +24,16 @@ def answers(
         if "salient high-level questions" in prompt:
             return json.dumps({"questions": list(questions)})
         if "What follows from these memories" in prompt:
-            asked = re.search(r"question\]\]\n1\. (.*)", prompt)[1]
-            told = [{"insight": f"So it is: {asked}", "because": [1, 2], "importance": 7}]
-            return json.dumps({"insights": told if insights is None else insights})
+            hits = re.search(r"question\]\]\n1\. (.*)", prompt)[1]
+            records = [{"insight": f"So it is: {hits}", "because": [1, 2], "importance": 7}]
+            return json.dumps({"insights": records if insights is None else insights})
         if "Earlier note:" in prompt:
-            asked = "replaces" if "has changed" in prompt else "same"
-            return Answer(yes=0.9 if relation == asked else 0.1)
+            hits = "replaces" if "has changed" in prompt else "same"
+            return Answer(yes=0.9 if relation == hits else 0.1)
         if "Which further sentences does the persona need" in prompt:
             return json.dumps({"changes": changes})
         if "Which small changes of the persona" in prompt:
-            told = [
+            records = [
                 {
                     "because": [2],
                     "reason": "Mr. Lind asked.",
@@ -42,10 +42,10 @@ def answers(
                     "text": "You like short answers.",
                 }
             ]
-            return json.dumps({"changes": told if changes is None else changes})
+            return json.dumps({"changes": records if changes is None else changes})
         if "You choose which changes" in prompt:
-            told = [{"change": 1, "same": []}]
-            return json.dumps({"chosen": told if chosen is None else chosen})
+            records = [{"change": 1, "same": []}]
+            return json.dumps({"chosen": records if chosen is None else chosen})
         if "You retell a passage" in prompt:
             passage = re.search(r"passage\]\]\n(.*?)\n\[\[/", prompt, re.DOTALL)[1]
             return f"I remember: {passage}"

@@ -62,9 +62,9 @@ def pick_judged(ended: Ended) -> Any:
     return [
         {
             **take(row, "id", "best", "status", "usage"),
-            "scores": [one["score"] for one in row["candidates"]],
-            "log_odds": [one.get("log_odds") for one in row["candidates"]],
-            "passed": [one.get("passed") for one in row["candidates"]],
+            "scores": [candidate["score"] for candidate in row["candidates"]],
+            "log_odds": [candidate.get("log_odds") for candidate in row["candidates"]],
+            "passed": [candidate.get("passed") for candidate in row["candidates"]],
         }
         for row in ended.rows
     ]
@@ -144,13 +144,13 @@ def pick_memory(ended: Ended) -> Any:
 
 
 def _measures(found: Mapping[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, measure in found.items():
         over = {
             kind: [measure[kind][n] for n in ("value", "low", "high", "of")] for kind in measure
         }
-        made[name] = over["all"] if over["all"] == over["valid"] else over
-    return made
+        fields[name] = over["all"] if over["all"] == over["valid"] else over
+    return fields
 
 
 def pick_nodes(ended: Ended) -> Any:
@@ -232,8 +232,8 @@ def pick_innovated(ended: Ended) -> Any:
         "gain": without(data["gain"]),
         **{name: _drawn(data[name], "value") for name in ("before", "after")},
         "attempts": [
-            {**take(one, "iteration", "input", "similarity"), **_drawn(one, "score")}
-            for one in data["attempts"]
+            {**take(attempt, "iteration", "input", "similarity"), **_drawn(attempt, "score")}
+            for attempt in data["attempts"]
         ],
     }
 
@@ -242,7 +242,7 @@ def _drawn(found: Mapping[str, Any], mean: str) -> dict[str, Any]:
     return {
         mean: found[mean],
         "interval": without(found.get("interval")),
-        "samples": [one["score"] for one in found["samples"]],
+        "samples": [sample["score"] for sample in found["samples"]],
     }
 
 

@@ -39,10 +39,10 @@ def play(recorded, cli, server, home, monkeypatch):
         (home / name).write_text(text)
     steps = []
     for step in recorded["steps"]:
-        ended = cli(*step["command"], stdin=step.get("stdin", "").encode())
-        assert "Traceback" not in ended.err
-        figures = PICKERS[step["pick"]](ended) if ended.code in (0, 3) else ended.err
-        steps.append({**step, "code": ended.code, "figures": figures})
+        outcome = cli(*step["command"], stdin=step.get("stdin", "").encode())
+        assert "Traceback" not in outcome.err
+        figures = PICKERS[step["pick"]](outcome) if outcome.code in (0, 3) else outcome.err
+        steps.append({**step, "code": outcome.code, "figures": figures})
     dates = re.findall(r"today is (\d{4}-\d\d-\d\d)", json.dumps(list(server.requests)))
     assert {*dates} <= {TODAY}, "prompts see another date: fix it where it is now taken from"
     return {**recorded, "steps": steps, "calls": server.calls, "keys": read_keys(home)}
@@ -93,7 +93,7 @@ def lay_out(data, depth=0):
     if isinstance(data, list):
         parts, ends = [lay_out(value, depth + 1) for value in data], "[]"
     else:
-        named = {json.dumps(name): value for name, value in data.items()}
-        parts = [f"{name}: {lay_out(value, depth + 1)}" for name, value in named.items()]
+        names = {json.dumps(name): value for name, value in data.items()}
+        parts = [f"{name}: {lay_out(value, depth + 1)}" for name, value in names.items()]
         ends = "{}"
     return ends[0] + inner + f",{inner}".join(parts) + outer + ends[1]

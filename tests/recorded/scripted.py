@@ -33,22 +33,22 @@ def answer(body: Mapping[str, Any], _number: int) -> Answer | str:
 
 def say(body: Mapping[str, Any]) -> Answer | str:
     """By what is asked for, the kind of answer."""
-    asked = body["messages"]
-    last = asked[-1]["content"]
+    messages = body["messages"]
+    last = messages[-1]["content"]
     schema = ((body.get("response_format") or {}).get("json_schema") or {}).get("schema")
     if (memory := work_on_memories(body, last)) is not None:
         return memory
     if schema is not None:
         fields = set(schema["properties"])
         if "argument" in fields:
-            return argue(asked, schema)
+            return argue(messages, schema)
         if "template" in fields or "instructions" in fields:
-            return edit_template(asked, fields)
+            return edit_template(messages, fields)
         if "input" in fields:
-            return refine_input(asked)
-        return judge_memory(asked, fields)
+            return refine_input(messages)
+        return judge_memory(messages, fields)
     if body.get("max_tokens") == 1:
-        return choose(asked, body.get("seed"))
+        return choose(messages, body.get("seed"))
     if last.startswith("What is "):
         return fill_in(last)
     if "memories" in texts_of(last):
@@ -82,7 +82,7 @@ def worth(text: str) -> float:
 
 def texts_of(text: str) -> dict[str, str]:
     """The texts between marks, by the marks' names."""
-    return {name: shown for _, name, shown in FENCED.findall(text)}
+    return {name: output for _, name, output in FENCED.findall(text)}
 
 
 def quoted(text: str) -> list[str]:
@@ -94,27 +94,27 @@ def quoted(text: str) -> list[str]:
 def argue(asked: list[dict[str, str]], schema: Mapping[str, Any]) -> str:
     """A debater's turn: its scores are about what the responses are worth to it, and two more for
     the one that is shown first. On texts with "plain" all agree, so that the debate ends early."""
-    said = asked[1]["content"]
-    shown = texts_of(said)
-    agent = re.findall(r"^You are (.+?)\. You ", said, re.MULTILINE)[-1]
-    round = re.findall(r"This is round (\d+)", said)[-1]
-    first = next(text for name, text in shown.items() if name.startswith("response"))
-    made: dict[str, Any] = {"argument": f"The {agent} finds this in round {round}."}
+    spoken_answer = asked[1]["content"]
+    texts = texts_of(spoken_answer)
+    agent = re.findall(r"^You are (.+?)\. You ", spoken_answer, re.MULTILINE)[-1]
+    round = re.findall(r"This is round (\d+)", spoken_answer)[-1]
+    first_text = next(text for name, text in texts.items() if name.startswith("response"))
+    fields: dict[str, Any] = {"argument": f"The {agent} finds this in round {round}."}
     for label in schema["properties"]:
         if label == "argument":
             continue
-        text = shown[label[0].lower() + label[1:]]
+        text = texts[label[0].lower() + label[1:]]
         part: dict[str, Any] = {
             "strengths": f"It has {len(text)} signs.",
             "weaknesses": f"Too few for the {agent}.",
             "instructions": f"Say more, as the {agent} asks.",
         }
-        liked = 2 * (text == first and "plain" not in text)
+        liked = 2 * (text == first_text and "plain" not in text)
         if names := components_of(schema):
             scores = {name: score(text, agent, round, name) for name in names}
             part["scores"] = {name: min(10, value + liked) for name, value in scores.items()}
-        made[label] = part
-    return break_some(json.dumps(made), shown["input"], agent, round, again=len(asked) > 2)
+        fields[label] = part
+    return break_some(json.dumps(fields), texts["input"], agent, round, again=len(asked) > 2)
 
 
 def break_some(text: str, input: str, agent: str, round: str, *, again: bool) -> str:
@@ -158,40 +158,40 @@ def choose(asked: list[dict[str, str]], seed: object) -> Answer:
     """P(yes) of a question on one text, or P(first) of two; a judge by pairs likes the first."""
     last = asked[-1]["content"]
     question = last.rstrip().splitlines()[-1]
-    shown = [text for _, name, text in FENCED.findall(last) if "response" in name]
-    shown = shown or quoted(last)[-1:]
-    own = draw(*shown, question, seed) - 0.5
-    if len(shown) == 2:
-        first, second = map(worth, shown)
-        yes = 0.6 + 0.6 * (first - second) + 0.6 * own
+    texts = [text for _, name, text in FENCED.findall(last) if "response" in name]
+    texts = texts or quoted(last)[-1:]
+    own_value = draw(*texts, question, seed) - 0.5
+    if len(texts) == 2:
+        first_value, second_value = map(worth, texts)
+        yes = 0.6 + 0.6 * (first_value - second_value) + 0.6 * own_value
     else:
-        yes = worth(shown[0]) + 0.6 * own
+        yes = worth(texts[0]) + 0.6 * own_value
     return Answer(yes=round(min(0.97, max(0.03, yes)), 3))
 
 
 def judge_memory(asked: list[dict[str, str]], fields: set[str]) -> str:
     """A verdict on a memory or an answer, drawn from the text that is judged alone."""
-    shown = texts_of(asked[1]["content"])
-    made: dict[str, Any] = {"reason": "So it is.", "reasoning": "So it is."}
-    if "score" in fields and draw("broken", shown["expected memory"]) < 0.1:
+    texts = texts_of(asked[1]["content"])
+    new_fields: dict[str, Any] = {"reason": "So it is.", "reasoning": "So it is."}
+    if "score" in fields and draw("broken", texts["expected memory"]) < 0.1:
         return "No idea."
     if "score" in fields:
-        made["score"] = int(3 * draw("integrity", shown["expected memory"]))
+        new_fields["score"] = int(3 * draw("integrity", texts["expected memory"]))
     elif "accuracy_score" in fields:
-        made["accuracy_score"] = int(3 * draw("accuracy", shown["kept memory"]))
-        made["is_included_in_golden_memories"] = draw("included", shown["kept memory"]) < 0.7
+        new_fields["accuracy_score"] = int(3 * draw("accuracy", texts["kept memory"]))
+        new_fields["is_included_in_golden_memories"] = draw("included", texts["kept memory"]) < 0.7
     else:
         known = ("question", "answer to be checked")
-        own = [shown[name] for name in known if name in shown] or [shown["expected memory"]]
+        own_names = [texts[name] for name in known if name in texts] or [texts["expected memory"]]
         kinds = ("Correct", "Hallucination", "Omission")
-        made["evaluation_result"] = kinds[int(3 * draw("class", *own))]
-    return json.dumps({k: v for k, v in made.items() if k in fields})
+        new_fields["evaluation_result"] = kinds[int(3 * draw("class", *own_names))]
+    return json.dumps({k: v for k, v in new_fields.items() if k in fields})
 
 
 def answer_from_memory(last: str) -> str:
-    shown = texts_of(last)
-    known = shown["memories"] != "(nothing)" and draw("known", shown["question"]) < 0.7
-    return f"It is {int(100 * draw('answer', shown['question']))}." if known else "unknown"
+    texts = texts_of(last)
+    known = texts["memories"] != "(nothing)" and draw("known", texts["question"]) < 0.7
+    return f"It is {int(100 * draw('answer', texts['question']))}." if known else "unknown"
 
 
 def fill_in(last: str) -> str:
@@ -203,26 +203,26 @@ def fill_in(last: str) -> str:
 
 def edit_template(asked: list[dict[str, str]], fields: set[str]) -> str:
     """Instructions for a template, or the template with the instructions written into it."""
-    shown = texts_of(next(m["content"] for m in reversed(asked) if texts_of(m["content"])))
+    texts = texts_of(next(m["content"] for m in reversed(asked) if texts_of(m["content"])))
     if "template" not in fields:
-        idle = f"Be {('brief', 'kind', 'clear')[int(3 * draw(shown['template']))]}."
+        idle = f"Be {('brief', 'kind', 'clear')[int(3 * draw(texts['template']))]}."
         return json.dumps({"instructions": [idle, *HELPS]})
-    lines = [line.partition(". ")[2] for line in shown["instructions"].splitlines()]
-    return json.dumps({"template": "\n".join([shown["template"], *lines])})
+    lines = [line.partition(". ")[2] for line in texts["instructions"].splitlines()]
+    return json.dumps({"template": "\n".join([texts["template"], *lines])})
 
 
 def refine_input(asked: list[dict[str, str]]) -> str:
     """The input with one more level of detail."""
-    said = next(m["content"] for m in reversed(asked) if texts_of(m["content"]))
-    level = max(map(int, re.findall(r"Level (\d)", said)), default=0) + 1
-    original = next(iter(texts_of(said).values()))
+    spoken_answer = next(m["content"] for m in reversed(asked) if texts_of(m["content"]))
+    level = max(map(int, re.findall(r"Level (\d)", spoken_answer)), default=0) + 1
+    original = next(iter(texts_of(spoken_answer).values()))
     return json.dumps({"input": f"{original} Level {level}: name {level} good reasons."})
 
 
 def write_text(last: str, seed: object) -> str:
     """A text for a task, another for each seed; what is revised gets a further sentence."""
-    shown = texts_of(last)
-    if "answer" in shown:
-        return f"{shown['answer']} It is a good point {len(shown['answer'])}."
-    first = next(iter(shown.values()), last)
-    return f"Text {seed} on this: {first}"
+    texts = texts_of(last)
+    if "answer" in texts:
+        return f"{texts['answer']} It is a good point {len(texts['answer'])}."
+    first_text = next(iter(texts.values()), last)
+    return f"Text {seed} on this: {first_text}"

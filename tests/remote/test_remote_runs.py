@@ -58,12 +58,12 @@ def read_table(path):
 
 def test_a_study_is_shown_and_written_as_one_of_this_machine(there, cli, cases, home, model):
     outputs = [home / f"there{end}" for end in (".jsonl", ".csv", ".html", ".md", ".json")]
-    wanted = [part for one in outputs for part in ("-o", one)]
+    wanted = [part for output in outputs for part in ("-o", output)]
     junit = ("--junit", home / "there.xml")
-    found = there("evaluate", cases, *SAME, "-m", model, *wanted, *junit)
-    assert found.code == 0, found.err
-    assert "4 of 4 done" in found.err
-    assert "mean" in found.out
+    outcome = there("evaluate", cases, *SAME, "-m", model, *wanted, *junit)
+    assert outcome.code == 0, outcome.err
+    assert "4 of 4 done" in outcome.err
+    assert "mean" in outcome.out
     assert cli("runs", "list", "--json").rows == []
     own = home / "own.db"
     files = [home / "own.jsonl", home / "own.csv"]
@@ -92,13 +92,15 @@ def test_limits_leave_a_run_that_the_same_command_goes_on_with(there, cases, hom
 
 def test_programs(url, model, home):
     same = {"model": model, "rounds": 1, "server": url, "store": home / "here.db"}
-    found = evaluate("2 + 2?", ["4", "5"], **same)
-    assert found.coverage == 1.0
+    evaluation = evaluate("2 + 2?", ["4", "5"], **same)
+    assert evaluation.coverage == 1.0
     again = evaluate("2 + 2?", ["4", "5"], **same)
-    assert list(again.scores) == list(found.scores)
-    given = [Case(f"Question {n}?", ("yes", "no"), f"k{n}", reference="yes") for n in range(3)]
-    results = list(evaluate_batch(given, ordered=True, **same))
-    assert [one.index for one in results] == [0, 1, 2]
+    assert list(again.scores) == list(evaluation.scores)
+    given_cases = [
+        Case(f"Question {n}?", ("yes", "no"), f"k{n}", reference="yes") for n in range(3)
+    ]
+    results = list(evaluate_batch(given_cases, ordered=True, **same))
+    assert [result.index for result in results] == [0, 1, 2]
     assert not (home / "here.db").exists()
 
 
@@ -112,41 +114,45 @@ def test_what_is_a_programs_own_cannot_be_sent(url, model):
 
 def test_addresses_and_keys(cli, cases, server, monkeypatch):
     for wrong in ("nowhere", "ftp://x", "http://me:secret@host"):
-        found = cli("evaluate", cases, "--server", wrong)
-        assert found.code != 0
-        assert "secret" not in found.err
+        outcome = cli("evaluate", cases, "--server", wrong)
+        assert outcome.code != 0
+        assert "secret" not in outcome.err
     monkeypatch.setenv("TEXTEVOLVE_SERVER_KEY", "te-secret-secret")
-    found = cli("evaluate", cases, "--server", "http://example.invalid:8400")
-    assert (found.code != 0, "https" in found.err, "te-secret" in found.err) == (True, True, False)
+    outcome = cli("evaluate", cases, "--server", "http://example.invalid:8400")
+    assert (outcome.code != 0, "https" in outcome.err, "te-secret" in outcome.err) == (
+        True,
+        True,
+        False,
+    )
     monkeypatch.delenv("TEXTEVOLVE_SERVER_KEY")
-    found = cli("evaluate", cases, "--server", "http://127.0.0.1:1")
-    assert (found.code, "cannot connect" in found.err) == (1, True)
-    found = cli("evaluate", cases, "--server", server.url)  # of models
-    assert re.search(r"error: http://127\.0\.0\.1:\d+: no such path", found.err)
+    outcome = cli("evaluate", cases, "--server", "http://127.0.0.1:1")
+    assert (outcome.code, "cannot connect" in outcome.err) == (1, True)
+    outcome = cli("evaluate", cases, "--server", server.url)  # of models
+    assert re.search(r"error: http://127\.0\.0\.1:\d+: no such path", outcome.err)
 
 
 @pytest.mark.slow
 def test_ctrl_c_stops_watching_and_the_run_goes_on(spawn, ask, serve, stalling, cases, home):
     """What came is shown; the same command watches the run again until it is ended there."""
     with ScriptedServer(stalling(6, lambda _body, _call: Answer(delay=0.6))) as scripted:
-        named = f"{scripted.url}#slow"
-        url = serve(model=named)
+        name = f"{scripted.url}#slow"
+        url = serve(model=name)
         one = ("--concurrency", "1", "--rounds", "1")
-        command = ("evaluate", cases, *one, "-m", named, "--server", url)
+        command = ("evaluate", cases, *one, "-m", name, "--server", url)
         watching = spawn(*command)
         wait_for(lambda: scripted.calls > 6)
         (run,) = [one["id"] for one in ask(f"{url}/v1/studies")[1]["data"]]
         records = f"{url}/v1/studies/{run}/records"
         wait_for(lambda: len(ask(records)[1]["data"]) == 2)
         watching.send_signal(signal.SIGINT)
-        _, said = watching.communicate(timeout=60)
-        assert watching.returncode == 130, said
-        assert f"the run, which continues at {url}" in said
+        _, answer = watching.communicate(timeout=60)
+        assert watching.returncode == 130, answer
+        assert f"the run, which continues at {url}" in answer
         assert ask(f"{url}/v1/studies/{run}")[1]["status"] == "running"
         watching = spawn(*command, "-o", "found.jsonl")
         assert f"run {run} at {url}" in watching.stderr.readline()
         ask(f"{url}/v1/studies/{run}/cancel", {})
-        _, said = watching.communicate(timeout=60)
-        assert watching.returncode == 3, said
-        assert "Resume with the same command" in said
+        _, answer = watching.communicate(timeout=60)
+        assert watching.returncode == 3, answer
+        assert "Resume with the same command" in answer
         assert (home / "found.jsonl").read_text().count("\n") == 2

@@ -41,8 +41,8 @@ def test_a_file_of_cases_is_sent_by_its_name(home, send):
     (other / "a.jsonl").write_text(CASE)
     for name in ("below", "below/*.jsonl"):
         assert send("evaluate", cases=name)["run"]["files"] == {"below/a.jsonl": CASE}
-    whole = str(home / "cases.jsonl")
-    assert list(send("evaluate", cases=whole)["run"]["files"]) == [whole]
+    full_text = str(home / "cases.jsonl")
+    assert list(send("evaluate", cases=full_text)["run"]["files"]) == [full_text]
 
 
 def test_files_behind_judges_and_profiles_are_sent(home, send):
@@ -66,8 +66,8 @@ def test_what_is_no_text_is_sent_in_base64(home, send):
 
 
 def test_a_program_sends_its_cases(send):
-    given = [Case("2 + 2?", ("4",), "a", {"rounds": 1}, reference="4"), Case("x", ("y",), "b")]
-    body = send("evaluate", given)
+    cases = [Case("2 + 2?", ("4",), "a", {"rounds": 1}, reference="4"), Case("x", ("y",), "b")]
+    body = send("evaluate", cases)
     assert body["run"]["files"] == {}
     assert body["run"]["cases"] == [
         {

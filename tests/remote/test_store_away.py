@@ -24,8 +24,8 @@ def test_a_run_is_watched_on_while_the_store_of_the_server_is_away(serve, monkey
 
     monkeypatch.setattr(Store, "get_run", look)
     with ScriptedServer(answer) as scripted:
-        named = f"{scripted.url}#any"
-        same = {"model": named, "rounds": 1, "server": serve(model=named), "concurrency": 1}
-        given = [Case(f"Question {n}?", ("yes",), f"k{n}") for n in range(5)]
-        found = list(evaluate_batch(given, **same))
+        name = f"{scripted.url}#any"
+        same = {"model": name, "rounds": 1, "server": serve(model=name), "concurrency": 1}
+        cases = [Case(f"Question {n}?", ("yes",), f"k{n}") for n in range(5)]
+        found = list(evaluate_batch(cases, **same))
     assert sorted(one.index for one in found) == list(range(5))

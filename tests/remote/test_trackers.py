@@ -96,10 +96,10 @@ def test_phoenix_has_each_score_of_a_trace_once(tool, cli, model, monkeypatch):
     monkeypatch.setenv("PHOENIX_API_KEY", KEY)
     trace, target = EXPORTS / "phoenix-rest.json", f"phoenix:{tool.url}"
     judge = ("--judge", "probe", "-m", model)
-    ended = cli("nodes", "evaluate", trace, *CHECK, *judge, "--annotate", target)
+    outcome = cli("nodes", "evaluate", trace, *CHECK, *judge, "--annotate", target)
     again = cli("runs", "annotate", "last", target)
     assert again.err == f"{len(tool.annotations)} scores sent to phoenix\n"
-    assert ended.err.endswith(again.err)
+    assert outcome.err.endswith(again.err)
     for row in cli("runs", "show", "last", "--json").rows:
         for name, result in row["results"].items():
             if "score" in result:
@@ -117,11 +117,11 @@ def test_mlflow_has_each_score_of_a_trace_once(tool, cli, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "pass")
     target = f"mlflow:{tool.url}"
     cli("nodes", "evaluate", EXPORTS / "mlflow-traces.json", *CHECK, "--annotate", target)
-    first = json.loads(json.dumps(tool.assessments))
+    first_payload = json.loads(json.dumps(tool.assessments))
     assert cli("runs", "annotate", "last", target).code == 0
-    assert tool.assessments == first
-    assert len(first) == 2
-    for each in (each for assessments in first.values() for each in assessments.values()):
+    assert tool.assessments == first_payload
+    assert len(first_payload) == 2
+    for each in (each for assessments in first_payload.values() for each in assessments.values()):
         label = "passed" if each["feedback"]["value"] == 1 else "failed"
         assert each["metadata"]["label"] == label
         assert each["source"]["source_type"] == "CODE"
@@ -134,13 +134,13 @@ def test_rows_with_span_ids_are_annotated_and_the_others_are_counted(tool, cli, 
     (home / "rows.csv").write_text(f"{head}{span},ab\nWhen?,Now.,,\nWho?,I.,{span[::-1]},\n")
     run = ("evaluate", "rows.csv", "-m", model, "--annotate", f"phoenix:{tool.url}")
     for judge, chosen in (("probe+rules", ("--judge", "probe+rules")), ("debate", ())):
-        ended = cli(*run, *chosen)
-        assert ended.err.endswith("\n2 scores sent to phoenix, 1 without the ids of a span\n")
+        outcome = cli(*run, *chosen)
+        assert outcome.err.endswith("\n2 scores sent to phoenix, 1 without the ids of a span\n")
         _, annotation = tool.annotations.pop((span, judge, "textevolve"))
         assert annotation["label"] in ("passed", "failed")
-    ended = cli("runs", "annotate", "last", f"mlflow:{tool.url}")
-    assert ended.code == 0
-    assert "1 score sent to mlflow, 2 without the ids of a span" in ended.err + ended.out
+    outcome = cli("runs", "annotate", "last", f"mlflow:{tool.url}")
+    assert outcome.code == 0
+    assert "1 score sent to mlflow, 2 without the ids of a span" in outcome.err + outcome.out
     assert [each["span_id"] for each in tool.assessments["tr-ab"].values()] == [span]
 
 
@@ -153,13 +153,13 @@ def test_what_a_tool_does_not_know_is_named_and_all_else_gets_its_scores(
     nodes = [{"node": "n", "episode": id, "span_id": id, "seconds": 0.1} for id in ids]
     (home / "nodes.jsonl").write_text("".join(f"{json.dumps(node)}\n" for node in nodes))
     target = f"{name}:{tool.url}"
-    ended = cli("nodes", "evaluate", "nodes.jsonl", *CHECK, "--annotate", target)
-    first = ", ".join(f"{'tr-' * (name == 'mlflow')}{id}" for id in tool.unknown[:3])
-    refusal = f"{name} refuses the scores of 4 of 210 {place}s (first ids: {first}): {name}/"
-    assert (ended.code, f"\nscores are not sent: {refusal}" in ended.err) == (0, True)
-    assert "(404): It does not exist. Send them again with: textevolve runs annotate" in ended.err
-    known = {id for id, _, _ in tool.annotations} | {id[3:] for id in tool.assessments}
-    assert known == {*ids} - {*tool.unknown}
+    outcome = cli("nodes", "evaluate", "nodes.jsonl", *CHECK, "--annotate", target)
+    first_text = ", ".join(f"{'tr-' * (name == 'mlflow')}{id}" for id in tool.unknown[:3])
+    refusal = f"{name} refuses the scores of 4 of 210 {place}s (first ids: {first_text}): {name}/"
+    assert (outcome.code, f"\nscores are not sent: {refusal}" in outcome.err) == (0, True)
+    assert "(404): It does not exist. Send them again with: textevolve runs annotate" in outcome.err
+    known_ids = {id for id, _, _ in tool.annotations} | {id[3:] for id in tool.assessments}
+    assert known_ids == {*ids} - {*tool.unknown}
     again = cli("runs", "annotate", "last", target)
     assert (again.code, refusal in again.err) == (1, True)
     tool.unknown = ()
@@ -175,18 +175,18 @@ def test_a_refusal_keeps_the_run_and_says_how_to_send_again(tool, cli, monkeypat
         (500, "Later.", "500: "),
     ):
         tool.refusal = status, {"message": message}
-        ended = cli(*run, f"mlflow:{tool.url}")
-        again = re.search(r"Send them again with: textevolve (runs annotate \S+ \S+)$", ended.err)
+        outcome = cli(*run, f"mlflow:{tool.url}")
+        again = re.search(r"Send them again with: textevolve (runs annotate \S+ \S+)$", outcome.err)
         refused = cli(*again[1].split())
-        assert (ended.code, refused.code) == (0, 1)
-        assert cause in ended.err
+        assert (outcome.code, refused.code) == (0, 1)
+        assert cause in outcome.err
         assert cause in refused.err
-        assert KEY not in ended.err + refused.err
+        assert KEY not in outcome.err + refused.err
     tool.refusal = None
     assert cli(*again[1].split()).code == 0
     for target in ("mlflow:sqlite:///m.db", "mlflow:http://a:b@c", "phoenix:", tool.url):
-        for ended in (cli("runs", "annotate", "last", target), cli(*run, target)):
-            assert (ended.code, "start mlflow server" in ended.err) == (2, True), target
+        for outcome in (cli("runs", "annotate", "last", target), cli(*run, target)):
+            assert (outcome.code, "start mlflow server" in outcome.err) == (2, True), target
     assert cli("runs", "export", "last", "--to", f"phoenix:{tool.url}").code == 2
 
 

@@ -79,5 +79,7 @@ def test_pieces_join_up_to_both_texts(old: str, new: str) -> None:
 
 
 def test_models_that_are_addresses_have_short_names() -> None:
-    said = "http://127.0.0.1:8080/v1#qwen2.5:7b beats https://me:key@api.example/v1, openai/gpt-6."
-    assert shorten_models(said) == "qwen2.5:7b at 127.0.0.1:8080 beats api.example, openai/gpt-6."
+    answer = (
+        "http://127.0.0.1:8080/v1#qwen2.5:7b beats https://me:key@api.example/v1, openai/gpt-6."
+    )
+    assert shorten_models(answer) == "qwen2.5:7b at 127.0.0.1:8080 beats api.example, openai/gpt-6."

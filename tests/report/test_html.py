@@ -66,10 +66,10 @@ class Page(HTMLParser):
 def test_every_block_is_on_the_page_and_missing_figures_are_dashes() -> None:
     page = Page(as_html(report_of(make_blocks("words here"), "title")))
     text = " ".join(" ".join(page.texts).split())
-    for said in ("71.0 %", "[62.0, 80.0]", "7.2", "< 0.001", "12,000"):
-        assert said in text
-    for said in ("$0.020", "1 min 01 s", "words here", "other words here", "No rows."):
-        assert said in text
+    for answer in ("71.0 %", "[62.0, 80.0]", "7.2", "< 0.001", "12,000"):
+        assert answer in text
+    for answer in ("$0.020", "1 min 01 s", "words here", "other words here", "No rows."):
+        assert answer in text
     assert text.count("–") >= 8 + 1 + 1 + 1 + 1
     assert "None" not in text
     assert "nan" not in text
@@ -121,12 +121,12 @@ def test_a_matrix_of_any_size_is_a_bounded_page(monkeypatch: pytest.MonkeyPatch)
 def test_no_text_gets_out_of_its_place(one: str, two: str) -> None:
     expected = Page(as_html(report_of(make_blocks("a", "b"), "a")))
     page = as_html(report_of(make_blocks(f"a{one}", f"b{two}"), f"a{one}"))
-    found = Page(page)
+    found_page = Page(page)
     # The texts decide on a few of our elements: pieces of a difference, a long cell's class.
     loose = {"ins", "del", "div", "span", "polyline"}
-    kept = [e for e in found.elements if e[0] not in loose]
-    assert kept == [e for e in expected.elements if e[0] not in loose]
-    assert {e for e in found.elements if e[0] in loose} <= {
+    es = [e for e in found_page.elements if e[0] not in loose]
+    assert es == [e for e in expected.elements if e[0] not in loose]
+    assert {e for e in found_page.elements if e[0] in loose} <= {
         *((tag, ("class",)) for tag in loose),
         *((tag, ()) for tag in loose),
         *(("div", ("class", "tabindex")), ("div", ("class", "id")), ("div", ("id", "class"))),
@@ -143,7 +143,7 @@ def test_links_lead_to_their_sections(anchor: str) -> None:
     table = Table("", [Column("")], [["a"]], links=[anchor])
     page = Page(as_html(Report("", "", [table, Section("s", [], anchor=anchor)])))
     assert page.links[0].removeprefix("#") == page.ids[-1]
-    assert all(re.fullmatch(r"[\w.~%-]+", one, re.ASCII) for one in page.ids)
+    assert all(re.fullmatch(r"[\w.~%-]+", single_id, re.ASCII) for single_id in page.ids)
 
 
 def test_a_tree_of_any_depth_is_drawn() -> None:

@@ -43,13 +43,15 @@ def check_structure(root: ElementTree.Element) -> None:
         if counted.tag.startswith("testsuite"):
             cases = list(counted.iter("testcase"))
             assert all(len(case) <= 1 for case in cases)
-            found = Counter(child.tag for case in cases for child in case)
-            told = {name: int(counted.attrib[name]) for name in counted.attrib if name != "name"}
-            assert told.pop("skipped", found["skipped"]) == found["skipped"]
-            assert told == {
+            counter = Counter(child.tag for case in cases for child in case)
+            messages = {
+                name: int(counted.attrib[name]) for name in counted.attrib if name != "name"
+            }
+            assert messages.pop("skipped", counter["skipped"]) == counter["skipped"]
+            assert messages == {
                 "tests": len(cases),
-                "failures": found["failure"],
-                "errors": found["error"],
+                "failures": counter["failure"],
+                "errors": counter["error"],
             }
 
 

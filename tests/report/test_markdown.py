@@ -31,8 +31,8 @@ def inline_text(token: Token) -> str:
 
 def test_every_block_is_written_and_missing_figures_are_dashes() -> None:
     text = as_markdown(report_of(make_blocks("words here"), "title"))
-    for said in ("# title", "| words here |", "$0.020".replace("$", "\\$"), "No rows.", "12,000"):
-        assert said in text
+    for answer in ("# title", "| words here |", "$0.020".replace("$", "\\$"), "No rows.", "12,000"):
+        assert answer in text
     assert "71.0 % \\[62.0, 80.0\\]" in text
     assert "None" not in text
     assert text.count("| –") >= 8 + 1

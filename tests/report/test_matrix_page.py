@@ -21,7 +21,7 @@ SCORES = ((0.9, 0.2), (0.4, 0.4), (0.1, 0.8), (None, 0.5), (0.6, 0.65))
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens a report from the disk; at the end nothing was complained of."""
-    said: list[str] = []
+    answers: list[str] = []
     contexts: list[Any] = []
 
     def start(report: Report, extra: str = "", **options: Any) -> Any:
@@ -33,18 +33,20 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
             browser.new_context(**{"viewport": {"width": 1280, "height": 2000}, **options})
         )
         page = contexts[-1].new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
-        page.on("request", lambda request: request.url == path.as_uri() or said.append(request.url))
+        page.on("console", lambda message: answers.append(message.text))
+        page.on("pageerror", lambda error: answers.append(str(error)))
+        page.on("dialog", lambda dialog: answers.append(f"dialog {dialog.message}"))
+        page.on(
+            "request", lambda request: request.url == path.as_uri() or answers.append(request.url)
+        )
         page.goto(path.as_uri())
-        page.said = said
+        page.said = answers
         return page
 
     yield start
     for context in contexts:
         context.close()
-    assert said == []
+    assert answers == []
 
 
 def report_rows(rows: Iterable[MatrixRow], variants: Sequence[str] = ("one", "two")) -> Report:
@@ -52,20 +54,22 @@ def report_rows(rows: Iterable[MatrixRow], variants: Sequence[str] = ("one", "tw
 
 
 def five_rows() -> Iterator[MatrixRow]:
-    for n, (one, two) in enumerate(SCORES):
+    for n, (value, two) in enumerate(SCORES):
         debate = [Transcript("Debate", [Utterance("Critic", f"argument {n}")])]
-        first = Entry(failure="no answer from the model")
-        if one is not None:
-            first = Entry(
+        first_entry = Entry(failure="no answer from the model")
+        if value is not None:
+            first_entry = Entry(
                 f"out {n} left",
-                {"judge": one, "tone": 0.5},
-                one >= 0.5,
+                {"judge": value, "tone": 0.5},
+                value >= 0.5,
                 {"judge": f"since {n}"},
                 facts={"tokens": "12"},
                 details=debate,
             )
-        second = Entry(f"out {n} right", {"judge": two}, two >= 0.5)
-        yield MatrixRow(f"r{n}", f"asked {n}", [first, second], f"expected {n}", {"fact": "x"})
+        second_entry = Entry(f"out {n} right", {"judge": two}, two >= 0.5)
+        yield MatrixRow(
+            f"r{n}", f"asked {n}", [first_entry, second_entry], f"expected {n}", {"fact": "x"}
+        )
 
 
 def shown(page: Any) -> list[str]:
@@ -102,7 +106,7 @@ def test_without_script_it_is_a_plain_table(open_page: Open) -> None:
     page = open_page(report_rows(five_rows()), java_script_enabled=False)
     assert page.locator("tbody tr").count() == 5
     text = page.inner_text("table")
-    for said in ("asked 3", "expected 3", "out 4 right", "0.65 pass", "since 2", "no answer"):
-        assert said in text
+    for answer in ("asked 3", "expected 3", "out 4 right", "0.65 pass", "since 2", "no answer"):
+        assert answer in text
     page.click("a[href='#matrix-1-1-1']")
     assert page.locator("text=argument 0").is_visible()

@@ -28,9 +28,9 @@ def answer_chats(body, _number):
 
 
 def vector(number=0):
-    made = np.zeros(DIMENSION, dtype="<f4")
-    made[number % DIMENSION] = 1
-    return made
+    values = np.zeros(DIMENSION, dtype="<f4")
+    values[number % DIMENSION] = 1
+    return values
 
 
 @dataclass
@@ -43,10 +43,10 @@ class World:
 
     def keep(self, *texts, **fields):
         """Memories of acme/chats; their ids."""
-        made = [
+        adds = [
             Add(NewMemory(text=one, embedding=vector(n), **fields)) for n, one in enumerate(texts)
         ]
-        return sync.run(self.resources.memories("acme").apply("chats", made)).ids
+        return sync.run(self.resources.memories("acme").apply("chats", adds)).ids
 
 
 def make_world(location, embedder):

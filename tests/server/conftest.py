@@ -188,12 +188,12 @@ def check_page():
         for width, scheme in zip(WIDTHS, ("light", "dark"), strict=True):
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            found = [
-                (one["id"], [node["html"] for node in one["nodes"][:3]])
-                for one in axe.run(page).response["violations"]
-                if one["impact"] in ("serious", "critical")
+            matches = [
+                (violation["id"], [node["html"] for node in violation["nodes"][:3]])
+                for violation in axe.run(page).response["violations"]
+                if violation["impact"] in ("serious", "critical")
             ]
-            assert found == [], f"{page.url}, {width} px, {scheme}: {found}"
+            assert matches == [], f"{page.url}, {width} px, {scheme}: {matches}"
             room = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert room <= 0, f"{page.url} is {room} px wider than {width} px"
         page.set_viewport_size({"width": WIDTHS[0], "height": 900})

@@ -65,8 +65,8 @@ class Visitor:
 
     def open(self, path, method="GET", body=None, **headers):
         if self.cookies:
-            said = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-            headers = {"Cookie": said, **headers}
+            answer = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+            headers = {"Cookie": answer, **headers}
         self.said = fetch(f"{self.url}{path}", method, body, **{"Accept": "text/html", **headers})
         for cookie in self.said.cookies:
             name, _, value = cookie.partition(";")[0].partition("=")

@@ -22,12 +22,12 @@ def begin_run(store, kind="evaluate", name="", cases=0, **spec):
 def judge(n, score=0.5, text="", passed=None):
     """A judged case; one without a score failed."""
     case = Case(f"Input {n} {text}", (f"Output {n} {text}",), f"case-{n}", reference=text or None)
-    found = (
+    result = (
         Failure("failed", f"no score {text}")
         if score is None
         else EvaluationResult(score, score >= 0.5 if passed is None else passed, f"because {text}")
     )
-    return JudgedCase(case, n, (found,), Usage(1, 10, 0, 2, 0.01))
+    return JudgedCase(case, n, (result,), Usage(1, 10, 0, 2, 0.01))
 
 
 def answer(position, row, variant, score, text=""):
@@ -44,7 +44,9 @@ def answer(position, row, variant, score, text=""):
 
 def keep(store, run_id, kind, *records):
     study = {"evaluate": evaluate.STUDY, "compare": compare.STUDY}.get(kind) or find_study(kind)
-    store.keep_records(run_id, [keep_record(study, one, study.row(one)) for one in records])
+    store.keep_records(
+        run_id, [keep_record(study, record, study.row(record)) for record in records]
+    )
 
 
 def add_run(store, *scores, name="", text=""):
@@ -58,11 +60,11 @@ def add_run(store, *scores, name="", text=""):
 def add_comparison(store, rows, name="", text=""):
     """A finished run of the kind compare: of each row the scores of `one` and `two`."""
     run_id = begin_run(store, "compare", name, len(rows), data="rows.jsonl", outputs=["one", "two"])
-    made = [
+    outputs = [
         answer(2 * n + v, f"row-{n}", variant, score, text)
         for n, scores in enumerate(rows)
         for v, (variant, score) in enumerate(zip(("one", "two"), scores, strict=True))
     ]
-    keep(store, run_id, "compare", *made)
+    keep(store, run_id, "compare", *outputs)
     store.finish_run(run_id, "finished")
     return run_id

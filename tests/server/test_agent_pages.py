@@ -16,9 +16,9 @@ from textevolve.store.keys import KeySpec
 
 @pytest.fixture
 def world(home, server):
-    made = make_world(home / "store.db", f"{server.url}#embeds")
-    yield made
-    made.resources.close()
+    new_world = make_world(home / "store.db", f"{server.url}#embeds")
+    yield new_world
+    new_world.resources.close()
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def text_of(page):
 
 def test_an_agent_has_its_versions_with_the_memories_behind_each(browser_of, world):
     _, page = browser_of.get("/agents/acme/guide")
-    said = text_of(page)
-    assert "From version 1 to version 2" in said
+    answer = text_of(page)
+    assert "From version 1 to version 2" in answer
     assert "<del>like boats.</del>" in page or "<del>" in page
-    assert "She said so." in said
+    assert "She said so." in answer
     assert f'href="/memories/acme/chats/{world.new}"' in page
-    assert "me_none is not there any more" in said
+    assert "me_none is not there any more" in answer
     _, first = browser_of.get("/agents/acme/guide?version=1")
     assert "No visible difference." in text_of(first)
     assert browser_of.get("/agents/acme/guide?version=99")[0] == 200
@@ -47,14 +47,14 @@ def test_an_agent_has_its_versions_with_the_memories_behind_each(browser_of, wor
 def test_a_memory_has_its_history_and_is_forgotten(browser_of, world, ask):
     where = f"/memories/acme/chats/{world.new}"
     _, page = browser_of.get(where)
-    said = text_of(page)
-    assert all(one in said for one in ("Newer.", "talk.txt", "History", "Ann likes the sea."))
+    answer = text_of(page)
+    assert all(one in answer for one in ("Newer.", "talk.txt", "History", "Ann likes the sea."))
     forget = f"/v1/namespaces/acme/collections/chats/memories/{world.new}"
-    for address, shown in ((forget, "forgotten"), (f"{forget}?erase=true", "erased")):
+    for address, output in ((forget, "forgotten"), (f"{forget}?erase=true", "erased")):
         assert f'data-call="DELETE {address}"' in page
         assert ask(browser_of.url + address, method="DELETE")[0] == 204
         _, page = browser_of.get(where)
-        assert shown in text_of(page)
+        assert output in text_of(page)
         assert f'data-call="DELETE {forget}"' not in page
     assert "Ann loves the sea." not in page
 
@@ -85,9 +85,9 @@ def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world)
     )
     browser = Browser(serve(), key)
     _, page = browser.get("/agents")
-    said = text_of(page)
-    assert "That of acme." in said
-    assert "other" not in said
+    answer = text_of(page)
+    assert "That of acme." in answer
+    assert "other" not in answer
     assert "/chat/" not in page
     for path in (
         "/agents/other/guide",
@@ -109,15 +109,15 @@ def test_a_key_shows_its_namespaces_and_does_what_its_scopes_allow(serve, world)
 
 def test_hostile_texts_are_text(browser_of, world):
     resources = world.resources
-    clean = [one.replace("\x00", "") for one in HOSTILE]
-    one = "\n".join(clean)
-    resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="bad", description=one))
-    resources.write(kinds.create, kinds.USERS, "bad", UserSpec(name="bo", description=one))
-    spec = AgentSpec(name="guide", persona=one, description=one, memories=None)
-    resources.write(kinds.create, kinds.AGENTS, "bad", spec, source=one)
-    change = {"action": one, "text": one, "before": one, "reason": one, "memories": [one]}
-    better = {"persona": f"{one} too"}
-    resources.write(kinds.update, kinds.AGENTS, "bad", "guide", better, one, [change])
+    clean = [text.replace("\x00", "") for text in HOSTILE]
+    text = "\n".join(clean)
+    resources.write(kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name="bad", description=text))
+    resources.write(kinds.create, kinds.USERS, "bad", UserSpec(name="bo", description=text))
+    spec = AgentSpec(name="guide", persona=text, description=text, memories=None)
+    resources.write(kinds.create, kinds.AGENTS, "bad", spec, source=text)
+    change = {"action": text, "text": text, "before": text, "reason": text, "memories": [text]}
+    better = {"persona": f"{text} too"}
+    resources.write(kinds.update, kinds.AGENTS, "bad", "guide", better, text, [change])
     ids = world.keep(
         *clean,
         origin=Origin(clean[0], 1, clean[1]),
@@ -133,7 +133,7 @@ def test_hostile_texts_are_text(browser_of, world):
         assert status == 200, path
         outline = Outline(page)
         scripts = [dict(a) for tag, a in tagged(page) if tag == "script"]
-        assert all(one.get("src", "").startswith("/static/") for one in scripts), path
+        assert all(text.get("src", "").startswith("/static/") for text in scripts), path
         assert not {tag for tag, _ in outline.elements} & {"img", "iframe", "svg", "style"}, path
         assert not [n for n, v in outline.attributes if n.startswith("on") or n == "style"], path
         assert "49" not in outline.words, path
@@ -141,11 +141,11 @@ def test_hostile_texts_are_text(browser_of, world):
 
 def tagged(page):
     outline = Outline(page)
-    found, at = [], 0
+    matches, at = [], 0
     for tag, names in outline.elements:
-        found.append((tag, outline.attributes[at : at + len(names)]))
+        matches.append((tag, outline.attributes[at : at + len(names)]))
         at += len(names)
-    return found
+    return matches
 
 
 def test_jobs_are_listed_with_what_they_did_last(browser_of, world):
@@ -159,12 +159,12 @@ def test_jobs_are_listed_with_what_they_did_last(browser_of, world):
         write(stored_jobs.note_job_run, claim, run_id)
         write(stored_jobs.end_claim, claim, status, "a detail", next_due)
     _, page = browser_of.get("/jobs")
-    said = text_of(page)
-    assert all(one in said for one in ("acme/nightly", "acme/yearly", "evaluate", "0 3 * * *"))
-    assert "Europe/Vienna" in said
-    assert "finished" in said
+    answer = text_of(page)
+    assert all(one in answer for one in ("acme/nightly", "acme/yearly", "evaluate", "0 3 * * *"))
+    assert "Europe/Vienna" in answer
+    assert "finished" in answer
     assert 'href="/runs/20260101-abcd"' in page
-    assert "failed" not in said
+    assert "failed" not in answer
 
 
 @pytest.mark.slow

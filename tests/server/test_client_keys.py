@@ -37,14 +37,14 @@ def make_key(resources, monkeypatch):
 
 
 def test_keys_are_long_random_and_not_kept(home, make_key):
-    first, second = make_key("a"), make_key("b")
-    assert re.fullmatch(r"te-[A-Za-z0-9_-]{43}", first)  # 43 times 6 bits hold 256
-    assert first != second
+    first_key, second_key = make_key("a"), make_key("b")
+    assert re.fullmatch(r"te-[A-Za-z0-9_-]{43}", first_key)  # 43 times 6 bits hold 256
+    assert first_key != second_key
     with closing(sqlite3.connect(home / "store.db")) as store:
         dump = "\n".join(store.iterdump())
     assert "api_keys" in dump
-    assert first not in dump
-    assert first.removeprefix("te-") not in dump
+    assert first_key not in dump
+    assert first_key.removeprefix("te-") not in dump
 
 
 def test_a_key_ends_when_it_expires(serve, make_key, monkeypatch):
@@ -77,7 +77,7 @@ def test_nothing_that_is_logged_or_answered_holds_a_key(serve, make_key, caplog,
     caplog.set_level(logging.DEBUG)
     key = make_key(scopes=["run"])
     url = serve(judge="probe", keys=True)
-    said = [
+    replies = [
         ask(url, key),
         ask(url, f"{key}x"),
         fetch(f"{url}/runs", Authorization=f"Bearer {key}"),
@@ -90,11 +90,11 @@ def test_nothing_that_is_logged_or_answered_holds_a_key(serve, make_key, caplog,
         raise RuntimeError("on purpose")
 
     monkeypatch.setattr("textevolve.server.decisions.serving.Serving.place", fail)
-    said.append(ask(url, key))
-    assert said[-1].status == 500
-    assert "on purpose" not in said[-1].text
+    replies.append(ask(url, key))
+    assert replies[-1].status == 500
+    assert "on purpose" not in replies[-1].text
     assert "on purpose" in caplog.text
-    for text in (caplog.text, *(one.text + str(one.headers) for one in said)):
+    for text in (caplog.text, *(response.text + str(response.headers) for response in replies)):
         assert key not in text
         assert key.removeprefix("te-") not in text
 
@@ -102,7 +102,7 @@ def test_nothing_that_is_logged_or_answered_holds_a_key(serve, make_key, caplog,
 def test_a_stream_ends_with_its_key(serve, make_key, resources, monkeypatch):
     """Whoever holds a stream open when the key is revoked gets no more of it."""
     key = make_key(scopes=["read"])
-    ended = []
+    outcome = []
 
     async def stream():
         try:
@@ -110,7 +110,7 @@ def test_a_stream_ends_with_its_key(serve, make_key, resources, monkeypatch):
                 yield f"{number}\n".encode()
                 await asyncio.sleep(0.01)
         finally:
-            ended.append(number)
+            outcome.append(number)
 
     monkeypatch.setattr(runs, "draw", lambda *_, **__: StreamingResponse(stream()))
     url = serve(judge="probe", keys=True)
@@ -122,7 +122,7 @@ def test_a_stream_ends_with_its_key(serve, make_key, resources, monkeypatch):
         with pytest.raises(IncompleteRead):
             answer.read()
     serve.end()
-    assert ended[0] < 9_999
+    assert outcome[0] < 9_999
 
 
 async def test_requests_a_minute(resources):

@@ -10,7 +10,7 @@ def test_the_conformance_suite_of_system_one_passes(serve):
     key = "a-key-of-some-length"
     url = serve(key, judge="probe+rules")
     report = jevcompat.run(url, key=key, timeout=60)
-    failed = [(one.id, one.findings) for one in report.results if one.status == "fail"]
+    failed = [(result.id, result.findings) for result in report.results if result.status == "fail"]
     assert failed == []
     assert report.verdict == "conformant"
     assert report.count("MUST", "pass") >= 31
@@ -31,7 +31,7 @@ def test_the_sdk_of_system_one_reads_all_kinds_of_answers(serve):
                 "length": sdk.Score(instructions="How long?", criteria=["short", "fair", "long"]),
             },
         )
-        names = [one.name for one in client.models.list().models]
+        names = [model.name for model in client.models.list().models]
     assert found.model == "judge/probe+rules"
     assert 0 < found.nouls["right"].noul < 1
     tone = found.choices["tone"]

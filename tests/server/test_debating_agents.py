@@ -22,8 +22,10 @@ def send(ask, cli):
     keys = {}
     for name in ("acme", "other"):
         assert cli("agents", "namespaces", "create", name).code == 0
-        made = cli(*f"config keys add {name} --namespace {name} --scope run --scope admin".split())
-        keys[name] = made.out.strip()
+        outcome = cli(
+            *f"config keys add {name} --namespace {name} --scope run --scope admin".split()
+        )
+        keys[name] = outcome.out.strip()
 
     def as_key(namespace, url, body=None):
         return ask(url, body, Authorization=f"Bearer {keys[namespace]}")
@@ -38,8 +40,8 @@ def test_an_agent_that_evolves_debates_on_in_a_run_as_it_was(serve, send, server
 
     url = serve(keys=True)
     space = f"{url}/v1/namespaces/acme"
-    status, said = send("acme", f"{space}/collections", {"name": "diary", "embedder": model})
-    assert status == 201, said
+    status, answer = send("acme", f"{space}/collections", {"name": "diary", "embedder": model})
+    assert status == 201, answer
     ada = {"name": "ada", "persona": OLD, "memories": "diary"}
     assert send("acme", f"{space}/agents", ada)[0] == 201
     critic = {"name": "critic", "persona": "You look for faults."}
@@ -47,8 +49,8 @@ def test_an_agent_that_evolves_debates_on_in_a_run_as_it_was(serve, send, server
     fact = {"text": "The ferry to Larkspur leaves at noon.", "trust": 0.9}
     assert send("acme", f"{space}/collections/diary/memories", fact)[0] == 201
     chat = {"model": "acme/ada", "messages": [{"role": "user", "content": "Hello?"}]}
-    status, said = send("acme", f"{url}/v1/chat/completions", chat)
-    assert status == 200, said
+    status, answer = send("acme", f"{url}/v1/chat/completions", chat)
+    assert status == 200, answer
 
     run_part = {"files": {"cases.jsonl": CASES}, "concurrency": 1}
     few = {**STUDY, "run": {**run_part, "limits": {"calls": 2}}}
@@ -64,8 +66,8 @@ def test_an_agent_that_evolves_debates_on_in_a_run_as_it_was(serve, send, server
 
     server.script = None
     server.requests.clear()
-    status, said = send("acme", f"{url}/v1/studies/{begun['id']}/resume", {"limits": {}})
-    assert status == 202, said
+    status, answer = send("acme", f"{url}/v1/studies/{begun['id']}/resume", {"limits": {}})
+    assert status == 202, answer
     wait(begun["id"], "finished")
     prompts = [str(body["messages"]) for body in server.requests if "messages" in body]
     of_ada = [text for text in prompts if "You are ada" in text]

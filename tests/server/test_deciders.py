@@ -42,7 +42,7 @@ def test_confidence_is_that_of_the_reference(row):
 
 
 def results(*odds):
-    return [EvaluationResult(0.5, True, metadata={"log_odds": one}) for one in odds]
+    return [EvaluationResult(0.5, True, metadata={"log_odds": odd}) for odd in odds]
 
 
 def test_options_share_by_their_log_odds():
@@ -78,8 +78,8 @@ RIGHT = predicate("q1", "Is it right?", yes="No error.")
 
 async def test_a_question_is_the_rubric_of_a_judge_that_takes_one():
     judge = Judge(EvaluationResult(0.8, True))
-    found = await DecidingJudge(judge.open, True)({"input": "2 + 2?", "output": "4"}, [RIGHT])
-    assert found.answer("q1").share == pytest.approx(0.8)
+    decision = await DecidingJudge(judge.open, True)({"input": "2 + 2?", "output": "4"}, [RIGHT])
+    assert decision.answer("q1").share == pytest.approx(0.8)
     (case,) = judge.cases
     assert (case.input, case.candidates) == ("2 + 2?", ("4",))
     assert judge.rubrics == ["Yes means: No error. Is it right?"]
@@ -95,9 +95,9 @@ async def test_a_state_that_is_no_case_is_judged_by_the_question():
 
 async def test_options_are_candidates():
     judge = Judge(EvaluationResult(0.8, True))
-    asked = choice("q1", "Which tone?", {"curt": "few words", "warm": ""})
-    found = await DecidingJudge(judge.open, True)("Hello!", [asked])
-    assert found.answer("q1").probabilities == (0.5, 0.5)
+    question = choice("q1", "Which tone?", {"curt": "few words", "warm": ""})
+    decision = await DecidingJudge(judge.open, True)("Hello!", [question])
+    assert decision.answer("q1").probabilities == (0.5, 0.5)
     (case,) = judge.cases
     assert (case.input, case.candidates) == ("Hello!\n\nWhich tone?", ("curt: few words", "warm"))
 
@@ -154,5 +154,5 @@ def test_any_other_state_is_judged_whole():
 
 
 def test_a_state_cannot_set_what_a_judge_does():
-    read = read_state({"input": "Why?", "output": "So.", "parameters": {"rounds": 99}})
-    assert read.input == 'Why?\n\nparameters: {"rounds":99}'
+    case = read_state({"input": "Why?", "output": "So.", "parameters": {"rounds": 99}})
+    assert case.input == 'Why?\n\nparameters: {"rounds":99}'

@@ -79,9 +79,9 @@ def test_answers_and_refusals_are_as_frozen(serve, server, frozen, key):
     usual, lines = dict[str, str](), []
     for method, path, body in REQUESTS:
         reply = fetch(url + path, method, body)
-        shown = describe(reply, usual).replace(url, "URL").replace(server.url, "UPSTREAM")
+        output = describe(reply, usual).replace(url, "URL").replace(server.url, "UPSTREAM")
         text = body.decode() if isinstance(body, bytes) else lay_out(body) if body else ""
-        lines.append(f"{method} {path} {text}".rstrip() + f"\n{shown}\n")
+        lines.append(f"{method} {path} {text}".rstrip() + f"\n{output}\n")
         usual = usual or {name: reply.headers[name] for name in HEADERS if name in reply.headers}
     frozen(f"http_{'key' if key else 'open'}.txt", "".join(lines))
 

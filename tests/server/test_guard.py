@@ -30,32 +30,32 @@ def test_every_answer_tells_browsers_what_not_to_do(serve, monkeypatch):
     replies["failed"] = fetch(f"{url}/runs")
     assert replies["failed"].status == 500
     for path, reply in replies.items():
-        found = reply.headers
-        policy = found["content-security-policy"]
+        headers = reply.headers
+        policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
-        assert found["x-frame-options"] == "DENY"
-        assert found["x-content-type-options"] == "nosniff"
-        assert found["referrer-policy"] == "same-origin"
-        assert found["cross-origin-opener-policy"] == "same-origin"
-        assert found["cross-origin-resource-policy"] == "same-origin"
-        assert found["cache-control"] == ("no-cache" if "static" in path else "no-store")
-        assert "access-control-allow-origin" not in found
-        assert "server" not in found
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["cache-control"] == ("no-cache" if "static" in path else "no-store")
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
 
 
 async def test_more_than_is_taken_is_not_kept():
-    given = []
+    arguments = []
 
     async def receive():
-        given.append(1000)
+        arguments.append(1000)
         return {"type": "http.request", "body": b" " * 1000, "more_body": True}
 
     with pytest.raises(ApiError) as refused:
         await browser.read_body(receive, 5000)
     assert refused.value.status == 413
-    assert sum(given) <= 9 * 5000
+    assert sum(arguments) <= 9 * 5000
 
 
 def test_a_client_that_takes_nothing_is_let_go(serve, monkeypatch, caplog):

@@ -25,10 +25,10 @@ def test_pictures_are_sent_along_with_the_rows(serve, ask, server):
     run = wait_for_status(lambda: ask(f"{url}/v1/studies/{begun['id']}"), "finished")
     assert run["records"] == {"scored": 1}
     assert list(seen_images(server.requests[-1])) == [RED]
-    shown = fetch(f"{url}/runs/{run['id']}/cases/1", Accept="text/html")
-    assert "img-src 'self' data:" in shown.headers["content-security-policy"]
-    assert f"Input, image 1: png, {len(RED)} bytes" in shown.text
-    assert "[image 1: png, " in shown.text  # of the calls
+    response = fetch(f"{url}/runs/{run['id']}/cases/1", Accept="text/html")
+    assert "img-src 'self' data:" in response.headers["content-security-policy"]
+    assert f"Input, image 1: png, {len(RED)} bytes" in response.text
+    assert "[image 1: png, " in response.text  # of the calls
     records = ask(f"{url}/v1/studies/{run['id']}/records")[1]["data"]
     assert records[0]["record"]["judged"]["case"]["images"] == [image_reference(image_url(RED))]
 

@@ -63,8 +63,8 @@ class Person(Visitor):
     @property
     def better(self):
         """The place of the good text on the page."""
-        shown = re.findall(r'<div class="text">(good|bad) \d+</div>', self.text)
-        return ("first", "second")[shown.index("good")]
+        output = re.findall(r'<div class="text">(good|bad) \d+</div>', self.text)
+        return ("first", "second")[output.index("good")]
 
 
 def test_somebody_labels_is_led_on_and_comes_back(serve, resources, task):
@@ -83,7 +83,7 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, resources, task):
     assert [item for item, _ in seen] == [0, 1, 2, 3, 4]
     assert {better for _, better in seen[:4]} == {"first", "second"}
     labels = resources.read(stored_labels.read_labels, task.id, "Ann Lee")
-    assert [one.answer for one in labels] == ["first"] * 5
+    assert [label.answer for label in labels] == ["first"] * 5
     assert labels[0].note == "because\nyes"
     # Looking back shows what was said, and another answer takes its place.
     ann.get(f"/labelling/{task.id}?item=2")
@@ -97,7 +97,7 @@ def test_somebody_labels_is_led_on_and_comes_back(serve, resources, task):
 def test_forms_that_cannot_be_used_are_refused(serve, resources, task):
     ann = Person(serve())
     ann.begin(task, "ann")
-    for path, fields, status, said in (
+    for path, fields, status, answer in (
         ("", {"item": "0", "answer": "best"}, 400, "the answer must be"),
         ("", {"item": "99", "answer": "tie"}, 404, "no such item"),
         ("", {"item": "-1", "answer": "tie"}, 404, "no such item"),
@@ -105,7 +105,7 @@ def test_forms_that_cannot_be_used_are_refused(serve, resources, task):
         ("x", {"item": "0", "answer": "tie"}, 404, "no such labelling task"),
     ):
         assert ann.post(f"/labelling/{task.id}{path}", **fields) == status, fields
-        assert said in ann.text, fields
+        assert answer in ann.text, fields
         assert resources.read(stored_labels.get_task, task.id).done == {}, fields
 
 
@@ -189,9 +189,9 @@ def test_a_task_is_labelled_by_keyboard_alone(serve, resources, page, check_page
     page.keyboard.press("2")
     page.wait_for_selector("h1:has-text('All labelled')")
     labels = resources.read(stored_labels.read_labels, task.id, "ann")
-    answers = [one.answer for one in labels]
-    shown = ["first", "second", "tie", "tie", "first", "second"]
+    answers = [label.answer for label in labels]
+    lines = ["first", "second", "tie", "tie", "first", "second"]
     turned = {"first": "second", "second": "first", "tie": "tie"}
-    swapped = [one.swapped for one in labels]
-    assert answers == [turned[s] if t else s for s, t in zip(shown, swapped, strict=True)]
+    swapped = [label.swapped for label in labels]
+    assert answers == [turned[s] if t else s for s, t in zip(lines, swapped, strict=True)]
     assert labels[3].note == "now1 is odd"

@@ -22,18 +22,18 @@ NDJSON = {"Content_Type": "application/x-ndjson"}
 
 def test_a_memory_is_kept_and_found_with_the_parts_of_its_score(notes, ask):
     body = {"text": "Ann drinks green tea.", "importance": 0.9, "valid_from": "2025-01-31"}
-    status, kept = ask(notes, body)
-    assert (status, kept["text"], kept["importance"]) == (201, body["text"], 0.9)
-    assert kept["valid_from"] == "2025-01-31T00:00:00Z"
+    status, stored = ask(notes, body)
+    assert (status, stored["text"], stored["importance"]) == (201, body["text"], 0.9)
+    assert stored["valid_from"] == "2025-01-31T00:00:00Z"
     ask(notes, {"text": "Bob lives in Oslo."})
     status, found = ask(f"{notes}/search", {"query": "What does Ann drink?", "limit": 1})
     assert (status, found["considered"], found["over_limit"]) == (200, 2, 1)
     (one,) = found["data"]
-    assert one["id"] == kept["id"]
+    assert one["id"] == stored["id"]
     assert set(one["parts"]) == {"relevance", "importance", "recency"}
     assert 0 <= one["score"] <= 1
     assert one["similarity"] is not None
-    assert ask(f"{notes}/{kept['id']}") == (200, kept)
+    assert ask(f"{notes}/{stored['id']}") == (200, stored)
     then = ask(f"{notes}/search", {"query": "Ann", "as_of": "2024-01-01"})[1]
     assert [one["text"] for one in then["data"]] == ["Bob lives in Oslo."]
 
@@ -41,12 +41,12 @@ def test_a_memory_is_kept_and_found_with_the_parts_of_its_score(notes, ask):
 def test_lists_are_paged_by_cursor(notes, ask):
     for n in range(5):
         ask(notes, {"text": f"Fact {n}."})
-    found, cursor = [], ""
+    matches, cursor = [], ""
     while cursor is not None:
         page = ask(f"{notes}?limit=2{cursor and f'&cursor={cursor}'}")[1]
-        found += [one["text"] for one in page["data"]]
+        matches += [one["text"] for one in page["data"]]
         cursor = page["next"]
-    assert found == [f"Fact {n}." for n in range(5)]
+    assert matches == [f"Fact {n}." for n in range(5)]
     assert len(ask(f"{notes}?version=2")[1]["data"]) == 2
     assert ask(f"{notes}?cursor=me_none")[0] == 404
     assert ask(f"{notes}?version=99")[0] == 400
@@ -54,13 +54,13 @@ def test_lists_are_paged_by_cursor(notes, ask):
 
 def test_files_of_memories(notes, ask):
     rows = [{"text": f"Fact {n}.", "importance": 0.5} for n in range(3)]
-    body = "".join(json.dumps(one) + "\n" for one in rows).encode()
+    body = "".join(json.dumps(row) + "\n" for row in rows).encode()
     assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 3, "known": 0})
     assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 0, "known": 3})
     status, refused = ask(f"{notes}/import", body + b'{"text": ""}\n', **NDJSON)
     assert (status, "body:4" in refused["error"]["message"]) == (400, True)
     listed = ask(notes)[1]["data"]
-    assert [one["text"] for one in listed] == [one["text"] for one in rows]
+    assert [row["text"] for row in listed] == [row["text"] for row in rows]
 
 
 def test_memories_of_other_collections_are_not_found(notes, ask, model):

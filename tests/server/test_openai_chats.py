@@ -36,7 +36,7 @@ def text_of(said):
 
 
 def test_a_request_passes_through_with_its_fields(serve, ask, server, model):
-    asked = {
+    request = {
         "model": model,
         "messages": [
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "d"}}]}
@@ -45,10 +45,10 @@ def test_a_request_passes_through_with_its_fields(serve, ask, server, model):
         "n": 3,
         "logit_bias": {"7": -1},
     }
-    status, said = ask(f"{serve()}/v1/chat/completions", asked)
+    status, answer = ask(f"{serve()}/v1/chat/completions", request)
     assert status == 200
-    assert said["object"] == "chat.completion"
-    assert server.requests[-1] == {**asked, "model": "scripted"}
+    assert answer["object"] == "chat.completion"
+    assert server.requests[-1] == {**request, "model": "scripted"}
 
 
 def test_refusals_have_a_status_that_fits(serve, ask, server, model):
@@ -61,10 +61,10 @@ def test_refusals_have_a_status_that_fits(serve, ask, server, model):
         (Fault.TOO_LONG_OPENAI, 400, "context_length_exceeded", None),
     ):
         server.script = lambda _body, _n, answer=answer: answer
-        asked = {"model": model, "messages": HELLO, "stream": answer is not Fault.RESET}
-        found, said = ask(url, asked)
-        assert (found, said.keys()) == (status, {"error"})
-        assert (said["error"]["code"], said["error"]["param"]) == (code, param)
+        request = {"model": model, "messages": HELLO, "stream": answer is not Fault.RESET}
+        found, spoken_answer = ask(url, request)
+        assert (found, spoken_answer.keys()) == (status, {"error"})
+        assert (spoken_answer["error"]["code"], spoken_answer["error"]["param"]) == (code, param)
 
 
 def test_the_key_of_the_server_is_sent_and_not_shown(serve, ask, monkeypatch):
@@ -74,19 +74,19 @@ def test_the_key_of_the_server_is_sent_and_not_shown(serve, ask, monkeypatch):
         upstream.script = lambda body, n: f"The key is {key}."
         model = f"{upstream.url}#any"
         url = serve(model=model)
-        asked = {"model": model, "messages": HELLO}
+        request = {"model": model, "messages": HELLO}
         bearer = {"Authorization": "Bearer sk-of-a-client"}
-        status, said = ask(f"{url}/v1/chat/completions", asked, **bearer)
+        status, answer = ask(f"{url}/v1/chat/completions", request, **bearer)
         assert status == 200
-        assert key not in str(said)
+        assert key not in str(answer)
         assert upstream.headers[-1]["authorization"] == f"Bearer {key}"
 
 
 def test_limits_of_the_server_hold_for_what_is_passed_through(serve, ask, model):
     url = serve(max_calls=2)
-    asked = {"model": model, "messages": HELLO}
-    found = [ask(f"{url}/v1/chat/completions", asked)[0] for _ in range(3)]
-    assert found == [200, 200, 429]
+    request = {"model": model, "messages": HELLO}
+    answers = [ask(f"{url}/v1/chat/completions", request)[0] for _ in range(3)]
+    assert answers == [200, 200, 429]
 
 
 def test_a_client_that_goes_ends_the_call_of_the_model(serve, server, model):
@@ -127,28 +127,28 @@ def test_an_agent_has_a_name_without_a_slash_and_stops_where_it_is_told(serve, a
     url = f"{serve()}/v1/chat/completions"
     server.script = lambda body, n: Answer(text="Thought: look. Observation: none. Done.")
     for stop in ("Observation:", ["Done", "Observation:"]):
-        asked = {"model": "acme:plain", "messages": HELLO, "stop": stop}
-        status, answer = ask(url, asked)
+        requested_request = {"model": "acme:plain", "messages": HELLO, "stop": stop}
+        status, answer = ask(url, requested_request)
         assert (status, text_of(answer)) == (200, "Thought: look. ")
-        data = json.dumps({**asked, "stream": True}).encode()
+        data = json.dumps({**requested_request, "stream": True}).encode()
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as response:
             streamed = response.read().decode()
         assert "look. " in streamed
         assert "Observation" not in streamed
-    whole = {"model": "acme:plain", "messages": HELLO, "stop": ["Never"]}
-    assert text_of(ask(url, whole)[1]).endswith("Done.")
+    full_fields = {"model": "acme:plain", "messages": HELLO, "stop": ["Never"]}
+    assert text_of(ask(url, full_fields)[1]).endswith("Done.")
 
 
 def test_a_session_is_gone_on_with(serve, ask, server, agents):
     url = f"{serve()}/v1/chat/completions"
-    asked = {"model": "acme/plain", "user": "ann"}
-    first = {**asked, "messages": HELLO, "metadata": {"session": "new"}}
-    session = ask(url, first)[1]["metadata"]["session"]
+    request = {"model": "acme/plain", "user": "ann"}
+    first_fields = {**request, "messages": HELLO, "metadata": {"session": "new"}}
+    session = ask(url, first_fields)[1]["metadata"]["session"]
     again = {"session": session}
     ignored = [{"role": "user", "content": "Not this."}, {"role": "user", "content": "And now?"}]
-    said = ask(url, {**asked, "messages": ignored, "metadata": again})[1]
-    assert said["metadata"] == again
+    answer = ask(url, {**request, "messages": ignored, "metadata": again})[1]
+    assert answer["metadata"] == again
     sent = str(server.requests[-1]["messages"])
     assert "Hello?" in sent
     assert "Not this." not in sent
@@ -161,9 +161,9 @@ def test_a_session_is_gone_on_with(serve, ask, server, agents):
         ("other/guide", session, "ann"),
     ):
         wrong = {"model": name, "messages": HELLO, "user": user, "metadata": {"session": given}}
-        status, said = ask(url, wrong)
-        assert (status, said["error"]["param"]) == (404, "metadata.session")
-        assert "ann" not in said["error"]["message"].replace(given, "")
+        status, answer = ask(url, wrong)
+        assert (status, answer["error"]["param"]) == (404, "metadata.session")
+        assert "ann" not in answer["error"]["message"].replace(given, "")
     assert len(agents.sessions("acme").messages(session)) == 4
 
 
@@ -181,8 +181,8 @@ def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents):
         ({"metadata": {"memory.limit": "0"}}, "metadata"),
         ({"metadata": {"memory.collections": "other/chats"}}, "metadata.memory.collections"),
     ):
-        status, said = ask(url, {"model": "acme/guide", "messages": HELLO, **field})
-        assert (status, said["error"]["param"]) == (400, param), field
+        status, answer = ask(url, {"model": "acme/guide", "messages": HELLO, **field})
+        assert (status, answer["error"]["param"]) == (400, param), field
     assert server.calls == 0
 
 
@@ -191,14 +191,14 @@ def test_what_an_agent_cannot_do_is_refused(serve, ask, server, agents):
 
 def test_models_and_agents_are_in_one_list(serve, ask, model, agents):
     url = serve(judge="probe")
-    _, said = ask(f"{url}/v1/models")
-    ids = [one["id"] for one in said["data"]]
+    _, answer = ask(f"{url}/v1/models")
+    ids = [one["id"] for one in answer["data"]]
     assert {"judge/probe", model, "acme/guide", "acme:guide", "jev-latest"} <= set(ids)
-    assert said["models"][0]["name"] == "judge/probe"
+    assert answer["models"][0]["name"] == "judge/probe"
     for name in ("acme/guide", "acme:guide"):
         assert ask(f"{url}/v1/models/{name}")[1]["id"] == name
-    status, said = ask(f"{url}/v1/models/acme/nobody")
-    assert (status, said["error"]["code"]) == (404, "model_not_found")
+    status, answer = ask(f"{url}/v1/models/acme/nobody")
+    assert (status, answer["error"]["code"]) == (404, "model_not_found")
 
 
 # Judges
@@ -210,11 +210,11 @@ def test_a_judge_judges_the_last_exchange(serve, ask, server):
         {"role": "user", "content": "What is 2 + 2?"},
         {"role": "assistant", "content": "Four."},
     ]
-    status, said = ask(url, {"model": "judge/probe", "messages": messages})
-    found = json.loads(text_of(said))
+    status, answer = ask(url, {"model": "judge/probe", "messages": messages})
+    payload = json.loads(text_of(answer))
     assert status == 200
-    assert 0 <= found["score"] <= 1
-    assert (found["best"], len(found["results"])) == (0, 1)
+    assert 0 <= payload["score"] <= 1
+    assert (payload["best"], len(payload["results"])) == (0, 1)
     assert "What is 2 + 2?" in str(server.requests[-1])
     messages.append({"role": "user", "content": "Is the reply cheerful?"})
     assert ask(url, {"model": "judge/probe", "messages": messages})[0] == 200
@@ -226,16 +226,16 @@ def test_a_judge_judges_the_last_exchange(serve, ask, server):
 
 def test_embeddings_come_as_numbers_and_in_base64(serve, ask, model):
     url = f"{serve()}/v1/embeddings"
-    asked = {"model": model, "input": ["one", "two"]}
-    said = ask(url, asked)[1]
-    assert [one["index"] for one in said["data"]] == [0, 1]
-    vector = said["data"][0]["embedding"]
-    assert said["usage"]["prompt_tokens"] > 0
-    packed = ask(url, {**asked, "input": "one", "encoding_format": "base64"})[1]
+    request = {"model": model, "input": ["one", "two"]}
+    answer = ask(url, request)[1]
+    assert [one["index"] for one in answer["data"]] == [0, 1]
+    vector = answer["data"][0]["embedding"]
+    assert answer["usage"]["prompt_tokens"] > 0
+    packed = ask(url, {**request, "input": "one", "encoding_format": "base64"})[1]
     raw = base64.b64decode(packed["data"][0]["embedding"])
     assert struct.unpack(f"<{len(vector)}f", raw) == pytest.approx(vector, abs=1e-6)
-    assert ask(url, {**asked, "dimensions": len(vector)})[0] == 200
-    status, said = ask(url, {**asked, "dimensions": 7})
-    assert (status, said["error"]["param"]) == (400, "dimensions")
+    assert ask(url, {**request, "dimensions": len(vector)})[0] == 200
+    status, answer = ask(url, {**request, "dimensions": 7})
+    assert (status, answer["error"]["param"]) == (400, "dimensions")
     for wrong in ({"input": []}, {"input": 4}, {"encoding_format": "x"}, {"dimensions": 0}):
-        assert ask(url, {**asked, **wrong})[0] == 400
+        assert ask(url, {**request, **wrong})[0] == 400

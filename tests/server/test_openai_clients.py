@@ -30,7 +30,7 @@ class City(BaseModel):
 
 def calls_tool(body, _number):
     """Calls the tool first, and speaks when it has its result."""
-    if any(one["role"] == "tool" for one in body["messages"]) or not body.get("tools"):
+    if any(message["role"] == "tool" for message in body["messages"]) or not body.get("tools"):
         return "It rains in Oslo."
     return Answer(text="", tool_calls=(("weather", '{"city": "Oslo"}'),))
 
@@ -69,8 +69,8 @@ def test_chats_with_the_openai_package(client, server, name):
         model=name, messages=HELLO, stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)
-    told = [one.choices[0].delta.content or "" for one in chunks if one.choices]
-    assert "".join(told) == "Hello to you."
+    message = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(message) == "Hello to you."
     assert chunks[-1].usage.total_tokens > 0
     with client.chat.completions.stream(model=name, messages=HELLO) as events:
         assert events.get_final_completion().choices[0].message.content == "Hello to you."
@@ -82,20 +82,20 @@ def test_structured_output_and_tools(client, server, model, name):
     parsed = client.responses.parse(model=name, input="Where?", text_format=City)
     assert isinstance(parsed.output_parsed, City)
     server.script = calls_tool
-    said = client.chat.completions.create(model=model, messages=HELLO, tools=[WEATHER])
-    assert said.choices[0].message.tool_calls[0].function.name == "weather"
-    asked = {"model": "acme/guide", "messages": HELLO, "tools": [WEATHER]}
-    (choice,) = client.chat.completions.create(**asked).choices
+    response = client.chat.completions.create(model=model, messages=HELLO, tools=[WEATHER])
+    assert response.choices[0].message.tool_calls[0].function.name == "weather"
+    request = {"model": "acme/guide", "messages": HELLO, "tools": [WEATHER]}
+    (choice,) = client.chat.completions.create(**request).choices
     assert choice.finish_reason == "tool_calls"
     assert re.fullmatch(CALL_ID, choice.message.tool_calls[0].id)
-    with client.chat.completions.stream(**asked) as stream:
+    with client.chat.completions.stream(**request) as stream:
         (call,) = stream.get_final_completion().choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == {"city": "Oslo"}
     result = {"role": "tool", "content": "rain"}
     result["tool_call_id"] = choice.message.tool_calls[0].id
-    asked["messages"] = [*HELLO, choice.message, result]
-    said = client.chat.completions.create(**asked)
-    assert said.choices[0].message.content == "It rains in Oslo."
+    request["messages"] = [*HELLO, choice.message, result]
+    response = client.chat.completions.create(**request)
+    assert response.choices[0].message.content == "It rains in Oslo."
 
 
 def test_responses_with_the_openai_package(client, server, name):
@@ -106,12 +106,12 @@ def test_responses_with_the_openai_package(client, server, name):
     assert "Be kind." in str(server.requests[-1]["messages"][0])
     parts = [{"role": "user", "content": [{"type": "input_text", "text": "Hello?"}]}]
     events = list(client.responses.create(model=name, input=parts, stream=True))
-    assert [one.sequence_number for one in events] == list(range(len(events)))
-    kinds = [one.type.removeprefix("response.") for one in events]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type.removeprefix("response.") for event in events]
     assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
     ends = ["output_text.done", "content_part.done", "output_item.done", "completed"]
     assert kinds[-4:] == ends
-    deltas = [one.delta for one in events if one.type == "response.output_text.delta"]
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert "".join(deltas) == "Hello to you." == events[-1].response.output_text
     assert len(deltas) > 1
     with client.responses.stream(model=name, input="Hello?") as stream:
@@ -121,22 +121,22 @@ def test_responses_with_the_openai_package(client, server, name):
 def test_a_response_calls_tools_and_goes_on(client, server, model):
     server.script = calls_tool
     tool = {"type": "function", "strict": False, **WEATHER["function"]}
-    asked = [{"role": "user", "content": "What is the weather?"}]
-    first = client.responses.create(model=model, input=asked, tools=[tool])
-    (call,) = first.output
+    records = [{"role": "user", "content": "What is the weather?"}]
+    first_response = client.responses.create(model=model, input=records, tools=[tool])
+    (call,) = first_response.output
     assert (call.type, json.loads(call.arguments)) == ("function_call", {"city": "Oslo"})
     assert re.fullmatch(CALL_ID, call.call_id)
-    events = list(client.responses.create(model=model, input=asked, tools=[tool], stream=True))
+    events = list(client.responses.create(model=model, input=records, tools=[tool], stream=True))
     (streamed,) = events[-1].response.output
     assert re.fullmatch(CALL_ID, streamed.call_id)
     assert streamed.name == "weather"
     assert json.loads(streamed.arguments) == {"city": "Oslo"}
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
-    second = client.responses.create(
-        model=model, input=[*asked, call.to_dict(), output], tools=[tool]
+    second_response = client.responses.create(
+        model=model, input=[*records, call.to_dict(), output], tools=[tool]
     )
-    assert second.output_text == "It rains in Oslo."
-    roles = [one["role"] for one in server.requests[-1]["messages"]]
+    assert second_response.output_text == "It rains in Oslo."
+    roles = [message["role"] for message in server.requests[-1]["messages"]]
     assert roles == ["user", "assistant", "tool"]
 
 
@@ -164,17 +164,17 @@ async def test_pydantic_ai_calls_tools(url, server, model, openai):
     async with openai.AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as client:
         provider = OpenAIProvider(openai_client=client)
         agent = ai.Agent(OpenAIChatModel(model, provider=provider))
-        asked = []
+        requests = []
 
         @agent.tool_plain
         def weather(city: str) -> str:
-            asked.append(city)
+            requests.append(city)
             return "rain"
 
         assert (await agent.run("What is the weather?")).output == "It rains in Oslo."
         async with agent.run_stream("What is the weather?") as stream:
             assert await stream.get_output() == "It rains in Oslo."
-        assert asked == ["Oslo", "Oslo"]
+        assert requests == ["Oslo", "Oslo"]
         server.script = lambda body, n: "Hello to you."
         plain = ai.Agent(OpenAIChatModel("acme/guide", provider=provider))
         assert (await plain.run("Hello?")).output == "Hello to you."

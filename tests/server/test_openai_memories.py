@@ -27,11 +27,11 @@ class Notes:
         schema = str(body.get("response_format", ""))
         if "facts" in schema:
             self.noted += 1
-            found = [city for city in ("Oslo", "Bergen") if city in last]
+            texts = [city for city in ("Oslo", "Bergen") if city in last]
             facts = [
                 {"turn": 2 * n + 1, "fact": f"They named {city}.", "status": "true", "since": ""}
                 | {"importance": 8}
-                for n, city in enumerate(found)
+                for n, city in enumerate(texts)
             ]
             return json.dumps({"facts": facts})
         if schema or body.get("logprobs"):
@@ -64,10 +64,10 @@ def say(ask, serve, acme, notes):
     def send(texts, **more):
         roles = ("user", "assistant")
         messages = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
-        asked = {"model": "acme/guide", "messages": messages, **more}
-        status, said = ask(f"{url}/v1/chat/completions", asked)
+        request = {"model": "acme/guide", "messages": messages, **more}
+        status, answer = ask(f"{url}/v1/chat/completions", request)
         assert status == 200
-        return said
+        return answer
 
     return send
 
@@ -96,10 +96,10 @@ def test_each_exchange_is_learned_once(say, serve, acme, notes):
 def test_memories_are_recalled_as_asked_for(say, acme, notes):
     say(OSLO)
     wait_for(lambda: memories_of(acme))
-    asked = ["Where do I live?"]
-    say(asked, metadata={"memory": "recall"})
+    prompts = ["Where do I live?"]
+    say(prompts, metadata={"memory": "recall"})
     assert "They named Oslo." in notes.prompts[-1]
-    say(asked, metadata={"memory": "recall", "memory.min_trust": "1"})
+    say(prompts, metadata={"memory": "recall", "memory.min_trust": "1"})
     assert "They named Oslo." not in notes.prompts[-1]
-    say(asked, metadata={"memory": "off"})
+    say(prompts, metadata={"memory": "off"})
     assert "They named Oslo." not in notes.prompts[-1]

@@ -16,8 +16,8 @@ LARGEST_BODY = 2 * 2**20
 
 def test_a_name_of_another_site_is_not_answered(serve, ask, server):
     url = serve(judge="probe")
-    status, said = ask(f"{url}/v1/systemone", BODY, Host="evil.example")
-    assert (status, said["detail"]["error_type"]) == (403, "forbidden_host")
+    status, answer = ask(f"{url}/v1/systemone", BODY, Host="evil.example")
+    assert (status, answer["detail"]["error_type"]) == (403, "forbidden_host")
     for name in ("[::1", "127.0.0.1@evil.example", ""):
         assert ask(f"{url}/v1/systemone", BODY, Host=name)[0] in (400, 403)
     for name in ("localhost:8400", "[::1]:8400", "127.0.0.1"):
@@ -26,22 +26,22 @@ def test_a_name_of_another_site_is_not_answered(serve, ask, server):
 
 def test_each_api_has_errors_in_its_own_shape(serve, ask):
     url = serve("the-key", judge="probe")
-    status, said = ask(f"{url}/v1/systemone", BODY)
-    assert (status, said["detail"]["error_type"]) == (401, "authentication_error")
-    status, said = ask(f"{url}/v1/chat/completions", BODY, Authorization="Bearer the-kex")
-    assert (status, said["error"]["code"]) == (401, "invalid_api_key")
+    status, answer = ask(f"{url}/v1/systemone", BODY)
+    assert (status, answer["detail"]["error_type"]) == (401, "authentication_error")
+    status, answer = ask(f"{url}/v1/chat/completions", BODY, Authorization="Bearer the-kex")
+    assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
     assert ask(f"{url}/v1/models", Authorization="Bearer the-key")[0] == 200
     assert ask(f"{url}/v1/models")[1].keys() == {"detail", "error"}
     assert ask(f"{url}/health")[1]["status"] == "ok"
-    assert "the-key" not in str(said)
+    assert "the-key" not in str(answer)
 
 
 def test_a_body_that_is_too_large_is_refused(serve, ask, server):
     url = serve(judge="probe")
     largest = json.dumps(BODY).encode().ljust(LARGEST_BODY)
     assert ask(f"{url}/v1/systemone", largest)[0] == 200
-    status, said = ask(f"{url}/v1/systemone", largest + b" ")
-    assert (status, said["detail"]["error_type"]) == (413, "request_too_large")
+    status, answer = ask(f"{url}/v1/systemone", largest + b" ")
+    assert (status, answer["detail"]["error_type"]) == (413, "request_too_large")
 
 
 def test_a_body_that_cannot_be_used_is_told_so(serve, ask, server):
@@ -58,9 +58,9 @@ def test_a_body_that_cannot_be_used_is_told_so(serve, ask, server):
         {**BODY, "questions": {"\ud800": right}},
         {**BODY, "assets": {"a": {"type": "image"}}},
     ):
-        status, said = ask(f"{url}/v1/systemone", body)
+        status, answer = ask(f"{url}/v1/systemone", body)
         assert status == 422
-        assert said["detail"][0]["loc"][0] == "body"
+        assert answer["detail"][0]["loc"][0] == "body"
     assert server.calls == 0
 
 
@@ -69,19 +69,19 @@ def test_json_that_is_nested_too_deeply_is_refused(serve, ask):
     before, after = json.dumps(BODY).split('"Four."')
     for depth in (100, 100_000):
         deep = f"{before}{'[' * depth}{']' * depth}{after}"
-        told = ask(f"{url}/v1/systemone", deep.encode())
-        assert told[0] == (200 if depth == 100 else 422)
+        answer = ask(f"{url}/v1/systemone", deep.encode())
+        assert answer[0] == (200 if depth == 100 else 422)
 
 
 def test_only_what_was_named_is_served(serve, ask, server, home):
     url = serve(judge="probe")
     (home / "rules.yaml").write_text("rules:\n  - kind: length\n    max: 3\n")
     address = f"{server.url}#other"
-    named = ("judge/rules:rules.yaml", "judge/checklist", address, f"judge/{address}", "local")
-    for name in (*named, "http://169.254.169.254/latest#x", "file:///etc/passwd", "local/../x"):
-        status, said = ask(f"{url}/v1/systemone", {**BODY, "model": name})
-        assert (status, said["detail"]["error_type"]) == (404, "model_not_found")
-        assert "probe" not in said["detail"]["message"]
+    names = ("judge/rules:rules.yaml", "judge/checklist", address, f"judge/{address}", "local")
+    for name in (*names, "http://169.254.169.254/latest#x", "file:///etc/passwd", "local/../x"):
+        status, answer = ask(f"{url}/v1/systemone", {**BODY, "model": name})
+        assert (status, answer["detail"]["error_type"]) == (404, "model_not_found")
+        assert "probe" not in answer["detail"]["message"]
     texts = {"state": "@rules.yaml", "questions": {"q": {"type": "noul", "instructions": "@/etc"}}}
     assert ask(f"{url}/v1/systemone", {**BODY, **texts})[0] == 200
     assert "@rules.yaml" in json.dumps(
@@ -126,8 +126,8 @@ def test_an_odd_request_is_refused(serve):
         reply = fetch(f"{url}/v1/models", "POST", body, **headers)
         assert (reply.status, reply.code) == (status, code), headers
     assert fetch(f"{url}/v1/models?{'x' * 9000}").status == 414
-    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
-    reply = fetch(f"{url}/runs", Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ==", **asked)
+    request = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
+    reply = fetch(f"{url}/runs", Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ==", **request)
     assert reply.status != 101
 
 
@@ -140,8 +140,8 @@ def test_two_hosts_are_refused(serve):
 def test_no_other_site_is_given_leave_to_ask(serve):
     """A page may send JSON to us only if we say so when its browser asks before."""
     url = serve(judge="probe")
-    asked = {"Origin": "http://evil.example", "Access_Control_Request_Method": "POST"}
-    reply = fetch(f"{url}/v1/systemone", "OPTIONS", **asked)
+    request = {"Origin": "http://evil.example", "Access_Control_Request_Method": "POST"}
+    reply = fetch(f"{url}/v1/systemone", "OPTIONS", **request)
     assert reply.status in (403, 405)
     assert not [name for name in reply.headers if name.startswith("access-control")]
 

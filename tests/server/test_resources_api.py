@@ -41,10 +41,10 @@ def test_the_four_are_made_changed_and_deleted(acme, ask, model):
         assert made["name"] == body["name"]
         assert made["namespace"] == "acme"
         assert ask(f"{acme}/{kind}", body)[0] == 409
-        one = f"{acme}/{kind}/{body['name']}"
-        status, changed = ask(one, {"description": "Other."}, "PATCH")
+        text = f"{acme}/{kind}/{body['name']}"
+        status, changed = ask(text, {"description": "Other."}, "PATCH")
         assert (status, changed["description"]) == (200, "Other.")
-        assert ask(one) == (200, changed)
+        assert ask(text) == (200, changed)
         assert ask(f"{acme}/{kind}") == (200, {"data": [changed], "next": None})
         assert ask(f"{acme}/{kind}/nobody")[0] == 404
     assert ask(f"{acme}/collections/notes")[1]["dimension"] == 32
@@ -60,7 +60,7 @@ def test_the_four_are_made_changed_and_deleted(acme, ask, model):
 
 def test_what_cannot_be_used_is_said(acme, ask):
     ada = {"name": "ada", "persona": "x"}
-    for path, body, said in (
+    for path, body, spoken_answer in (
         ("users", {"name": "Ann!"}, "name must match pattern"),
         ("users", {"name": "ann", "nmae": "x"}, "unknown field 'nmae'"),
         ("users", {}, "name is missing"),
@@ -75,7 +75,7 @@ def test_what_cannot_be_used_is_said(acme, ask):
     ):
         status, answer = ask(f"{acme}/{path}", body)
         assert status in (400, 404)
-        assert said in answer["error"]["message"]
+        assert spoken_answer in answer["error"]["message"]
 
 
 def test_what_a_caller_does_not_see_is_not_there(url, acme, ask, as_caller):
@@ -104,11 +104,11 @@ def test_every_body_has_an_example_that_fits(url, ask):
                 continue
             for media in operation["requestBody"]["content"].values():
                 schema = {**media["schema"], "components": document["components"]}
-                named = media.get("examples", {})
-                found = [one["value"] for one in named.values()]
-                found += [media["example"]] if "example" in media else []
-                assert found, f"{method} {path}: its body has no example"
-                for example in found:
+                response = media.get("examples", {})
+                values = [value["value"] for value in response.values()]
+                values += [media["example"]] if "example" in media else []
+                assert values, f"{method} {path}: its body has no example"
+                for example in values:
                     jsonschema.validate(schema, example)
                     checked += 1
     assert checked >= 18

@@ -34,8 +34,8 @@ def get(serve):
 
 def cases_on(outline):
     """The names of the rows of a run's page, in their order."""
-    found = (value for name, value in outline.attributes if name == "id" and value)
-    return [int(one.rsplit("/", 1)[1]) for one in found if "/cases/" in one]
+    values = (value for name, value in outline.attributes if name == "id" and value)
+    return [int(one.rsplit("/", 1)[1]) for one in values if "/cases/" in one]
 
 
 def test_runs_are_found_by_kind_state_and_text(store, get):
@@ -73,10 +73,10 @@ def test_a_run_that_works_tells_of_new_records(store, get):
         page = get(f"/runs/{run}")[1]
         assert "1 of 3" in page.text
         assert "parquet" in page.text
-        asked = next(v for n, v in page.attributes if n == "hx-get" and v and "/standing" in v)
-        assert "hx-trigger" not in get(asked)[2]
+        requests = next(v for n, v in page.attributes if n == "hx-get" and v and "/standing" in v)
+        assert "hx-trigger" not in get(requests)[2]
         keep(store, run, "evaluate", judge(1, None))
-        _, page, headers = get(asked)
+        _, page, headers = get(requests)
         assert headers["hx-trigger"] == "te-records"
         assert "2 of 3" in page.text
         assert "1 failed" in page.text
@@ -99,11 +99,11 @@ def test_variants_of_a_comparison_are_never_pooled(store, get):
 def test_a_run_begins_with_its_verdict(store, get):
     run = add_comparison(store, [(0.2, 0.9)] * 7 + [(0.6, 0.1)], name="verdict")
     _, page, _ = get(f"/runs/{run}")
-    said = page.text
-    verdict = said.index("two beats one by")
-    figures = said.index("87.5 %"), said.index("Failures and lowest scores")
-    assert verdict < min(figures) < max(figures) < said.index("About this run")
-    assert "Case row-0, Asked row-0: one 0.20 fail → two 0.90 pass" in said
+    text = page.text
+    verdict = text.index("two beats one by")
+    figures = text.index("87.5 %"), text.index("Failures and lowest scores")
+    assert verdict < min(figures) < max(figures) < text.index("About this run")
+    assert "Case row-0, Asked row-0: one 0.20 fail → two 0.90 pass" in text
     assert ("href", f"/runs/{run}/cases/16") in page.attributes  # that with the lowest score
     ids = [value for name, value in page.attributes if name == "id"]
     assert {"variants", "variants-two"} <= set(ids)
@@ -114,9 +114,9 @@ def test_the_list_tells_what_changed_in_a_study(store, get):
     add_comparison(store, [(0.2, 0.4), (0.2, 0.9)], name="monday")
     newer = add_comparison(store, [(0.2, 0.9), (0.2, 0.9)], name="tuesday")
     store.respecify(newer, {"tags": ["nightly"]})
-    said = get("/runs?q=nightly")[1].text
-    assert "rows.jsonl" in said
-    assert "two 100.0 % +50.0 points" in said
+    text = get("/runs?q=nightly")[1].text
+    assert "rows.jsonl" in text
+    assert "two 100.0 % +50.0 points" in text
     _, page, _ = get(f"/runs/{newer}/history")
     circles = [name for name, _ in page.elements if name == "circle"]
     assert (len(circles), "two 50.0 %" in page.text) == (4, True)
@@ -126,13 +126,13 @@ def test_the_list_tells_what_changed_in_a_study(store, get):
 
 def test_texts_of_others_stay_texts(store, get):
     text = " ".join(HOSTILE).replace("\x00", "")
-    one = add_run(store, 0.9, None, name=text, text=text)
+    script = add_run(store, 0.9, None, name=text, text=text)
     other = add_run(store, 0.4, 0.6, name=f"{text} 2", text=text)
     both = add_comparison(store, [(0.2, 0.8)], name=f"{text} 3", text=text)
-    paths = ["/runs", f"/runs/{one}", f"/runs/{one}/cases/1", f"/runs/{one}/cases/2"]
-    paths += [f"/runs/{both}", f"/runs/{both}/cases/1", f"/compare?a={one}&b={other}"]
-    paths += [f"/runs/{one}/report", f"/runs/{both}/report", f"/runs/{one}/standing"]
-    paths += ["/runs?q=%3Cscript%3Ealert(1)", f"/runs/{one}?variant=%22%3E%3Cscript%3E"]
+    paths = ["/runs", f"/runs/{script}", f"/runs/{script}/cases/1", f"/runs/{script}/cases/2"]
+    paths += [f"/runs/{both}", f"/runs/{both}/cases/1", f"/compare?a={script}&b={other}"]
+    paths += [f"/runs/{script}/report", f"/runs/{both}/report", f"/runs/{script}/standing"]
+    paths += ["/runs?q=%3Cscript%3Ealert(1)", f"/runs/{script}?variant=%22%3E%3Cscript%3E"]
     paths += ["/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "/compare?a=%3Cimg%20src=x%3E&b=y"]
     for path in paths:
         status, page, _ = get(path)
@@ -145,7 +145,7 @@ def test_texts_of_others_stay_texts(store, get):
             if name in ("href", "src", "action"):
                 assert re.match(r"(/|\?|#|$)", value or ""), (path, value)
         scripts = [attributes for name, attributes in page.elements if name == "script"]
-        assert all("src" in one or "type" in one for one in scripts), path
+        assert all("src" in script or "type" in script for script in scripts), path
 
 
 @pytest.mark.slow
@@ -174,5 +174,5 @@ def test_view_shows_pages_until_ctrl_c(store, home, spawn):
         assert b"case-0" in response.read()
     process.send_signal(2)
     assert process.wait(60) in (0, 130)
-    kinds = {one.spec["kind"] for one in store.list_runs()}
+    kinds = {single_run.spec["kind"] for single_run in store.list_runs()}
     assert kinds == {"evaluate"}  # it keeps nothing of its own

@@ -21,7 +21,7 @@ EXAMPLES = 2
 def write_lines(_context, value):
     """Bodies of lines: each item on its own."""
     lines = value if isinstance(value, list) else [value]
-    return "\n".join(one if isinstance(one, str) else json.dumps(one) for one in lines).encode()
+    return "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode()
 
 
 PATIENT = settings(
@@ -42,14 +42,14 @@ def test_no_request_makes_the_server_fail(serve, resources, caplog):
     url = serve(SECRET, judge="probe")
     leave = {"Authorization": f"Bearer {SECRET}"}
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=leave)
-    asked = set()
+    requests = set()
     modes = itertools.cycle(schemathesis.GenerationMode)
     for found, mode in zip(schema.get_all_operations(), modes, strict=False):
         operation = found.ok()
-        asked.add(operation.path)
+        requests.add(operation.path)
         _ask_oddly(operation, mode, leave)
         assert [record.getMessage() for record in caplog.records] == []
-    assert {"/v1/systemone", "/v1/models"} <= asked
+    assert {"/v1/systemone", "/v1/models"} <= requests
 
 
 def _ask_oddly(operation, mode, leave):
@@ -73,14 +73,14 @@ def _name_what_is_there(case):
 
 def _check(answer, case):
     where = f"{case.operation.method} {case.operation.path}"
-    said = f"{where}: {answer.status_code} {answer.text[:500]}"
-    assert answer.status_code < 500, said
-    assert SECRET not in answer.text, said
-    assert "Traceback" not in answer.text, said
-    assert answer.headers["x-content-type-options"] == ["nosniff"], said
+    spoken_answer = f"{where}: {answer.status_code} {answer.text[:500]}"
+    assert answer.status_code < 500, spoken_answer
+    assert SECRET not in answer.text, spoken_answer
+    assert "Traceback" not in answer.text, spoken_answer
+    assert answer.headers["x-content-type-options"] == ["nosniff"], spoken_answer
     if answer.status_code >= 400:
-        told = json.loads(answer.text)
-        assert {"detail", "error"} & set(told), said
-        if "error" in told:
-            assert told["error"].keys() == {"message", "type", "param", "code"}, said
-            assert told["error"]["message"], said
+        payload = json.loads(answer.text)
+        assert {"detail", "error"} & set(payload), spoken_answer
+        if "error" in payload:
+            assert payload["error"].keys() == {"message", "type", "param", "code"}, spoken_answer
+            assert payload["error"]["message"], spoken_answer

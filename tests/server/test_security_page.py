@@ -8,9 +8,9 @@ PAGE = TESTS.parent / "docs" / "security.md"
 
 
 def test_each_test_that_the_page_names_is_there():
-    named = re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)`", PAGE.read_text())
-    assert len(named) > 20
-    for file in named:
+    name = re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)`", PAGE.read_text())
+    assert len(name) > 20
+    for file in name:
         path = TESTS.parent / file if "/" in file else TESTS / "server" / file
         assert path.exists(), file
 

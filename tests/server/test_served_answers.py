@@ -15,23 +15,23 @@ def body(model="jev-latest", state="Four.", **questions):
 
 
 def test_a_chat_model_says_that_it_was_emulated(serve, ask, model):
-    status, said = ask(f"{serve()}/v1/systemone", body(model))
-    assert (status, said["model"], said["x_emulated"]) == (200, model, True)
-    assert said["usage"]["input_tokens"] > 0
-    assert said["usage"]["output_tokens"] == 1
+    status, answer = ask(f"{serve()}/v1/systemone", body(model))
+    assert (status, answer["model"], answer["x_emulated"]) == (200, model, True)
+    assert answer["usage"]["input_tokens"] > 0
+    assert answer["usage"]["output_tokens"] == 1
 
 
 def test_what_the_journal_answers_is_not_spent(serve, ask, server):
     url = f"{serve(judge='probe')}/v1/systemone"
-    first, again = ask(url, body())[1], ask(url, body())[1]
+    first_answer, again = ask(url, body())[1], ask(url, body())[1]
     calls = server.calls
-    assert first["usage"]["input_tokens"] > 0
-    assert "x_replayed_calls" not in first
-    assert again["answers"] == first["answers"]
+    assert first_answer["usage"]["input_tokens"] > 0
+    assert "x_replayed_calls" not in first_answer
+    assert again["answers"] == first_answer["answers"]
     assert again["usage"] == {"input_tokens": 0, "output_tokens": 0}
     assert again["x_replayed_calls"] == calls
     renamed = ask(url, body(another=RIGHT))[1]
-    assert renamed["answers"]["another"] == first["answers"]["right"]
+    assert renamed["answers"]["another"] == first_answer["answers"]["right"]
     assert server.calls == calls
 
 
@@ -47,32 +47,32 @@ def test_where_nothing_is_answered_the_status_says_why(serve, ask, given, status
     with ScriptedServer(lambda _body, _number: given) as upstream:
         for served in ({"judge": "probe"}, {}):
             url = serve(model=f"{upstream.url}#any", **served)
-            found, said = ask(f"{url}/v1/systemone", body())
-            assert (found, said["detail"]["error_type"]) == (status, system_one)
+            found, answer = ask(f"{url}/v1/systemone", body())
+            assert (found, answer["detail"]["error_type"]) == (status, system_one)
 
 
 def test_a_limit_ends_the_asking_and_not_the_server(serve, ask):
     url = serve(judge="probe", max_calls=0)
-    status, said = ask(f"{url}/v1/systemone", body())
-    assert (status, said["detail"]["error_type"]) == (429, "insufficient_quota")
+    status, answer = ask(f"{url}/v1/systemone", body())
+    assert (status, answer["detail"]["error_type"]) == (429, "insufficient_quota")
     assert ask(f"{url}/health")[0] == 200
 
 
 def test_a_request_that_takes_too_long_is_ended(serve, ask):
     with ScriptedServer(lambda _body, _number: Answer(delay=3600)) as upstream:
         url = serve(judge="probe", model=f"{upstream.url}#any", time_limit=0.2)
-        status, said = ask(f"{url}/v1/systemone", body())
-    assert (status, said["detail"]["error_type"]) == (504, "timeout")
+        status, answer = ask(f"{url}/v1/systemone", body())
+    assert (status, answer["detail"]["error_type"]) == (504, "timeout")
 
 
 def test_a_question_without_an_answer_has_its_reason(serve, ask):
     url = serve(judge="pairwise")
     choice = {"type": "choice", "instructions": "Which?", "criteria": {"one": None, "two": None}}
-    status, said = ask(f"{url}/v1/systemone", body(right=RIGHT, which=choice))
-    assert (status, set(said["answers"])) == (200, {"which"})
-    assert "at least two candidates" in said["x_unanswered"]["right"]
-    status, said = ask(f"{url}/v1/systemone", body(right=RIGHT))
-    assert (status, said["detail"][0]["type"]) == (422, "value_error")
+    status, answer = ask(f"{url}/v1/systemone", body(right=RIGHT, which=choice))
+    assert (status, set(answer["answers"])) == (200, {"which"})
+    assert "at least two candidates" in answer["x_unanswered"]["right"]
+    status, answer = ask(f"{url}/v1/systemone", body(right=RIGHT))
+    assert (status, answer["detail"][0]["type"]) == (422, "value_error")
 
 
 def test_who_waits_when_the_server_ends_is_told(serve, ask, monkeypatch):
@@ -82,9 +82,9 @@ def test_who_waits_when_the_server_ends_is_told(serve, ask, monkeypatch):
         ThreadPoolExecutor() as pool,
     ):
         url = serve(judge="probe", model=f"{upstream.url}#any")
-        asked = pool.submit(ask, f"{url}/v1/systemone", body())
+        future = pool.submit(ask, f"{url}/v1/systemone", body())
         while not upstream.in_flight:
             time.sleep(0.005)
         serve.end()
-        status, said = asked.result()
-    assert (status, said["detail"]["error_type"]) == (503, "server_unavailable")
+        status, answer = future.result()
+    assert (status, answer["detail"]["error_type"]) == (503, "server_unavailable")

@@ -118,8 +118,8 @@ def test_agents_name_only_models_that_the_operator_allows(serve, make_key):
         ("http://10.0.0.1/v1#x", 400),
         ("local/~x", 400),
     )
-    for named, status in models:
-        spec = {"name": "guide", "persona": "You are Guide.", "model": named}
+    for name, status in models:
+        spec = {"name": "guide", "persona": "You are Guide.", "model": name}
         assert fetch(agents, "POST", spec, **bearer).status == status
 
 
@@ -138,11 +138,11 @@ def test_tokens_a_minute_are_counted_where_models_are_asked(serve, make_key):
 
 
 def test_the_command_shows_a_key_once(cli):
-    made = cli(
+    outcome = cli(
         "config", "keys", "add", "ann", "--scope", "read", "--scope", "label", "--expires", "30d"
     )
-    assert (made.code, made.err.count("cannot be shown again")) == (0, 1)
-    key = made.out.strip()
+    assert (outcome.code, outcome.err.count("cannot be shown again")) == (0, 1)
+    key = outcome.out.strip()
     assert key.startswith("te-")
     listed = cli("config", "keys", "list")
     assert "ann" in listed.out

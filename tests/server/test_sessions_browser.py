@@ -29,9 +29,9 @@ def visitor(serve, key):
 def test_a_browser_is_led_to_the_page_that_takes_a_key_and_back(visitor, key):
     led = visitor.open("/runs?page=2")
     assert (led.status, led.headers["location"]) == (303, "/login?next=%2Fruns%3Fpage%3D2")
-    shown = visitor.open(led.headers["location"])
-    assert shown.status == 200
-    assert 'value="/runs?page=2"' in shown.text
+    handle = visitor.open(led.headers["location"])
+    assert handle.status == 200
+    assert 'value="/runs?page=2"' in handle.text
     done = visitor.log_in(key, "/runs?page=2")
     assert (done.status, done.headers["location"]) == (303, "/runs?page=2")
     assert visitor.open("/runs").status == 200
@@ -142,8 +142,8 @@ def test_a_form_without_its_token_is_refused(visitor, key):
         assert "reload it" in refused.text
     assert visitor.open("/logout", "POST", Origin=visitor.url).status == 403
     assert visitor.open("/runs").status == 200
-    told = visitor.open("/logout", "POST", b"", Origin=visitor.url, X_CSRF_Token=right)
-    assert told.status == 303
+    handle = visitor.open("/logout", "POST", b"", Origin=visitor.url, X_CSRF_Token=right)
+    assert handle.status == 303
 
 
 def test_the_token_of_one_session_is_nothing_to_another(visitor, key, resources):

@@ -28,8 +28,8 @@ CALLS = 42
 
 def study(run=None, **fields):
     """A study of a few cases by a probe."""
-    given = {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe", **fields}
-    return {**given, "run": {"files": {"cases.jsonl": CASES}, **(run or {})}}
+    arguments = {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "probe", **fields}
+    return {**arguments, "run": {"files": {"cases.jsonl": CASES}, **(run or {})}}
 
 
 @pytest.fixture
@@ -68,15 +68,15 @@ def test_records_come_in_pages(serve, ask, wait):
     records = f"{url}/v1/studies/{run['id']}/records"
 
     def pages(query):
-        found, cursor = [], ""
+        matches, cursor = [], ""
         while cursor is not None:
             status, page = ask(f"{records}?limit=2{query}&cursor={cursor}")
             assert status == 200, page
-            found += page["data"]
+            matches += page["data"]
             cursor = page["next"]
-        return found
+        return matches
 
-    assert [one["position"] for one in pages("")] == list(range(7))
+    assert [single_page["position"] for single_page in pages("")] == list(range(7))
     assert pages("&status=failed") == []
     assert "Question 4?" in json.dumps(pages("")[4]["record"])
     assert ask(f"{records}?cursor=abc")[0] == 400
@@ -107,7 +107,7 @@ def test_files_may_be_binary_and_stand_for_texts(serve, ask, wait):
 
 def test_what_is_wrong_with_a_study_is_said(serve, ask):
     url = serve()
-    for changed, said in (
+    for changed, answer in (
         ({"wrong": 1}, "unknown field 'wrong'"),
         ({"model": "nobody/gpt"}, "nobody/gpt: the server has no such model"),
         ({"run": {"wrong": 1}}, "run: unknown field 'wrong'"),
@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_study_is_said(serve, ask):
     ):
         status, found = ask(f"{url}/v1/studies", {**study(), **changed})
         assert status == 400
-        assert said in found["error"]["message"]
+        assert answer in found["error"]["message"]
         assert "anthropic" not in json.dumps(found)
 
 
@@ -145,9 +145,9 @@ def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
             time.sleep(0.02)
         assert ask(f"{url}/v1/studies", study())[0] == 202
         assert ask(f"{url}/v1/studies/{run['id']}", method="DELETE")[0] == 409
-        status, ended = ask(f"{url}/v1/studies/{run['id']}/cancel", {})
-        assert (status, ended["status"]) == (202, "cancelled")
-        assert ended["spent"]["calls"] == 3
+        status, outcome = ask(f"{url}/v1/studies/{run['id']}/cancel", {})
+        assert (status, outcome["status"]) == (202, "cancelled")
+        assert outcome["spent"]["calls"] == 3
         in_flight = upstream.calls - 3
         upstream.script = None
         status, again = ask(f"{url}/v1/studies/{run['id']}/resume", {})
@@ -162,15 +162,15 @@ def test_a_run_is_cancelled_and_gone_on_with(serve, ask, wait, stalling):
 def test_the_files_of_a_run_are_private_and_removed_with_the_last_that_needs_them(
     serve, ask, wait, location
 ):
-    url, kept = serve(), runner.files_folder(location)
+    url, path = serve(), runner.files_folder(location)
     files = {"cases.jsonl": CASES, "deep/er/b.md": "b"}
     runs = [ask(f"{url}/v1/studies", study({"files": files}, threshold=t))[1] for t in (0.4, 0.5)]
-    assert {p.stat().st_mode & 0o777 for p in kept.rglob("*") if p.is_file()} == {0o600}
-    assert {p.stat().st_mode & 0o777 for p in (kept, *kept.rglob("*")) if p.is_dir()} == {0o700}
+    assert {p.stat().st_mode & 0o777 for p in path.rglob("*") if p.is_file()} == {0o600}
+    assert {p.stat().st_mode & 0o777 for p in (path, *path.rglob("*")) if p.is_dir()} == {0o700}
     for run, left in zip(runs, (True, False), strict=True):
         wait(url, run["id"])
         assert ask(f"{url}/v1/studies/{run['id']}", method="DELETE")[0] == 204
-        assert any(kept.iterdir()) == left
+        assert any(path.iterdir()) == left
 
 
 def test_a_run_that_cannot_succeed_says_why(serve, ask, wait):
@@ -186,10 +186,10 @@ def test_a_store_that_is_away_is_a_503_without_its_address(serve, ask, monkeypat
     monkeypatch.setattr(Store, "get_run", no_store)
     paths = ("", "/records", "/report", "/events")
     for path in (*(f"/v1/studies/x{path}" for path in paths), "/runs/x", "/compare?a=x&b=y"):
-        status, said = ask(f"{url}{path}")
+        status, answer = ask(f"{url}{path}")
         assert status == 503, path
-        assert "try again later" in said["error"]["message"], path
-        assert "db.internal" not in json.dumps(said), path
+        assert "try again later" in answer["error"]["message"], path
+        assert "db.internal" not in json.dumps(answer), path
 
 
 def no_store(*_given):
@@ -198,10 +198,10 @@ def no_store(*_given):
 
 def test_files_that_no_run_needs_are_swept(home):
     sent = home / "sent"
-    kept = Uploads(sent, lambda: set(names[:1]))
+    uploads = Uploads(sent, lambda: set(names[:1]))
     names = list[str]()
-    names += [kept.keep({"a": text}) for text in ("one", "two", "three")]
+    names += [uploads.keep({"a": text}) for text in ("one", "two", "three")]
     for name in names[:2]:
         os.utime(sent / name, (0, 0))
-    kept.sweep()
+    uploads.sweep()
     assert {path.name for path in sent.iterdir()} == {names[0], names[2]}

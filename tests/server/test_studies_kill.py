@@ -31,10 +31,10 @@ def serve_in_process(spawn, location):
     def start(model, port="0"):
         process = spawn("serve", "--model", model, "--port", port, "--studies", STUDIES)
         for line in process.stderr:
-            if found := re.search(r"listening on (\S+),", line):
+            if match := re.search(r"listening on (\S+),", line):
                 # What it says later must not fill the pipe.
                 threading.Thread(target=process.stderr.read, daemon=True).start()
-                return process, found[1]
+                return process, match[1]
         raise AssertionError("the server did not start")
 
     return start
@@ -64,10 +64,10 @@ class Follower(threading.Thread):
 
 
 def test_a_killed_server_goes_on_with_all_its_studies(serve_in_process, ask):
-    asked = []
+    requests = []
 
     def script(body, number):
-        asked.append(json.dumps(body, sort_keys=True))
+        requests.append(json.dumps(body, sort_keys=True))
         return Answer(delay=0.05)
 
     with ScriptedServer(script) as upstream:
@@ -93,8 +93,8 @@ def test_a_killed_server_goes_on_with_all_its_studies(serve_in_process, ask):
             assert len(page) == CASES
             assert ask(f"{url}/v1/studies/{run}")[1]["spent"]["calls"] == CALLS
         assert max(follower.turns for follower in followers) > 1
-        twice = len(asked) - len(set(asked))
-        assert len(set(asked)) == STUDIES * CALLS
+        twice = len(requests) - len(set(requests))
+        assert len(set(requests)) == STUDIES * CALLS
         # What had been answered and was not yet kept counts as in flight.
         assert upstream.most_in_flight <= STUDIES * MOST
         assert twice <= STUDIES * MOST

@@ -32,8 +32,8 @@ def confined(machine):
         link.symlink_to(machine / f"{CANARY}.jsonl")
         launch = {"files": sent, "namespaces": ["mine"]}
         served = ServedRun("", "mine", "key", 0.0, "running", launch)
-        own = settings.model_copy(update={"namespace": "mine"})
-        yield own, reach_of(served, options, settings, store)
+        own_settings = settings.model_copy(update={"namespace": "mine"})
+        yield own_settings, reach_of(served, options, settings, store)
 
 
 def test_names_lead_nowhere_but_into_what_was_sent(confined, machine):
@@ -54,8 +54,8 @@ def test_names_lead_nowhere_but_into_what_was_sent(confined, machine):
 def test_files_of_any_name_are_kept_within_one_folder(home, name):
     sent = home / "sent"
     folder = sent / Uploads(sent, set).keep({name: "text", "other": "o"})
-    kept = [path for path in sent.rglob("*") if path.is_file()]
-    assert len(kept) == 2
+    paths = [path for path in sent.rglob("*") if path.is_file()]
+    assert len(paths) == 2
     with confine(Reach(folder=folder)):
         assert is_file(name)
         assert Path(allowed_path(name)).read_text() == "text"

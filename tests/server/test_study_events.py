@@ -37,33 +37,33 @@ def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     events = watch(url, run["id"])
     assert events[0][1] == "status"
     assert events[-1] == (None, "status", {"status": "finished", "reason": ""})
-    found = records_of(events)
-    assert [key for _, key in found] == [f"{n}" for n in range(8)]
-    assert found == sorted(found)
+    records = records_of(events)
+    assert [key for _, key in records] == [f"{n}" for n in range(8)]
+    assert records == sorted(records)
     last = [data for _, name, data in events if name == "progress"][-1]
     assert (last["cases"], last["records"]) == (8, {"scored": 8})
     assert last["spent"]["calls"] == 48
-    told = next(data for _, name, data in events if name == "record")
+    message = next(data for _, name, data in events if name == "record")
     page = ask(f"{url}/v1/studies/{run['id']}/records?limit=1")[1]["data"]
-    assert told == page[0]
+    assert message == page[0]
 
 
 def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]
-    found, last, status, turns = [], None, "", 0
+    matches, last, status, turns = [], None, "", 0
     while status != "finished":
         turns += 1
         with Watcher(url, run["id"], last) as watcher:
             for id, name, data in watcher:
                 status = data.get("status") if name == "status" else status
                 if name == "record":
-                    found.append(data["key"])
+                    matches.append(data["key"])
                     last = id
-                    if len(found) % 3 == 0:
+                    if len(matches) % 3 == 0:
                         break
     assert turns > 2
-    assert found == [f"{n}" for n in range(8)]
+    assert matches == [f"{n}" for n in range(8)]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,6 @@ def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     [(b'{"a": NaN}', "NaN"), (b'{"a": -Infinity}', "-Infinity"), (b'{\n"a": null}', None)],
 )
 def test_a_record_is_strict_json_in_one_line(body, value):
-    told = record_json(StoredRecord("k", 0, "c\n", None, "scored", "", body))
-    assert b"\n" not in told
-    assert json.loads(told, parse_constant=pytest.fail)["record"] == {"a": value}
+    content = record_json(StoredRecord("k", 0, "c\n", None, "scored", "", body))
+    assert b"\n" not in content
+    assert json.loads(content, parse_constant=pytest.fail)["record"] == {"a": value}

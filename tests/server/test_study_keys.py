@@ -68,8 +68,8 @@ def test_runs_of_others_are_not_found(serve, send, wait):
 
 
 def test_what_is_of_others_cannot_be_named(serve, send, cli):
-    named = ("notes", "--namespace", "mine", "--embedder", "local/minilm", "--dimension", 4)
-    assert cli("memories", "collections", "create", *named).code == 0
+    names = ("notes", "--namespace", "mine", "--embedder", "local/minilm", "--dimension", 4)
+    assert cli("memories", "collections", "create", *names).code == 0
     url = serve(keys=True)
     for fields in (
         {"kind": "create-memories", "data": "cases.jsonl", "collection": "mine/notes"},
@@ -79,8 +79,8 @@ def test_what_is_of_others_cannot_be_named(serve, send, cli):
     ):
         status, found = send("yours", f"{url}/v1/studies", {**fields, "run": study()["run"]})
         assert status == 400, fields
-        said = found["error"]["message"]
-        assert "no namespace 'mine'" in said, fields
+        message = found["error"]["message"]
+        assert "no namespace 'mine'" in message, fields
 
 
 def test_a_namespaces_budget_ends_its_studies(serve, send, wait, cli):

@@ -46,11 +46,11 @@ def store(location: StoreLocation) -> Iterator[Store]:
 @pytest.fixture
 def new_run(store: Store) -> Callable[..., RunRecord]:
     """Makes a run that differs from those before it."""
-    made: list[RunRecord] = []
+    runs: list[RunRecord] = []
 
     def make(name: str = "") -> RunRecord:
-        made.append(store.create_run({}, f"fingerprint {len(made)}", name))
-        return made[-1]
+        runs.append(store.create_run({}, f"fingerprint {len(runs)}", name))
+        return runs[-1]
 
     return make
 
@@ -128,14 +128,14 @@ def resources(memory_location: str) -> Iterator[Store]:
 @pytest.fixture
 def place_at() -> Iterator[Callable[[str], MemoryPlace]]:
     """Opens a database; it is closed at the end."""
-    made: list[MemoryPlace] = []
+    memory_places: list[MemoryPlace] = []
 
     def open_place(location: str) -> MemoryPlace:
-        made.append(MemoryPlace(location))
-        return made[-1]
+        memory_places.append(MemoryPlace(location))
+        return memory_places[-1]
 
     yield open_place
-    for each in made:
+    for each in memory_places:
         each.resources.close()
 
 
@@ -147,7 +147,7 @@ def place(memory_location: str, place_at: Callable[[str], MemoryPlace]) -> Memor
 @pytest.fixture
 def sqlite_place(path: Path) -> Iterator[MemoryPlace]:
     """A file with the collection home/chats, for what only files can go through."""
-    made = MemoryPlace(str(path))
-    made.create("home", "chats")
-    yield made
-    made.resources.close()
+    memory_place = MemoryPlace(str(path))
+    memory_place.create("home", "chats")
+    yield memory_place
+    memory_place.resources.close()

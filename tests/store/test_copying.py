@@ -62,22 +62,22 @@ async def test_a_copy_goes_on_where_the_first_was(location, target, back, make_e
     copied = copies.copy_store(location, target)
     assert copied["calls"] == 30
     assert copies.copy_store(target, back) == copied
-    with open_store(location) as first, open_store(back) as second:
-        assert second.list_runs() == first.list_runs()
-        assert list(second.iterate_cases(run.id)) == list(first.iterate_cases(run.id))
-        assert list(second.calls(run.id)) == list(first.calls(run.id))
-        assert second.run_totals(run.id) == first.run_totals(run.id)
-        (record,) = second.iterate_records(run.id)
+    with open_store(location) as first_store, open_store(back) as second_store:
+        assert second_store.list_runs() == first_store.list_runs()
+        assert list(second_store.iterate_cases(run.id)) == list(first_store.iterate_cases(run.id))
+        assert list(second_store.calls(run.id)) == list(first_store.calls(run.id))
+        assert second_store.run_totals(run.id) == first_store.run_totals(run.id)
+        (record,) = second_store.iterate_records(run.id)
         assert record.score == 0.1 + 0.2
-        with second.lease(run.id):
-            journal = second.journal(run.id)
+        with second_store.lease(run.id):
+            journal = second_store.journal(run.id)
             assert await journal.find(make_entry(2).key)
             await journal.append(make_entry(100))  # its number is a new one
-        assert len(list(second.calls(run.id))) == 31
+        assert len(list(second_store.calls(run.id))) == 31
     query = MemoryQuery(collection="chats", text="tide", embedding=remembered("x").memory.embedding)
-    found = [await place_at(one).open("home").search(query) for one in (location, back)]
-    assert [one.memory.text for one in found[1]] == ["the tide turns"]
-    assert [one.memory.id for one in found[0]] == [one.memory.id for one in found[1]]
+    hits = [await place_at(one).open("home").search(query) for one in (location, back)]
+    assert [one.memory.text for one in hits[1]] == ["the tide turns"]
+    assert [one.memory.id for one in hits[0]] == [one.memory.id for one in hits[1]]
 
 
 async def test_a_copy_that_was_broken_off_leaves_nothing(location, target, make_entry, monkeypatch):

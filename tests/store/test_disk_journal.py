@@ -56,9 +56,9 @@ async def test_failed_calls_stay_and_are_not_found(
     assert await journal.find(make_entry(1).key) is None
     await journal.append(make_entry(1, "second"))
     await journal.append(make_entry(1, "third"))
-    found = await journal.find(make_entry(1).key)
-    assert found is not None
-    assert found.text == "second"
+    response = await journal.find(make_entry(1).key)
+    assert response is not None
+    assert response.text == "second"
     calls = list(store.calls(run.id))
     assert [call.error for call in calls] == ["503 \ud83d\0", None, None]
     assert [call.response and call.response.text for call in calls] == [None, "second", "third"]
@@ -67,11 +67,11 @@ async def test_failed_calls_stay_and_are_not_found(
 async def test_a_run_finds_its_own_answer_before_an_earlier_one(
     store: Store, new_run: NewRun, make_entry: MakeEntry
 ) -> None:
-    first, second, third = new_run(), new_run(), new_run()
-    await store.journal(first.id).append(make_entry(1, "of the first"))
-    await store.journal(second.id).append(make_entry(1, "of the second"))
+    first_run, second_run, third = new_run(), new_run(), new_run()
+    await store.journal(first_run.id).append(make_entry(1, "of the first"))
+    await store.journal(second_run.id).append(make_entry(1, "of the second"))
     key = make_entry(1).key
-    found = [await store.journal(run.id).find(key) for run in (first, second, third)]
+    found = [await store.journal(run.id).find(key) for run in (first_run, second_run, third)]
     assert [answer and answer.text for answer in found] == [
         "of the first",
         "of the second",
@@ -127,13 +127,13 @@ async def test_a_cancelled_append_is_still_kept(
 
 def test_several_loops_share_a_store(store: Store, new_run: NewRun, make_entry: MakeEntry) -> None:
     run = new_run()
-    found: list[Response | None] = []
+    matches: list[Response | None] = []
 
     async def work(thread: int) -> None:
         journal = store.journal(run.id)
         entries = [make_entry(1000 * thread + number) for number in range(200)]
         await asyncio.gather(*map(journal.append, entries))
-        found.extend([await journal.find(entry.key) for entry in entries])
+        matches.extend([await journal.find(entry.key) for entry in entries])
 
     def run_loop(thread: int) -> None:
         asyncio.run(work(thread))
@@ -143,8 +143,8 @@ def test_several_loops_share_a_store(store: Store, new_run: NewRun, make_entry: 
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 800
-    assert None not in found
+    assert len(matches) == 800
+    assert None not in matches
     assert store.run_totals(run.id).spent.calls == 800
 
 

@@ -81,9 +81,9 @@ def test_request_survives(request: Request) -> None:
 @example(Response("\ud83d\ude00", "\ud83d\ude00", Usage(), replayed=True))
 def test_response_survives(response: Response) -> None:
     u = response.usage
-    kept = documents.dump_response(response)
+    content = documents.dump_response(response)
     back = documents.load_response(
-        kept, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.cost, u.saved
+        content, u.prompt_tokens, u.cached_tokens, u.completion_tokens, u.cost, u.saved
     )
     assert back == response
 
@@ -93,8 +93,8 @@ parameters = st.dictionaries(text, json_value, max_size=3)
 
 @given(st.builds(Case, text, st.lists(text, max_size=3).map(tuple), text, parameters))
 def test_case_survives(case: Case) -> None:
-    kept = documents.dump_case(case)
-    assert documents.load_case(documents.text_to_bytes(case.id), kept) == case
+    content = documents.dump_case(case)
+    assert documents.load_case(documents.text_to_bytes(case.id), content) == case
 
 
 @pytest.mark.parametrize("length", [0, documents.PACK_FROM - 1, documents.PACK_FROM, 1_000_000])

@@ -87,9 +87,9 @@ async def test_a_text_is_erased_from_all_that_was_made_of_it(location, new_run, 
     (record,) = store.iterate_records(run.id)
     assert (record.score, json.loads(record.body)["turns"]) == (0.25, [{"says": ERASED}])
     assert [one.candidates for one in store.iterate_cases(run.id)] == [(ERASED,), ("s",)]
-    found = upkeep.check(location)
-    assert not found.damaged
-    assert found.intact["erased calls"] == 3
+    findings = upkeep.check(location)
+    assert not findings.damaged
+    assert findings.intact["erased calls"] == 3
 
     # Asked anew it is kept and found again, with the text.
     assert await journal.find(entries[1].key) is None

@@ -31,9 +31,9 @@ STEPS = st.lists(
 
 @pytest.fixture
 def graph(tmp_path):
-    made = LadybugGraph(tmp_path / "graph")
-    yield made
-    made.close()
+    ladybug_graph = LadybugGraph(tmp_path / "graph")
+    yield ladybug_graph
+    ladybug_graph.close()
 
 
 def new(text, entities, trust=1.0):
@@ -59,7 +59,7 @@ async def test_the_graph_finds_what_the_recursive_query_finds(tmp_path, place_at
     async def compare(name, steps, hops, limit, trust):
         place.create("home", name)
         plain = place.open("home")
-        asked = LadybugMemories(lambda: place.resources.database, "home", lambda: graph)
+        ladybug_memories = LadybugMemories(lambda: place.resources.database, "home", lambda: graph)
         ids, version = [], 0
         for number, (kind, entities, chosen, believed) in enumerate(steps):
             held = [one.id for one in await plain.page(name)]
@@ -76,7 +76,7 @@ async def test_the_graph_finds_what_the_recursive_query_finds(tmp_path, place_at
             query = MemoryQuery(collection=name, version=held, limit=limit, least_trust=trust)
             for start in ids[:4]:
                 expected = await plain.associate(query, [start], hops)
-                assert await asked.associate(query, [start], hops) == expected
+                assert await ladybug_memories.associate(query, [start], hops) == expected
 
     await asyncio.to_thread(same)
 

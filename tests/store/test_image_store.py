@@ -48,14 +48,14 @@ def test_cases_come_back_whole_and_images_are_kept_once(store, new_run):
 
 
 async def test_the_journal_shares_them_and_the_last_run_takes_them_along(store, new_run):
-    one, other = new_run(), new_run()
-    store.add_cases(one.id, [CASE])
+    run, other = new_run(), new_run()
+    store.add_cases(run.id, [CASE])
     store.add_cases(other.id, [replace(CASE, images=(URLS[3],), candidate_images=())])
-    await store.journal(one.id).append(entry_of(CASE))
-    (call,) = store.calls(one.id)
+    await store.journal(run.id).append(entry_of(CASE))
+    (call,) = store.calls(run.id)
     assert store.read_request(call).messages[0].images == CASE.images
     assert count_texts(store) == 5  # four images and the text of the message
-    store.delete_run(one.id)
+    store.delete_run(run.id)
     assert count_texts(store) == 1
     (case,) = store.iterate_cases(other.id)
     assert case.images == (URLS[3],)

@@ -92,7 +92,7 @@ def test_the_one_that_waits_longest_comes_first_and_nobody_else_gets_it(resource
     other = Store(memory_location)
     try:
         claims = [resources.claim_due_job(60), other.claim_due_job(60)]
-        assert [one.job.name for one in claims] == ["first", "second"]
+        assert [claim.job.name for claim in claims] == ["first", "second"]
         assert other.claim_due_job(60) is None
         assert other.read(stored_jobs.get_job, "acme", "first").working
     finally:
@@ -141,17 +141,17 @@ def test_many_claims_at_once_give_each_job_once(resources, memory_location):
     names = [f"job-{number}" for number in range(12)]
     for name in names:
         make(resources, name)
-    found, stores = list[str](), [Store(memory_location) for _ in range(4)]
+    texts, stores = list[str](), [Store(memory_location) for _ in range(4)]
 
     def claim_all(store):
         while (claim := store.claim_due_job(60)) is not None:
-            found.append(claim.job.name)
+            texts.append(claim.job.name)
 
-    threads = [threading.Thread(target=claim_all, args=(one,)) for one in stores]
+    threads = [threading.Thread(target=claim_all, args=(single_store,)) for single_store in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for store in stores:
         store.close()
-    assert sorted(found) == sorted(names)
+    assert sorted(texts) == sorted(names)

@@ -31,9 +31,9 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
     for answer in ("first", "tie"):  # the last one counts
         resources.write(stored_labels.keep_label, made, PersonLabel(3, "bob", answer))
     resources.write(stored_labels.keep_label, made, PersonLabel(1, " ann ", "skip"))
-    kept, labels = resources.read(stored_labels.read_task, made.id)
-    assert kept == items
-    assert [(one.position, one.labeller, one.answer) for one in labels] == [
+    stored, labels = resources.read(stored_labels.read_task, made.id)
+    assert stored == items
+    assert [(label.position, label.labeller, label.answer) for label in labels] == [
         (1, "ann", "skip"),
         (3, "ann", "first"),
         (3, "bob", "tie"),

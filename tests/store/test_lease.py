@@ -86,10 +86,10 @@ lease_heartbeat = 0
 
 def take_over(other: Store, run_id: str, stack: ExitStack, fate: str) -> str:
     """What another process makes of a run that it has taken; what is said of that."""
-    with ExitStack() as own:
-        own.enter_context(other.lease(run_id))
+    with ExitStack() as own_exit_stack:
+        own_exit_stack.enter_context(other.lease(run_id))
         if fate == "held":
-            stack.push(own.pop_all())
+            stack.push(own_exit_stack.pop_all())
             return f"process {os.getpid()} on {socket.gethostname()} works on it now"
         other.finish_run(run_id, "finished")
     return "was taken over and finished by another process"
@@ -107,9 +107,9 @@ def test_who_was_late_writes_nothing_into_a_run_that_another_took(
         ask(store, LATE)
         if fate == "removed":
             other.delete_run(run.id)
-        said = "was removed" if fate == "removed" else take_over(other, run.id, stack, fate)
+        answer = "was removed" if fate == "removed" else take_over(other, run.id, stack, fate)
         before = other.list_runs(), other.read_changes(run.id, 0, 10)
-        with pytest.raises(BusyError, match=f"run {run.id}: {said}"):
+        with pytest.raises(BusyError, match=f"run {run.id}: {answer}"):
             WRITES[write](store, run.id)
         assert (other.list_runs(), other.read_changes(run.id, 0, 10)) == before
 
@@ -126,14 +126,14 @@ def test_a_heartbeat_finds_that_a_run_is_lost(
         return asyncio.run(journal.find(make_entry(number).key))
 
     with open_store(location) as store:
-        lost, own = (store.create_run({}, name) for name in ("lost", "own"))
-        with store.lease(lost.id), store.lease(own.id):
+        lost, own_run = (store.create_run({}, name) for name in ("lost", "own"))
+        with store.lease(lost.id), store.lease(own_run.id):
             journal = store.journal(lost.id)
             assert find(journal, 1) is None
-            taken = (
+            taken_text = (
                 "UPDATE runs SET lease_token = 'theirs', lease_host = 'elsewhere', lease_pid = 7"
             )
-            ask(store, f"{taken} WHERE id = '{lost.id}'")
+            ask(store, f"{taken_text} WHERE id = '{lost.id}'")
 
             def is_refused() -> bool:
                 try:
@@ -143,7 +143,7 @@ def test_a_heartbeat_finds_that_a_run_is_lost(
 
             wait_until(is_refused)
             asyncio.run(journal.append(make_entry(1)))
-            assert find(store.journal(own.id), 1) is not None
+            assert find(store.journal(own_run.id), 1) is not None
             ask(store, f"UPDATE runs SET lease_host = NULL WHERE id = '{lost.id}'")
         with store.lease(lost.id):  # it may be taken again
             assert find(journal, 1) is not None

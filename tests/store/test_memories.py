@@ -44,12 +44,12 @@ def store(place):
 
 
 async def texts(store, collection="chats", **query):
-    found = await store.search(MemoryQuery(collection=collection, **query))
-    return {match.memory.text for match in found}
+    hits = await store.search(MemoryQuery(collection=collection, **query))
+    return {match.memory.text for match in hits}
 
 
 async def test_a_memory_is_found_with_all_that_was_kept(store):
-    made = new(
+    new_memory = new(
         "Ann moved to Oslo.",
         1,
         1,
@@ -62,15 +62,22 @@ async def test_a_memory_is_found_with_all_that_was_kept(store):
         relations=(Relation("Ann", "lives in", "Oslo"), Relation("Oslo", "is in", "Norway")),
         reason="It is new.",
     )
-    applied = await store.apply("chats", [Add(made)])
-    (kept,) = await store.get(applied.ids)
-    assert kept.id.startswith("me_")
-    assert (kept.collection, kept.kind, kept.added, kept.closed) == ("chats", "episodic", 1, None)
+    applied = await store.apply("chats", [Add(new_memory)])
+    (stored,) = await store.get(applied.ids)
+    assert stored.id.startswith("me_")
+    assert (stored.collection, stored.kind, stored.added, stored.closed) == (
+        "chats",
+        "episodic",
+        1,
+        None,
+    )
     same = ("text", "importance", "origin", "created", "valid_from", "valid_to", "entities")
     for name in (*same, "relations", "reason"):
-        assert getattr(kept, name) == getattr(made, name), name
+        assert getattr(stored, name) == getattr(new_memory, name), name
     (cited,) = (
-        await store.apply("facts", [Add(replace(made, embedding=toward(1)[:3], cites=applied.ids))])
+        await store.apply(
+            "facts", [Add(replace(new_memory, embedding=toward(1)[:3], cites=applied.ids))]
+        )
     ).ids
     assert (await store.get([cited]))[0].cites == applied.ids
     assert (await store.collection("chats")).version == 1
@@ -238,8 +245,8 @@ async def test_a_collection_is_deleted_with_all_of_it(place):
     place.create("home", "other")
     store = place.open("home")
     for name in ("chats", "other"):
-        (kept,) = (await store.apply(name, [Add(new("the cat", entities=("Ann",)))])).ids
-        await store.use([kept], 1.0)
+        (stored,) = (await store.apply(name, [Add(new("the cat", entities=("Ann",)))])).ids
+        await store.use([stored], 1.0)
     place.resources.write(delete, COLLECTIONS, "home", "chats")
     with pytest.raises(InputError, match="no collection"):
         await store.page("chats")

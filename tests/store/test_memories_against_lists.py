@@ -116,13 +116,13 @@ async def take(pair, step, ids):
             with suppress(InputError):
                 await store.use(chosen, NOW + step[2])
         return
-    wanted = [each for each in step[1] if each[0] == "add" or ids]
+    expected_eaches = [each for each in step[1] if each[0] == "add" or ids]
     source = None if step[2] is None else ChangeSource(step[2])
     real, why = await attempt(
-        pair.real.apply("c", [make_change(each, 0, ids) for each in wanted], source)
+        pair.real.apply("c", [make_change(each, 0, ids) for each in expected_eaches], source)
     )
     plain, also = await attempt(
-        pair.plain.apply("c", [make_change(each, 1, ids) for each in wanted], source)
+        pair.plain.apply("c", [make_change(each, 1, ids) for each in expected_eaches], source)
     )
     assert why == also
     if real is not None:
@@ -162,15 +162,15 @@ async def compare_search(pair, query):
 
     def seen(matches, change):
         return {
-            (one.id, match.dense_rank is None, match.keyword_rank is None, one.times_used)
+            (hits.id, match.dense_rank is None, match.keyword_rank is None, hits.times_used)
             for match in matches
-            for one in [change(match.memory)]
+            for hits in [change(match.memory)]
         }
 
     assert seen(real, pair.trim) == seen(plain, pair.translate)
     nearest = replace(query, text="", embedding=np.eye(DIMENSION, dtype=np.float32)[0], limit=3)
-    one, other = await pair.real.search(nearest), await pair.plain.search(nearest)
-    best = [sorted((m.similarity for m in each), reverse=True) for each in (one, other)]
+    hits, other = await pair.real.search(nearest), await pair.plain.search(nearest)
+    best = [sorted((m.similarity for m in each), reverse=True) for each in (hits, other)]
     np.testing.assert_allclose(best[0], best[1], atol=1e-6)
     for start in pair.ids[:2]:
         near = await pair.real.associate(query, [start[0]])

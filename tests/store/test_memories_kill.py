@@ -56,14 +56,14 @@ def check_whole(location):
 
             return database.read(read)
 
-        kept = {seq for (seq,) in ask("SELECT seq FROM memories WHERE text <> ''")}
+        seqs = {seq for (seq,) in ask("SELECT seq FROM memories WHERE text <> ''")}
         for query in (
             "SELECT seq FROM embeddings",
             "SELECT rowid FROM memory_words",
             "SELECT DISTINCT seq FROM mentions",
             "SELECT DISTINCT seq FROM relations",
         ):
-            assert {seq for (seq,) in ask(query)} == kept, query
+            assert {seq for (seq,) in ask(query)} == seqs, query
         ((version, number),) = ask("SELECT max(version), count(*) FROM collection_versions")
         assert version == number == ask("SELECT version FROM collections")[0][0]
         assert len(ask("SELECT * FROM memory_sources")) == number
@@ -87,9 +87,9 @@ def test_a_process_that_is_killed_leaves_no_half_change(path, sqlite_place, spaw
             process.stdout.readline()
         time.sleep(rng.random() / 20)
         process.send_signal(signal.SIGKILL)
-        said = process.communicate()[0]
+        output = process.communicate()[0]
         now = check_whole(path)
         assert now >= before
         before = now
-        assert "Traceback" not in said
+        assert "Traceback" not in output
     assert before > 0

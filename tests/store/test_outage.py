@@ -42,8 +42,8 @@ def test_other_reading_and_writing_waits_too(address, relay):
         relay.cut()
         relay.restore()  # the connections of before are gone
         names = tables.namespaces.select()
-        found = resources.database.read(lambda c: {row.name for row in c.execute(names)})
-        assert {"before", "after"} <= found
+        text = resources.database.read(lambda c: {row.name for row in c.execute(names)})
+        assert {"before", "after"} <= text
     finally:
         resources.close()
 

@@ -25,10 +25,10 @@ WRITTEN = PASSWORD.replace("/", "%2F").replace("@", "%40")
 def refusal(address: str) -> str:
     with pytest.raises(StoreError) as caught:
         open_database(address).close()
-    said = str(caught.value)
-    assert "\n" not in said
-    assert "hush" not in said
-    return said
+    answer = str(caught.value)
+    assert "\n" not in answer
+    assert "hush" not in answer
+    return answer
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def locked(postgres: PostgresServer) -> str:
 
 
 def test_an_address_that_leads_nowhere_is_explained(postgres, tmp_path):
-    said = refusal("postgresql://ann:hush@127.0.0.1:1/memories")
-    assert "store postgresql://ann@127.0.0.1:1/memories: " in said
-    assert "onnection refused" in said
+    answer = refusal("postgresql://ann:hush@127.0.0.1:1/memories")
+    assert "store postgresql://ann@127.0.0.1:1/memories: " in answer
+    assert "onnection refused" in answer
     assert "there is no such database" in refusal(postgres.address("nowhere"))
     assert "refuses this user" in refusal(postgres.address("postgres", "nobody", "hush"))
     assert "cannot be read" in refusal("postgresql://ann:hush@127.0.0.1:hush/memories")
@@ -103,8 +103,8 @@ def test_other_programs_keep_their_tables(postgres, empty, place_at):
     )
     place = place_at(postgres.address(empty))
     place.create("home", "chats")
-    asked = "SELECT (SELECT count(*) FROM users), (SELECT version_num FROM alembic_version)"
-    assert postgres.run(asked, database=empty) == [(0, "theirs")]
+    prompt = "SELECT (SELECT count(*) FROM users), (SELECT version_num FROM alembic_version)"
+    assert postgres.run(prompt, database=empty) == [(0, "theirs")]
 
 
 def test_a_schema_of_another_program_or_version_is_refused(postgres, empty, postgres_name):

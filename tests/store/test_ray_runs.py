@@ -63,14 +63,14 @@ def cases(home):
 @pytest.fixture
 def hired(monkeypatch):
     """The workers that were hired, to be killed."""
-    found, hire = [], spreading._hire
+    matches, hire = [], spreading._hire
 
     def note(*given):
-        found.append(hire(*given))
-        return found[-1]
+        matches.append(hire(*given))
+        return matches[-1]
 
     monkeypatch.setattr(spreading, "_hire", note)
-    return found
+    return matches
 
 
 def found_in(location):
@@ -78,8 +78,15 @@ def found_in(location):
     with open_store(location) as store:
         run = store.get_run("last")
         records = [
-            (one.key, one.position, one.case, one.score, one.status, one.passed)
-            for one in store.iterate_records(run.id)
+            (
+                iterate_record.key,
+                iterate_record.position,
+                iterate_record.case,
+                iterate_record.score,
+                iterate_record.status,
+                iterate_record.passed,
+            )
+            for iterate_record in store.iterate_records(run.id)
         ]
         totals = store.run_totals(run.id)
     return run.status, sorted(records), totals.spent, totals.failed
@@ -90,10 +97,10 @@ def test_a_spread_run_is_the_run_of_one_process(cluster, cli, cases, home, locat
     command = ("evaluate", cases, *DEBATE, "-m", model, "--concurrency", AT_ONCE)
     here = cli(*command, "--store", home / "here.db", "-o", home / "here.csv")
     assert here.code == 0, here.err
-    asked = server.calls
+    calls = server.calls
     there = cli(*command, "--store", address_of(location), "--on", "ray", "-o", home / "there.csv")
     assert there.code == 0, there.err
-    assert server.calls == 2 * asked
+    assert server.calls == 2 * calls
     assert found_in(location) == found_in(home / "here.db")
     assert found_in(location)[0] == "finished"
 
@@ -110,8 +117,8 @@ def test_what_a_killed_worker_had_in_hand_is_done_by_another(cluster, cli, cases
     with ScriptedServer(script, latency=0.05) as server:
         command = ("evaluate", cases, *DEBATE, "-m", f"{server.url}#scripted")
         command += ("--concurrency", AT_ONCE)
-        ended = cli(*command, "--store", home / "there.db", "--on", "ray")
-        assert ended.code == 0, ended.err
+        outcome = cli(*command, "--store", home / "there.db", "--on", "ray")
+        assert outcome.code == 0, outcome.err
         assert len(hired) == 2
         twice = sum(number - 1 for number in server.seen.values())
         assert server.calls == CALLS + twice

@@ -45,15 +45,20 @@ def test_an_agent_is_stored_with_every_version(resources):
     assert (changed.spec.persona, changed.spec_version) == ("Second.", 2)
     assert (changed.spec.memory.limit, changed.spec.memory.budget) == (3, 99)
     assert change(resources, kinds.AGENTS, "bot", fields) == changed
-    why = [{"memory": "me_1", "reason": "said so"}]
-    third = change(resources, kinds.AGENTS, "bot", {"persona": "Third."}, "run 1", why, 2)
+    records = [{"memory": "me_1", "reason": "said so"}]
+    third = change(resources, kinds.AGENTS, "bot", {"persona": "Third."}, "run 1", records, 2)
     assert third.spec_version == 3
     back = resources.write(kinds.revert, kinds.AGENTS, "acme", "bot", 1)
     assert (back.spec, back.spec_version) == (spec, 4)
     versions = resources.read(kinds.list_versions, kinds.AGENTS, "acme", "bot")
-    assert [one.spec["persona"] for one in versions] == ["First.", "Second.", "Third.", "First."]
-    assert [one.source for one in versions] == ["a test", "", "run 1", "back to version 1"]
-    assert versions[2].changes == why
+    assert [version.spec["persona"] for version in versions] == [
+        "First.",
+        "Second.",
+        "Third.",
+        "First.",
+    ]
+    assert [version.source for version in versions] == ["a test", "", "run 1", "back to version 1"]
+    assert versions[2].changes == records
 
 
 def test_a_change_is_not_made_over_somebody_elses(resources):
@@ -72,7 +77,7 @@ def test_every_kind_has_versions_and_keeps_what_is_fixed(resources, command):
     kind = kinds.KINDS[command]
     name = "acme" if kind is kinds.NAMESPACES else "notes"
     if kind is kinds.COLLECTIONS:
-        made = make_collection(resources)
+        collection = make_collection(resources)
     elif kind is kinds.USERS:
         resources.write(kinds.create, kind, "acme", UserSpec(name="notes"))
     change(resources, kind, name, {"description": "Later."})
@@ -81,14 +86,14 @@ def test_every_kind_has_versions_and_keeps_what_is_fixed(resources, command):
         resources.write(lambda connection: connection.execute(moved))
     back = resources.write(kinds.revert, kind, "acme", name, 1)
     versions = resources.read(kinds.list_versions, kind, "acme", name)
-    assert [one.spec["description"] for one in versions] == ["", "Later.", ""]
+    assert [version.spec["description"] for version in versions] == ["", "Later.", ""]
     assert getattr(back, "spec", back).description == ""
     if kind is kinds.COLLECTIONS:
-        assert (back.id, back.embedder) == (made.id, "other/model")
+        assert (back.id, back.embedder) == (collection.id, "other/model")
     resources.write(kinds.delete, kind, "acme", name)
-    rest = select(tables.resource_versions.c.resource_id)
-    left = resources.read(lambda connection: connection.execute(rest).all())
-    assert len(left) == (1 if kind is kinds.NAMESPACES else 2)
+    remaining_select = select(tables.resource_versions.c.resource_id)
+    text = resources.read(lambda connection: connection.execute(remaining_select).all())
+    assert len(text) == (1 if kind is kinds.NAMESPACES else 2)
 
 
 PERSONAS = """
@@ -122,7 +127,7 @@ def test_personas_of_an_older_store_are_versions_and_vectors_of_an_extension_go(
         changed = store.write(kinds.update, kinds.NAMESPACES, "", "acme", {"description": "New."})
         assert changed.spec_version == 2
         versions = store.read(kinds.list_versions, kinds.NAMESPACES, "", "acme")
-        assert [one.spec["description"] for one in versions] == ["", "New."]
+        assert [version.spec["description"] for version in versions] == ["", "New."]
     with closing(sqlite3.connect(path)) as raw:
         names = "SELECT name FROM sqlite_master WHERE name LIKE 'memory_vectors%'"
         assert raw.execute(names).fetchall() == []
@@ -218,8 +223,8 @@ def test_changes_at_once_are_all_made(memory_location):
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(change, range(80)))
         versions = store.read(kinds.list_versions, kinds.AGENTS, "acme", "bot")
-        personas = [one.spec["persona"] for one in versions]
-        assert [one.version for one in versions] == list(range(1, 82))
+        personas = [version.spec["persona"] for version in versions]
+        assert [version.version for version in versions] == list(range(1, 82))
         assert set(personas[1:]) == {f"Text {n}." for n in range(80)}
         stored = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
         assert stored.spec_version == 81

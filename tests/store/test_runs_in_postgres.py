@@ -38,15 +38,15 @@ def test_no_password_is_shown_or_kept(cli, cases, model, postgres, postgres_name
         cli("config"),
         cli("runs", "list", "--store", there.replace(postgres_name, "nowhere")),
     ]
-    assert [one.code for one in done] == [0, 0, 0, 0, 0, 1]
+    assert [outcome.code for outcome in done] == [0, 0, 0, 0, 0, 1]
     assert "there is no such database" in done[-1].err
-    said = "".join(one.out + one.err for one in done)
-    said += Path("out.html").read_text() + Path("out.json").read_text()
-    assert "hushhush" not in said
+    answer = "".join(outcome.out + outcome.err for outcome in done)
+    answer += Path("out.html").read_text() + Path("out.json").read_text()
+    assert "hushhush" not in answer
     with open_store(there) as store:
-        found = store.read(
+        text = store.read(
             lambda c: c.exec_driver_sql(
                 "SELECT convert_from(spec, 'UTF8') || name || source FROM runs"
             ).all()
         )
-    assert "hushhush" not in str(found)
+    assert "hushhush" not in str(text)

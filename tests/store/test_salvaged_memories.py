@@ -56,12 +56,12 @@ async def filled(memory_location, place):
         id="s", namespace_id="n", agent_id="a", user="", created=1.5, updated=2.0, title="t"
     )
     place.resources.database.write(lambda connection: connection.execute(sessions))
-    others = {
+    other_fields = {
         tables.namespace_tokens: ("n", "2026-01-01", 12),
         tables.browser_sessions: (b"h", "k", 1.0, 2.0),
         tables.batches: ("mark", "r", "m", 1.0, 2.0, "done", "f", "i", "", b""),
     }
-    for table, values in others.items():
+    for table, values in other_fields.items():
         place.resources.database.write(
             lambda c, table=table, values=values: c.execute(table.insert().values(values))
         )
@@ -80,18 +80,18 @@ async def found_in(place, location):
     place.resources.close()
     place.resources = type(place.resources)(str(location))
     query = MemoryQuery(collection="chats", text="number7 number0", embedding=toward(9), limit=5)
-    found = {}
+    fields = {}
     for name, version in product(("one", "two"), (None, 1)):
         matches = await place.open(name).search(replace(query, version=version))
-        found[name, version] = {(m.memory.id, m.dense_rank, m.keyword_rank) for m in matches}
-    return found
+        fields[name, version] = {(m.memory.id, m.dense_rank, m.keyword_rank) for m in matches}
+    return fields
 
 
 async def test_a_store_with_memories_is_whole_and_saved_whole(filled, tmp_path):
     path, copy = Path(filled.location), tmp_path / "copy.db"
-    found = check_store(path, copy)
-    assert not found.damaged, found
-    assert found.intact["memories"] == 82
-    assert (found.intact["collections"], found.intact["sessions"]) == (2, 1)
+    findings = check_store(path, copy)
+    assert not findings.damaged, findings
+    assert findings.intact["memories"] == 82
+    assert (findings.intact["collections"], findings.intact["sessions"]) == (2, 1)
     assert rows_of(copy) == rows_of(path)
     assert await found_in(filled, copy) == await found_in(filled, path)

@@ -36,17 +36,22 @@ def message(position, text="Hello.", **more):
 def test_what_is_kept_is_read_again(resources) -> None:
     sessions = resources.sessions("acme")
     id = sessions.create(agent_id(resources), "ann", "Hello")
-    said = [message(1, "Grüße, \N{GRINNING FACE}\nyou"), message(2, details=PENDING)]
-    for one in said:
-        sessions.append(id, one)
-    assert sessions.messages(id) == said
-    found = sessions.get(id)
-    assert (found.agent, found.user, found.messages, found.updated) == (
+    messages = [message(1, "Grüße, \N{GRINNING FACE}\nyou"), message(2, details=PENDING)]
+    for single_message in messages:
+        sessions.append(id, single_message)
+    assert sessions.messages(id) == messages
+    response = sessions.get(id)
+    assert (response.agent, response.user, response.messages, response.updated) == (
         *("acme/guide", "ann", 2, 102.0),
     )
-    assert sessions.get("last") == sessions.get(id[:8]) == found
+    assert sessions.get("last") == sessions.get(id[:8]) == response
     (turn,) = sessions.pending_turns(agent_id(resources))
-    assert (turn.session, turn.position, turn.user, turn.message) == (id, 2, "ann", said[0].text)
+    assert (turn.session, turn.position, turn.user, turn.message) == (
+        id,
+        2,
+        "ann",
+        messages[0].text,
+    )
     sessions.set_learning(id, 2, "done")
     assert sessions.pending_turns(agent_id(resources)) == []
     assert sessions.messages(id)[1].details == PENDING.model_copy(update={"learning": "done"})
@@ -89,9 +94,9 @@ def test_one_message_stands_at_a_position_whoever_writes(resources, tmp_path) ->
         return ""
 
     with ThreadPoolExecutor(4) as pool:
-        refused = [said for said in pool.map(write, "abcd") if said]
+        refused = [answer for answer in pool.map(write, "abcd") if answer]
     assert len(refused) == 3
-    assert all("another client has continued it" in said for said in refused)
+    assert all("another client has continued it" in answer for answer in refused)
     for position in (1, 3):
         with pytest.raises(ConflictError):
             resources.sessions("acme").append(id, message(position))
@@ -100,12 +105,12 @@ def test_one_message_stands_at_a_position_whoever_writes(resources, tmp_path) ->
 
 def test_removing_a_session_or_its_agent(resources) -> None:
     sessions = resources.sessions("acme")
-    kept = [sessions.create(agent_id(resources)) for _ in range(2)]
-    for id in kept:
+    responses = [sessions.create(agent_id(resources)) for _ in range(2)]
+    for id in responses:
         sessions.append(id, message(1))
     with pytest.raises(InputError, match="several sessions have ids that begin"):
         sessions.delete("se_")
-    assert sessions.delete(kept[0]).messages == 1
-    assert [one.id for one in sessions.list()] == [kept[1]]
+    assert sessions.delete(responses[0]).messages == 1
+    assert [one.id for one in sessions.list()] == [responses[1]]
     resources.write(kinds.delete, kinds.AGENTS, "acme", "guide")
     assert sessions.list() == []

@@ -43,17 +43,17 @@ async def test_a_full_disk_fails_all_that_wait_and_keeps_what_was_there(
         run = store.create_run({}, "f")
         journal = store.journal(run.id)
         outcomes = await asyncio.gather(*map(journal.append, entries), return_exceptions=True)
-        kept = outcomes.count(None)
-        assert 0 < kept < 2000
+        count = outcomes.count(None)
+        assert 0 < count < 2000
         assert all("disk is full: free some space" in str(o) for o in outcomes if o is not None)
         # What is there can be read, and a run can be removed to make room.
         assert await journal.find(entries[0].key)
     with open_store(path) as store:
-        assert store.run_totals(run.id).spent.calls == kept
+        assert store.run_totals(run.id).spent.calls == count
         noise = Random(1).randbytes(500_000).hex()
         with pytest.raises(StoreError, match="disk is full"):
             store.add_cases(run.id, [Case(noise, (str(i),)) for i in range(99)])
-        assert store.delete_run(run.id).calls == kept
+        assert store.delete_run(run.id).calls == count
         other = store.create_run({}, "g")
         await store.journal(other.id).append(make_entry(1, "long answer " * 300))
 

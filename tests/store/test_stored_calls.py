@@ -34,9 +34,9 @@ def location(path: Path) -> Path:
 
 def append_all(store: Store, run_id: str, *entries: JournalEntry) -> None:
     async def append() -> None:
-        kept = store.journal(run_id)
+        stored_journal = store.journal(run_id)
         for entry in entries:
-            await kept.append(entry)
+            await stored_journal.append(entry)
 
     asyncio.run(append())
 
@@ -90,23 +90,23 @@ def test_pages_end_and_follow(
     store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(journal, "PAGE", 3)
-    first, second = new_run(), new_run("second")
-    append_all(store, first.id, *[make_entry(number) for number in range(4)])
-    append_all(store, second.id, make_entry(10))
+    first_run, second_run = new_run(), new_run("second")
+    append_all(store, first_run.id, *[make_entry(number) for number in range(4)])
+    append_all(store, second_run.id, make_entry(10))
 
     async def reuse() -> None:
-        kept = store.journal(second.id)
+        stored_journal = store.journal(second_run.id)
         for number in (1, 3):
-            assert await kept.find(make_entry(number).key)
-        await kept.append(make_entry(11))
+            assert await stored_journal.find(make_entry(number).key)
+        await stored_journal.append(make_entry(11))
 
     asyncio.run(reuse())
-    assert [len(store.page_calls(first.id, after)) for after in (0, 3, 4)] == [3, 1, 0]
-    calls = list(store.calls(second.id))
+    assert [len(store.page_calls(first_run.id, after)) for after in (0, 3, 4)] == [3, 1, 0]
+    calls = list(store.calls(second_run.id))
     keys = [make_entry(number).key for number in (1, 3, 10, 11)]
     assert [call.key for call in calls] == keys
     assert [call.reused for call in calls] == [True, True, False, False]
-    assert [call.id for call in store.page_calls(second.id, calls[1].id)] == [5, 6]
+    assert [call.id for call in store.page_calls(second_run.id, calls[1].id)] == [5, 6]
 
 
 @pytest.mark.parametrize(
@@ -191,12 +191,12 @@ def test_erased_calls_are_known(store: Store, new_run: NewRun, make_entry: MakeE
         await store.journal(other.id).append(make_entry(3))
 
     asyncio.run(reuse())
-    erased = [store.read(journal.has_erased, one.id) for one in (run, other)]
+    erased = [store.read(journal.has_erased, single_run.id) for single_run in (run, other)]
     assert erased == [False, False]
     execute(
         store, "UPDATE calls SET key = :key WHERE run_id = :run", key=tables.ERASED_KEY, run=run.id
     )
-    erased = [store.read(journal.has_erased, one.id) for one in (run, other)]
+    erased = [store.read(journal.has_erased, single_run.id) for single_run in (run, other)]
     assert erased == [True, True]
     assert store.read(journal.has_erased, new_run("third").id) is False
 
@@ -207,39 +207,39 @@ def test_erased_calls_are_known(store: Store, new_run: NewRun, make_entry: MakeE
 async def test_one_query_for_all_that_ask(
     store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ):
-    kept = store.journal(new_run().id)
-    await kept.append(make_entry(1))
-    asked: list[list[str]] = []
+    stored_journal = store.journal(new_run().id)
+    await stored_journal.append(make_entry(1))
+    requests: list[list[str]] = []
     find = store.database.find_answers
 
     def note(run_id: str, keys: list[str]):
-        asked.append(list(keys))
+        requests.append(list(keys))
         return find(run_id, keys)
 
     monkeypatch.setattr(store.database, "find_answers", note)
     keys = [make_entry(number).key for number in range(3)]
-    found = await asyncio.gather(*map(kept.find, keys))
-    assert [answer is not None for answer in found] == [False, True, False]
-    assert asked == [keys]
+    results = await asyncio.gather(*map(stored_journal.find, keys))
+    assert [answer is not None for answer in results] == [False, True, False]
+    assert requests == [keys]
 
 
 async def test_look_ups_elsewhere(store: Store, new_run: NewRun, make_entry: MakeEntry):
     run = new_run()
     with ThreadPoolExecutor(1) as threads:
-        kept = StoreJournal(run.id, store.writer, store.database, threads)
-        await kept.append(make_entry(1))
+        stored_journal = StoreJournal(run.id, store.writer, store.database, threads)
+        await stored_journal.append(make_entry(1))
         blocked = threads.submit(time.sleep, 0.05)  # so that both ask during the first look-up
-        first = asyncio.create_task(kept.find(make_entry(1).key))
+        first_task = asyncio.create_task(stored_journal.find(make_entry(1).key))
         await asyncio.sleep(0.01)
-        second = asyncio.create_task(kept.find(make_entry(1).key))
-        third = asyncio.create_task(kept.find(make_entry(2).key))
-        answers = await asyncio.wait_for(asyncio.gather(first, second, third), 5)
+        second_task = asyncio.create_task(stored_journal.find(make_entry(1).key))
+        third = asyncio.create_task(stored_journal.find(make_entry(2).key))
+        answers = await asyncio.wait_for(asyncio.gather(first_task, second_task, third), 5)
         blocked.result()
         # Later look-ups work as well: the one before is over.
-        later = await asyncio.wait_for(kept.find(make_entry(1).key), 5)
+        later = await asyncio.wait_for(stored_journal.find(make_entry(1).key), 5)
     assert [answer is not None for answer in (*answers, later)] == [True, True, False, True]
     # An executor that is shut down is done without.
-    assert await asyncio.wait_for(kept.find(make_entry(1).key), 5)
+    assert await asyncio.wait_for(stored_journal.find(make_entry(1).key), 5)
 
 
 async def test_look_ups_have_their_thread(
@@ -256,45 +256,45 @@ async def test_look_ups_have_their_thread(
     key = make_entry(1).key
     with ThreadPoolExecutor(1, "looking") as elsewhere:
         for executor in (elsewhere, None):
-            kept = StoreJournal(run.id, store.writer, store.database, executor)
-            assert await kept.find(key) is None
+            stored_journal = StoreJournal(run.id, store.writer, store.database, executor)
+            assert await stored_journal.find(key) is None
     assert threads == ["looking_0", threading.current_thread().name]
 
 
 async def test_a_failed_look_up_reaches_all(
     store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ):
-    kept = store.journal(new_run().id)
+    stored_journal = store.journal(new_run().id)
 
     def fail(_run_id: str, _keys: list[str]):
         raise StoreError("away")
 
     monkeypatch.setattr(store.database, "find_answers", fail)
     keys = [make_entry(number).key for number in range(2)]
-    outcomes = await asyncio.gather(*map(kept.find, keys), return_exceptions=True)
+    outcomes = await asyncio.gather(*map(stored_journal.find, keys), return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["away", "away"]
 
 
 async def test_an_impatient_look_up_harms_none(
     store: Store, new_run: NewRun, make_entry: MakeEntry
 ):
-    kept = store.journal(new_run().id)
-    await kept.append(make_entry(1))
-    gone = asyncio.create_task(kept.find(make_entry(1).key))
-    other = asyncio.create_task(kept.find(make_entry(1).key))
+    stored_journal = store.journal(new_run().id)
+    await stored_journal.append(make_entry(1))
+    gone = asyncio.create_task(stored_journal.find(make_entry(1).key))
+    other = asyncio.create_task(stored_journal.find(make_entry(1).key))
     await asyncio.sleep(0)
     gone.cancel()
     assert await other
 
 
 async def test_own_answers_are_no_reuse(store: Store, new_run: NewRun, make_entry: MakeEntry):
-    first, second = new_run(), new_run("second")
-    await store.journal(first.id).append(make_entry(1))
-    assert await store.journal(first.id).find(make_entry(1).key)
-    await store.journal(first.id).append(make_entry(2))
+    first_run, second_run = new_run(), new_run("second")
+    await store.journal(first_run.id).append(make_entry(1))
+    assert await store.journal(first_run.id).find(make_entry(1).key)
+    await store.journal(first_run.id).append(make_entry(2))
     assert count(store, "reuses") == 0
-    assert await store.journal(second.id).find(make_entry(1).key)
-    await store.journal(second.id).append(make_entry(3))
+    assert await store.journal(second_run.id).find(make_entry(1).key)
+    await store.journal(second_run.id).append(make_entry(3))
     assert count(store, "reuses") == 1
 
 
@@ -304,10 +304,10 @@ async def test_who_lost_the_run_finds_nothing(
     run = new_run()
     lost = store.lease(run.id)
     lost.__enter__()
-    kept = store.journal(run.id)
-    await kept.append(make_entry(1))
+    stored_journal = store.journal(run.id)
+    await stored_journal.append(make_entry(1))
     execute(store, "UPDATE runs SET lease_token = 'another'")
-    assert await kept.find(make_entry(1).key)
+    assert await stored_journal.find(make_entry(1).key)
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.0)
 
     for _ in range(100):
@@ -316,7 +316,7 @@ async def test_who_lost_the_run_finds_nothing(
             break
         await asyncio.sleep(0.01)
     with pytest.raises(BusyError, match="took it over"):
-        await kept.find(make_entry(1).key)
+        await stored_journal.find(make_entry(1).key)
 
 
 # Batch jobs
@@ -368,11 +368,11 @@ async def test_a_cancelled_keep_is_durable(store: Store, new_run: NewRun):
 async def test_nothing_is_put_into_a_closed_store(path: Path, make_entry: MakeEntry):
     async with open_store(path) as store:
         run = store.create_run({}, "f")
-        kept = store.journal(run.id)
-        await kept.append(make_entry(1))
+        stored_journal = store.journal(run.id)
+        await stored_journal.append(make_entry(1))
     store.writer.close()  # a second time does nothing
     with pytest.raises(StoreAwayError, match="is closed; open it again"):
-        await kept.append(make_entry(2))
+        await stored_journal.append(make_entry(2))
     with pytest.raises(StoreAwayError, match="is closed"):
         store.writer.submit_reuse(run.id, 1)
 
@@ -399,10 +399,10 @@ async def test_groups_have_a_size(
 ):
     monkeypatch.setattr(writer, "GROUP_SIZE", 4)
     monkeypatch.setattr(writer, "GROUP_SECONDS", 0.1)
-    kept = store.journal(new_run().id)
-    await kept.append(make_entry(0))
+    stored_journal = store.journal(new_run().id)
+    await stored_journal.append(make_entry(0))
     groups = note_groups(store, monkeypatch)
-    await asyncio.gather(*[kept.append(make_entry(number)) for number in range(1, 10)])
+    await asyncio.gather(*[stored_journal.append(make_entry(number)) for number in range(1, 10)])
     assert groups == [4, 4, 1]
 
 
@@ -410,12 +410,12 @@ async def test_commits_wait_for_more(
     store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(writer, "GROUP_SECONDS", 0.3)
-    kept = store.journal(new_run().id)
-    await kept.append(make_entry(0))
+    stored_journal = store.journal(new_run().id)
+    await stored_journal.append(make_entry(0))
     groups = note_groups(store, monkeypatch)
-    first = asyncio.create_task(kept.append(make_entry(1)))
+    first_task = asyncio.create_task(stored_journal.append(make_entry(1)))
     await asyncio.sleep(0.05)  # within the time between two commits
-    await asyncio.gather(first, kept.append(make_entry(2)))
+    await asyncio.gather(first_task, stored_journal.append(make_entry(2)))
     assert groups == [2]
 
 
@@ -453,12 +453,12 @@ def test_known_texts_are_bounded(
 
 
 def test_swept_texts_are_written_again(store: Store, new_run: NewRun, make_entry: MakeEntry):
-    first, second = new_run(), new_run("second")
-    append_all(store, first.id, make_entry(1))
-    store.delete_run(first.id)
+    first_run, second_run = new_run(), new_run("second")
+    append_all(store, first_run.id, make_entry(1))
+    store.delete_run(first_run.id)
     assert count(store, "texts") == 0
-    append_all(store, second.id, make_entry(1))
-    (call,) = store.calls(second.id)
+    append_all(store, second_run.id, make_entry(1))
+    (call,) = store.calls(second_run.id)
     assert store.read_request(call) == make_entry(1).request
 
 
@@ -466,15 +466,17 @@ async def test_a_bad_row_leaves_reuses(
     store: Store, new_run: NewRun, make_entry: MakeEntry, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(writer, "GROUP_SECONDS", 0.2)
-    first, second = new_run(), new_run("second")
-    await store.journal(first.id).append(make_entry(1))
-    kept = store.journal(second.id)
-    assert await kept.find(make_entry(1).key)
-    bad = kept.append(make_entry(2, prompt_tokens=2**70))
-    outcomes = await asyncio.gather(bad, kept.append(make_entry(3)), return_exceptions=True)
+    first_run, second_run = new_run(), new_run("second")
+    await store.journal(first_run.id).append(make_entry(1))
+    stored_journal = store.journal(second_run.id)
+    assert await stored_journal.find(make_entry(1).key)
+    bad = stored_journal.append(make_entry(2, prompt_tokens=2**70))
+    outcomes = await asyncio.gather(
+        bad, stored_journal.append(make_entry(3)), return_exceptions=True
+    )
     assert "a call cannot be kept" in str(outcomes[0])
     assert outcomes[1] is None
-    await kept.append(make_entry(4))  # after the rest of the group
+    await stored_journal.append(make_entry(4))  # after the rest of the group
     assert count(store, "reuses") == 1
 
 

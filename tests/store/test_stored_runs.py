@@ -27,24 +27,24 @@ def test_a_run_is_found_again(store: Store, location: StoreLocation) -> None:
         "interrupted",
     )
     with open_store(location) as other:
-        for found in (
+        for found_run in (
             other.find_run("f"),
             other.get_run(run.id),
             other.get_run(run.id[:-1]),
             other.get_run("näme\ud83d"),
         ):
-            assert found == run
+            assert found_run == run
         assert other.find_run("g") is None
 
 
 def test_an_ambiguous_name_is_refused_with_the_ids(store: Store, new_run: NewRun) -> None:
-    one, two = new_run("mine"), new_run("mine")
+    run, two = new_run("mine"), new_run("mine")
     with pytest.raises(StoreError, match="several runs have") as caught:
         store.get_run("mine")
-    assert one.id in str(caught.value)
+    assert run.id in str(caught.value)
     assert two.id in str(caught.value)
     with pytest.raises(StoreError, match="several runs have"):
-        store.get_run(one.id[:4])
+        store.get_run(run.id[:4])
     for missing in ("%", "nobody"):
         with pytest.raises(StoreError, match="is not in this store"):
             store.get_run(missing)
@@ -53,12 +53,12 @@ def test_an_ambiguous_name_is_refused_with_the_ids(store: Store, new_run: NewRun
 
 
 def test_settling_gives_the_fingerprint_or_the_earlier_run(store: Store, new_run: NewRun) -> None:
-    first, second = new_run(), new_run()
-    for run in (first, second):
+    first_run, second_run = new_run(), new_run()
+    for run in (first_run, second_run):
         store.add_cases(run.id, [Case("x", ("y",))])
-    assert store.settle_run(first.id, "settled").id == first.id
-    assert store.settle_run(first.id, "settled").fingerprint == "settled"
-    assert store.settle_run(second.id, "settled").id == first.id
+    assert store.settle_run(first_run.id, "settled").id == first_run.id
+    assert store.settle_run(first_run.id, "settled").fingerprint == "settled"
+    assert store.settle_run(second_run.id, "settled").id == first_run.id
 
 
 def test_cases_come_back_in_order_from_anywhere(store: Store, new_run: NewRun) -> None:
@@ -131,21 +131,21 @@ async def test_totals_tell_spent_from_reused(
 async def test_removal_spares_what_others_use(
     store: Store, new_run: NewRun, make_entry: MakeEntry
 ) -> None:
-    first, second, third = new_run(), new_run(), new_run()
-    journals = {run.id: store.journal(run.id) for run in (first, second, third)}
-    await asyncio.gather(*[journals[first.id].append(make_entry(n)) for n in range(10)])
-    store.add_cases(first.id, [Case("x", ("y",))])
-    for run in (second, third):
+    first_run, second_run, third = new_run(), new_run(), new_run()
+    journals = {run.id: store.journal(run.id) for run in (first_run, second_run, third)}
+    await asyncio.gather(*[journals[first_run.id].append(make_entry(n)) for n in range(10)])
+    store.add_cases(first_run.id, [Case("x", ("y",))])
+    for run in (second_run, third):
         assert await journals[run.id].find(make_entry(3).key)
-    await journals[second.id].append(make_entry(20))
+    await journals[second_run.id].append(make_entry(20))
 
     # Nine questions of its own, and what tells them apart; the shared parts stay.
-    freed = store.delete_run(first.id)
+    freed = store.delete_run(first_run.id)
     assert freed == Freed(cases=1, calls=9, texts=9)
-    assert [call.key for call in store.calls(second.id)] == [make_entry(n).key for n in (3, 20)]
-    assert store.delete_run(second.id).calls == 1
-    (kept,) = store.calls(third.id)
-    assert store.read_request(kept) == make_entry(3).request
+    assert [call.key for call in store.calls(second_run.id)] == [make_entry(n).key for n in (3, 20)]
+    assert store.delete_run(second_run.id).calls == 1
+    (stored_call,) = store.calls(third.id)
+    assert store.read_request(stored_call) == make_entry(3).request
 
     # The texts that the sweep took are written again when they are needed.
     await journals[third.id].append(make_entry(5))

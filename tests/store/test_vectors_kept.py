@@ -46,8 +46,8 @@ async def fill(store, name="a", number=60):
 
 
 async def search(store, vector, name="a", **query):
-    found = await store.search(MemoryQuery(collection=name, embedding=vector, **query))
-    ranked = sorted(found, key=lambda one: one.dense_rank)
+    hits = await store.search(MemoryQuery(collection=name, embedding=vector, **query))
+    ranked = sorted(hits, key=lambda one: one.dense_rank)
     return [(one.memory.id, one.memory.text, one.similarity) for one in ranked]
 
 
@@ -60,7 +60,7 @@ async def test_a_change_by_another_process_is_seen_at_once(resources, path):
         await elsewhere.apply("a", [Add(NewMemory(text="the nearest", embedding=vector))])
         assert (await search(store, vector))[0][1:] == ("the nearest", pytest.approx(1))
         vectors = {
-            one.id: draw(1, 7)[0] for one in await elsewhere.page("a", limit=500, closed=True)
+            memory.id: draw(1, 7)[0] for memory in await elsewhere.page("a", limit=500, closed=True)
         }
         await elsewhere.replace_embeddings("a", 2, "test/embedder", DIMENSION, vectors)
     assert (await search(store, draw(1, 7)[0]))[0][2] == pytest.approx(1)

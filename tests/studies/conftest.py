@@ -59,7 +59,7 @@ def _make(
                     seconds=1.5,
                 )
             )
-    made: dict[str, Any] = {
+    new_fields: dict[str, Any] = {
         "case": Case(f"input {text}", tuple(f"{text} {n}" for n in range(candidates)), f"c{index}"),
         "profile": profile,
         "turns": tuple(turns),
@@ -69,7 +69,7 @@ def _make(
         "nonce": "n",
         "index": index,
     }
-    return DebateResult(**{**made, **fields})
+    return DebateResult(**{**new_fields, **fields})
 
 
 @pytest.fixture
@@ -87,8 +87,14 @@ def registered() -> Callable[..., RunRecord]:
 def make_stored(profile: Profile | None = None, **fields: Any) -> StoredSpec:
     spec = EvaluateSpec(profile=profile or load_profile("general"))
     kept = spec.model_dump(mode="json", exclude_defaults=True)
-    made = {"kind": "evaluate", "spec": kept, "model": "a/m", "why": "named", "today": "2026-01-01"}
-    return StoredSpec(**{**made, "prompts": debate_prompts(), **fields})
+    new_fields = {
+        "kind": "evaluate",
+        "spec": kept,
+        "model": "a/m",
+        "why": "named",
+        "today": "2026-01-01",
+    }
+    return StoredSpec(**{**new_fields, "prompts": debate_prompts(), **fields})
 
 
 @pytest.fixture

@@ -43,14 +43,14 @@ def add_memories(path, lines, importance=0.9, trust=0.9, collection="chats"):
     changes = []
     for number, line in enumerate(lines, 1):
         vector = rng.normal(size=DIMENSION).astype(np.float32)
-        made = NewMemory(
+        new_memory = NewMemory(
             text=line,
             embedding=vector / np.linalg.norm(vector),
             importance=importance,
             origin=Origin("a chat", number, "user", trust),
             created=1_700_000_000.0 + number,
         )
-        changes.append(Add(made))
+        changes.append(Add(new_memory))
     asyncio.run(resources.memories("default").apply(collection, changes))
     resources.close()
 
@@ -59,18 +59,18 @@ def read_world(path: Path, collection: str):
     """All memories of a collection, those that are closed too, in their order."""
     resources = Store(str(path))
     store = resources.memories("default")
-    found = asyncio.run(store.page(collection, limit=10_000, closed=True))
+    memories = asyncio.run(store.page(collection, limit=10_000, closed=True))
     resources.close()
-    return list(found)
+    return list(memories)
 
 
 def texts_of(path, collection):
     """The texts of the memories that are held."""
-    return sorted(one.text for one in read_world(path, collection) if one.closed is None)
+    return sorted(memory.text for memory in read_world(path, collection) if memory.closed is None)
 
 
 def personas_of(path):
     resources = Store(str(path))
-    found = resources.read(kinds.list_versions, kinds.AGENTS, "default", "ada")
+    spec_versions = resources.read(kinds.list_versions, kinds.AGENTS, "default", "ada")
     resources.close()
-    return list(found)
+    return list(spec_versions)

@@ -51,13 +51,13 @@ def keys(path):
 @pytest.mark.parametrize("options", [OPTIONS])
 def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, options):
     command = ("evaluate", cases, "-m", f"{batched.url}#m", *options, "--json", "--store")
-    told = cli(*command, home / "a.db", "--batch")
-    assert told.code == 0, told.err
+    outcome = cli(*command, home / "a.db", "--batch")
+    assert outcome.code == 0, outcome.err
     jobs = len(batched.batches.jobs)
     assert jobs < batched.calls
     plain = cli(*command, home / "b.db")
     assert len(batched.batches.jobs) == jobs
-    assert found(told.rows) == found(plain.rows)
+    assert found(outcome.rows) == found(plain.rows)
     assert keys(home / "a.db") == keys(home / "b.db")
 
 
@@ -83,12 +83,12 @@ def test_a_line_says_what_was_asked_word_for_word(text, key):
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     line = write_request_line(key, body)
     assert line.count(b"\n") == 1
-    asked = json.loads(line)
-    assert asked["body"] == body
-    assert (asked["custom_id"], asked["url"]) == (key, "/v1/chat/completions")
+    payload = json.loads(line)
+    assert payload["body"] == body
+    assert (payload["custom_id"], payload["url"]) == (key, "/v1/chat/completions")
 
 
 @given(st.binary() | st.text().map(str.encode))
 def test_no_line_of_results_is_too_odd_to_be_read(raw):
-    found = read_result_line(raw)
-    assert found is None or isinstance(found.key, str)
+    answered_line = read_result_line(raw)
+    assert answered_line is None or isinstance(answered_line.key, str)

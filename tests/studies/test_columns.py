@@ -118,9 +118,11 @@ def test_a_chat_is_judged_by_its_last_reply_or_by_each():
     (case,) = take_cases([{"id": "t", "messages": CHAT}])
     assert case.input == "User: Hi\nAssistant: Hello.\nUser: Why tides?"
     assert (case.id, case.candidates) == ("t", ("The moon.",))
-    first, second = take_cases([{"id": "t", "messages": CHAT}], reading=RowReading(each_reply=True))
-    assert (first.id, first.input, first.candidates) == ("t.1", "Hi", ("Hello.",))
-    assert (second.id, second.input) == ("t.2", case.input)
+    first_case, second_case = take_cases(
+        [{"id": "t", "messages": CHAT}], reading=RowReading(each_reply=True)
+    )
+    assert (first_case.id, first_case.input, first_case.candidates) == ("t.1", "Hi", ("Hello.",))
+    assert (second_case.id, second_case.input) == ("t.2", case.input)
     with pytest.raises(InputError, match="leave out --each-reply or that column"):
         list(take_cases([{"messages": CHAT, "output": "x"}], reading=RowReading(each_reply=True)))
 
@@ -143,8 +145,8 @@ def test_the_last_reply_of_a_chat_is_the_candidate():
     assert columns.warnings(reference=True) == [
         "turns after the assistant's last reply are left out in 1 of the chats"
     ]
-    (asked,) = take_cases([{"messages": CHAT[:3]}], reading=RowReading(answered=True))
-    assert asked.candidates == ()
+    (requested_case,) = take_cases([{"messages": CHAT[:3]}], reading=RowReading(answered=True))
+    assert requested_case.candidates == ()
 
 
 def test_calls_of_tools_are_lines_and_images_are_named():

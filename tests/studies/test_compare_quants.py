@@ -51,8 +51,8 @@ def test_models_are_compared_on_rows(cli, home):
 
     with ScriptedServer(script) as server:
         models = (f"{server.url}#original", f"{server.url}#quant")
-        given = ("-d", "rows.jsonl", "--label", "sum", "--metric", "exact", "-o", "out.json")
-        done = cli("models", "compare-quants", *models, *given)
+        arguments = ("-d", "rows.jsonl", "--label", "sum", "--metric", "exact", "-o", "out.json")
+        done = cli("models", "compare-quants", *models, *arguments)
     assert done.code == 0, done.err
     found = json.loads((home / "out.json").read_text())
     found = found.get("result", found)

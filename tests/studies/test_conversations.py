@@ -28,9 +28,11 @@ def assistant(body, number):
     if body.get("max_tokens") == 1:
         return Answer(yes=0.1 if "wrong" in last(body) else 0.9)
     if played(body):
-        said = last(body).count("User:")
-        state = "reached" if said == 2 and "calm" in body["messages"][0]["content"] else "continues"
-        return json.dumps({"state": state, "message": f"ask {said + 1}"})
+        count = last(body).count("User:")
+        state = (
+            "reached" if count == 2 and "calm" in body["messages"][0]["content"] else "continues"
+        )
+        return json.dumps({"state": state, "message": f"ask {count + 1}"})
     turn = sum(message["role"] == "user" for message in body["messages"])
     if "fails" in last(body):
         return Answer(status=400, body=b'{"error": {"message": "no such thing"}}')
@@ -58,9 +60,9 @@ BY_TURN = ("--judge", "probe", "--each-turn", "probe")
 def test_scripted_turns_are_sent_with_the_answers_so_far(cli, files, server, model):
     bad = ["Hello", "This fails"]
     write(files / "rows.jsonl", {"turns": SCRIPT}, {"turns": bad}, {"turns": SCRIPT[:1]})
-    ended = cli("compare", *PROMPTS, "-m", model, *BY_TURN, "--json", "-o", "cells.jsonl")
-    assert ended.code == 3
-    brief, long = json.loads(ended.out)["variants"]
+    outcome = cli("compare", *PROMPTS, "-m", model, *BY_TURN, "--json", "-o", "cells.jsonl")
+    assert outcome.code == 3
+    brief, long = json.loads(outcome.out)["variants"]
     assert (brief["scored"], long["scored"]) == (2, 2)  # the failed conversation is no zero
     assert long["mean"]["value"] == pytest.approx(0.9)
     assert brief["mean"]["value"] == pytest.approx((fmean([0.9, 0.1, 0.1]) + 0.9) / 2)
@@ -70,15 +72,15 @@ def test_scripted_turns_are_sent_with_the_answers_so_far(cli, files, server, mod
     failed = [cell for cell in cells if cell["row"] == "2"]
     assert all(cell["reason"].startswith("turn 2: ") for cell in failed)
     assert failed[0]["text"] == "User: Hello\nAssistant: right 1\nUser: This fails"
-    asked = [
+    requested_messages = [
         body["messages"] for body in server.requests if body["messages"][0]["content"] == "Be long."
     ]
-    roles = [[message["role"] for message in messages] for messages in asked]
+    roles = [[message["role"] for message in messages] for messages in requested_messages]
     assert ["system", "user", "assistant", "user", "assistant", "user"] in roles
     assert any(
         messages[2:4]
         == [{"role": "assistant", "content": "right 1"}, {"role": "user", "content": "And 2?"}]
-        for messages in asked
+        for messages in requested_messages
     )
 
 
@@ -90,10 +92,10 @@ def test_recorded_chats_have_figures_by_turn_without_a_model(cli, files, server)
         {"input": "-", "messages": "no chat"},
     )
     more = ("--metric", "regex:yes", "--each-turn", "regex:yes", "--json")
-    ended = cli("compare", "--outputs", "messages", "-d", "rows.jsonl", *more)
-    found = json.loads(ended.out)
-    assert [turn["answers"] for turn in found["variants"][0]["turns"]] == [1, 1]
-    assert found["failed"] == 1
+    outcome = cli("compare", "--outputs", "messages", "-d", "rows.jsonl", *more)
+    payload = json.loads(outcome.out)
+    assert [turn["answers"] for turn in payload["variants"][0]["turns"]] == [1, 1]
+    assert payload["failed"] == 1
     assert server.calls == 0
 
 
@@ -106,17 +108,17 @@ def test_a_simulated_user_talks_until_the_goal_or_the_limit(cli, files, server, 
     dry = json.loads(cli("compare", *options, "--dry-run").out)
     cut = cli("compare", *options, "--max-calls", "9")
     assert cut.code != 0
-    found = json.loads(cli("compare", *options).out)
-    long = found["variants"][1]
+    payload = json.loads(cli("compare", *options).out)
+    long = payload["variants"][1]
     assert long["endings"] == {"goal reached": 1, "turn limit": 1}
-    asked = [json.dumps(body, sort_keys=True) for body in server.requests]
-    assert len(set(asked)) == len(asked)  # what was asked before the cut is not asked again
+    prompts = [json.dumps(body, sort_keys=True) for body in server.requests]
+    assert len(set(prompts)) == len(prompts)  # what was asked before the cut is not asked again
     users = [body for body in server.requests if played(body)]
-    first = [body for body in users if "It has not begun" in last(body)]
-    assert len(first) == 2  # variants share it
+    first_bodies = [body for body in users if "It has not begun" in last(body)]
+    assert len(first_bodies) == 2  # variants share it
     assert any("[[/" in last(body) and "Assistant: right 1" in last(body) for body in users)
     assert cli("compare", *options).code == 0
-    assert len(server.requests) == len(asked)
+    assert len(server.requests) == len(prompts)
     cells, turns, questions = 4, 3, 3
     most = cells * turns * (1 + questions) + 2 + cells * turns  # the last move tells how it ended
     assert dry["expected"]["calls"]["high"] == most
@@ -129,11 +131,11 @@ def test_a_user_that_cannot_be_played_fails_its_conversation_alone(cli, files, s
 
     server.script = script
     write(files / "rows.jsonl", {"goal": "be silent"}, USER)
-    ended = cli("compare", *PROMPTS, "-m", model, "--user-model", model, *BY_TURN, "--json")
-    found = json.loads(ended.out)
-    assert found["failed"] == 2
+    outcome = cli("compare", *PROMPTS, "-m", model, "--user-model", model, *BY_TURN, "--json")
+    payload = json.loads(outcome.out)
+    assert payload["failed"] == 2
     assert "turn 1: the simulated user: " in cli("runs", "show", "last", "--failed").out
-    assert [variant["scored"] for variant in found["variants"]] == [1, 1]
+    assert [variant["scored"] for variant in payload["variants"]] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +160,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_asked(
 ):
     (files / "chat.json").write_text('[{"role": "user", "content": "Hi {turns"}]')
     write(files / "rows.jsonl", *rows)
-    ended = cli("compare", *PROMPTS, "-m", model, "--judge", "probe", *more)
-    assert ended.code == 2, ended.err
-    assert said in " ".join(ended.err.split())
+    outcome = cli("compare", *PROMPTS, "-m", model, "--judge", "probe", *more)
+    assert outcome.code == 2, outcome.err
+    assert said in " ".join(outcome.err.split())
     assert server.calls == 0
 
 
@@ -216,11 +218,11 @@ def test_a_target_has_the_messages_so_far_and_its_trajectories_are_joined(cli, f
     )
     metrics = ("--metric", "regex:ours", "--metric", "no-error", "--each-turn", "regex:ours")
     targets = ("--target", "python:bot.reply", "-d", "rows.jsonl", "-o", "cells.jsonl")
-    ended = cli("compare", *targets, *metrics, "--json")
-    assert ended.code == 3, ended.err
+    outcome = cli("compare", *targets, *metrics, "--json")
+    assert outcome.code == 3, outcome.err
     good, bad = map(json.loads, (files / "cells.jsonl").read_text().splitlines())
-    said = "User: What is 1?\nAssistant: ours 1\nUser: And 2?\nAssistant: ours 2"
-    assert (good["text"], good["score"]) == (said, 1)
+    answer = "User: What is 1?\nAssistant: ours 1\nUser: And 2?\nAssistant: ours 2"
+    assert (good["text"], good["score"]) == (answer, 1)
     assert good["contexts"] == ["a", "What is 1?", "And 2?"]
     assert [call["name"] for call in good["tool_calls"]] == ["look1", "look2"]
     assert good["scores"]["no-error"] == 1

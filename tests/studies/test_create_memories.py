@@ -36,8 +36,8 @@ HELD = ["Alex lives in Porto.", "Kim is a nurse.", "Lou has a cat."]
 def notes(server, resources):
     server.script = remember
     resources.ensure_namespace("default")
-    made = CollectionSpec(name="notes", embedder=f"{server.url}#embeds", dimension=32)
-    resources.write(kinds.create, kinds.COLLECTIONS, "default", made)
+    collection = CollectionSpec(name="notes", embedder=f"{server.url}#embeds", dimension=32)
+    resources.write(kinds.create, kinds.COLLECTIONS, "default", collection)
     return resources.memories("default")
 
 
@@ -59,16 +59,16 @@ def create(cli, model, notes):
 
 
 def held(notes, closed=False):
-    found = asyncio.run(notes.page("notes", closed=closed))
-    return sorted(one.text for one in found)
+    outcome = asyncio.run(notes.page("notes", closed=closed))
+    return sorted(one.text for one in outcome)
 
 
 def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes, server):
     path = write(*CHATS)
     for number in (1, 3):
-        said = create(path, "--max-calls", number)
+        outcome = create(path, "--max-calls", number)
         kept = held(notes)
-        assert said.code == (3 if len(kept) < len(HELD) else 0)
+        assert outcome.code == (3 if len(kept) < len(HELD) else 0)
         assert kept in ([], ["Alex lives in Lisbon."], HELD[:2], HELD), number
     assert create(path).code == 0
     assert held(notes) == HELD
@@ -77,15 +77,15 @@ def test_a_limit_keeps_whole_dialogues_and_the_rest_follows(create, write, notes
 
 def test_what_cannot_be_used_is_said_in_a_line(cli, write, model, notes):
     path = write(*CHATS)
-    for arguments, told in (
+    for arguments, message in (
         ((path, "-c", "nothing"), "no collection 'nothing'"),
         ((write({"text": "x"}, name="text.jsonl"), "-c", "notes"), "is not a dialogue"),
         ((write(chat("a", id=1), chat("b", id=1), name="d.jsonl"), "-c", "notes"), "twice"),
     ):
-        said = cli("memories", "create", *arguments, "-m", model)
-        assert said.code == 2
-        assert told in said.err
-        assert said.err.count("\n") == 1
+        outcome = cli("memories", "create", *arguments, "-m", model)
+        assert outcome.code == 2
+        assert message in outcome.err
+        assert outcome.err.count("\n") == 1
 
 
 def test_chats_are_read_in_many_forms(home):
@@ -101,7 +101,7 @@ def test_chats_are_read_in_many_forms(home):
     (home / "list.json").write_text(json.dumps([{"messages": messages}, {"messages": []}]))
     (home / "table.csv").write_text('id,messages\nx,"[{""role"":""user"",""content"":""Hi""}]"\n')
     found = {
-        name: [(one.id, len(one.turns)) for one in read_dialogues(str(home / name))]
+        name: [(dialogue.id, len(dialogue.turns)) for dialogue in read_dialogues(str(home / name))]
         for name in (*forms, "list.json", "table.csv")
     }
     assert found == {
@@ -112,7 +112,7 @@ def test_chats_are_read_in_many_forms(home):
         "table.csv": [("x", 1)],
     }
     for listed in ([messages], messages, [{"messages": messages}]):
-        (given,) = take_dialogues(listed)
-        assert [turn.role for turn in given.turns] == ["user", "assistant"]
+        (user_dialogue,) = take_dialogues(listed)
+        assert [turn.role for turn in user_dialogue.turns] == ["user", "assistant"]
     with pytest.raises(InputError, match="dialogue 1"):
         list(take_dialogues([[{"text": "x"}]]))

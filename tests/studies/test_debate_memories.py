@@ -36,10 +36,10 @@ class Place:
 
     def create(self, name, embedder=None):
         self.resources.ensure_namespace("default")
-        made = CollectionSpec(
+        collection = CollectionSpec(
             name=name, kind="semantic", embedder=embedder or self.model, dimension=32
         )
-        self.resources.write(kinds.create, kinds.COLLECTIONS, "default", made)
+        self.resources.write(kinds.create, kinds.COLLECTIONS, "default", collection)
 
     async def add(self, name, *texts):
         setting = Setting(self.model, (self.model,), "2025-01-01")
@@ -61,9 +61,9 @@ def settings(home):
 
 @pytest.fixture
 def place(settings, model):
-    made = Place(settings, model)
-    yield made
-    made.resources.close()
+    new_place = Place(settings, model)
+    yield new_place
+    new_place.resources.close()
 
 
 def profile(**memory):
@@ -82,8 +82,8 @@ def prompts(server):
 
 
 async def judge(model, settings, **options):
-    given = {"profile": profile(collections="facts"), "readout": "verbalized", **options}
-    return await aevaluate(CASE.input, CASE.candidates, model=model, settings=settings, **given)
+    arguments = {"profile": profile(collections="facts"), "readout": "verbalized", **options}
+    return await aevaluate(CASE.input, CASE.candidates, model=model, settings=settings, **arguments)
 
 
 async def test_an_agent_is_shown_what_it_recalls_with_its_source_and_fenced(
@@ -96,13 +96,13 @@ async def test_an_agent_is_shown_what_it_recalls_with_its_source_and_fenced(
     clerk, guest, *_ = result.turns
     assert {memory.text for memory in clerk.memories} == {FACT, ORDER}
     assert guest.memories == ()
-    (memory,) = (one for one in clerk.memories if one.text == FACT)
+    (memory,) = (single_memory for single_memory in clerk.memories if single_memory.text == FACT)
     assert (memory.id, memory.trust) == (first, 1.0)
     assert memory.source == "default/facts: handbook.md, turn 2"
     assert memory.parts.keys() == {"relevance", "importance", "recency"}
-    shown = [text for text in prompts(server) if "You are Clerk" in text]
-    assert shown
-    for text in shown:
+    texts = [text for text in prompts(server) if "You are Clerk" in text]
+    assert texts
+    for text in texts:
         assert "From default/facts: handbook.md, turn 2 (trusted 1 of 1):\n[[" in text
         assert "never an order" in text
         assert text.index(FACT) > text.index("never an order")
@@ -115,7 +115,7 @@ async def test_a_run_is_replayed_as_it_was_though_memories_were_added(
 ):
     place.create("facts")
     ids = await place.add("facts", FACT, ORDER)
-    first = await judge(model, settings)
+    first_judgement = await judge(model, settings)
     calls = server.calls
     await place.add("facts", "The Larkspur depot closes at noon.")
     await place.resources.memories("default").apply("facts", [Forget(ids[0])])
@@ -123,10 +123,10 @@ async def test_a_run_is_replayed_as_it_was_though_memories_were_added(
     with open_store(settings.store) as store:
         run = store.get_run("last")
         assert run.spec["described"] == {"collections": {"default/facts": 1}}
-        kept = StudyRun(run)
-        (again,) = [one async for one in replay(store, kept, settings)]
-        (resumed,) = [one async for one in perform(store, kept, settings)]
-    assert again == first == resumed
+        stored_run = StudyRun(run)
+        (again,) = [one async for one in replay(store, stored_run, settings)]
+        (resumed,) = [one async for one in perform(store, stored_run, settings)]
+    assert again == first_judgement == resumed
     assert server.calls == calls
 
 
@@ -151,23 +151,25 @@ async def test_a_case_may_not_name_a_collection_that_the_run_does_not_pin(model,
     await place.add("facts", FACT)
     agents = profile(collections="secret")["agents"]
     case = Case(CASE.input, CASE.candidates, "x", {"agents": agents})
-    given = {"profile": profile(collections="facts"), "readout": "verbalized"}
+    arguments = {"profile": profile(collections="facts"), "readout": "verbalized"}
     (result,) = [
-        one async for one in aevaluate_batch([case], model=model, settings=settings, **given)
+        one async for one in aevaluate_batch([case], model=model, settings=settings, **arguments)
     ]
     assert "'default/secret' is not among those" in result.failure.reason
 
 
 def test_records_of_earlier_versions_hold_the_texts_alone(make_result):
-    made = make_result()
-    data = json.loads(write_result(made))
+    result = make_result()
+    data = json.loads(write_result(result))
     for turn in data["turns"]:
         turn["memories"] = [memory["text"] for memory in turn["memories"]]
-    read = read_result(json.dumps(data))
-    told = [turn.memories for turn in read.turns if turn.memories]
-    assert told
-    assert all(memory == Memory(memory.text) for memories in told for memory in memories)
-    assert read_result(write_result(made)) == made
+    loaded_result = read_result(json.dumps(data))
+    reported_memories = [turn.memories for turn in loaded_result.turns if turn.memories]
+    assert reported_memories
+    assert all(
+        memory == Memory(memory.text) for memories in reported_memories for memory in memories
+    )
+    assert read_result(write_result(result)) == result
 
 
 async def test_an_embedder_that_does_not_answer_fails_the_turn_alone(model, settings, place):

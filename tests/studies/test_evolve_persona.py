@@ -24,16 +24,22 @@ def evolve(cli, model, *more):
 
 
 def change(**fields):
-    made = {"because": [1], "reason": "so", "action": "add", "sentence": 0, "text": "You rest."}
-    return {**made, **fields}
+    new_fields = {
+        "because": [1],
+        "reason": "so",
+        "action": "add",
+        "sentence": 0,
+        "text": "You rest.",
+    }
+    return {**new_fields, **fields}
 
 
 def test_a_new_version_with_the_memories_behind_it(cli, model, home, store):
-    ended = evolve(cli, model, "-o", "new.txt")
-    assert ended.code == 0, ended.err
-    assert "1 change: version 2. To go back: textevolve agents revert ada 1" in ended.out
-    assert "sentence 3 is now: You like short answers." in ended.out
-    assert "Mr. Lind asked for short answers." in ended.out
+    outcome = evolve(cli, model, "-o", "new.txt")
+    assert outcome.code == 0, outcome.err
+    assert "1 change: version 2. To go back: textevolve agents revert ada 1" in outcome.out
+    assert "sentence 3 is now: You like short answers." in outcome.out
+    assert "Mr. Lind asked for short answers." in outcome.out
     old, new = personas_of(store)
     assert (old.spec["persona"], new.spec["persona"]) == (PERSONA, NEW)
     assert new.changes[0]["before"] == "You like long answers."
@@ -45,10 +51,13 @@ def test_at_most_so_many_changes_and_tokens(cli, server, model, store):
     many = [change(text=f"You remember thing number {n * 7919}.") for n in range(4)]
     chosen = [{"change": n, "same": []} for n in (3, 1, 2, 99, 3)]
     server.script = answers(changes=many, chosen=chosen)
-    ended = evolve(cli, model, "--changes", "2", "--json")
-    made = json.loads(ended.out)["made"]
-    assert [one["text"] for one in made["changes"]] == [many[2]["text"], many[0]["text"]]
-    assert [one["reason"] for one in made["refused"]] == [
+    outcome = evolve(cli, model, "--changes", "2", "--json")
+    new_made = json.loads(outcome.out)["made"]
+    assert [single_change["text"] for single_change in new_made["changes"]] == [
+        many[2]["text"],
+        many[0]["text"],
+    ]
+    assert [single_change["reason"] for single_change in new_made["refused"]] == [
         "the model did not choose this change"
     ] * 2
     tight = json.loads(evolve(cli, model, "--persona-tokens", "32", "--propose", "--json").out)
@@ -57,16 +66,16 @@ def test_at_most_so_many_changes_and_tokens(cli, server, model, store):
 
 def test_strangers_have_no_say(cli, server, model, home):
     make_world(home / "store.db", server.url, LINES, trust=0.3)
-    ended = evolve(cli, model)
-    assert "no memory has a trust of 0.6 or more" in ended.out
+    outcome = evolve(cli, model)
+    assert "no memory has a trust of 0.6 or more" in outcome.out
     assert server.calls == 0
 
 
 def test_an_unusable_answer_leaves_the_persona(cli, server, model, store):
     server.script = lambda body, n: Fault.EMPTY
-    ended = evolve(cli, model)
-    assert ended.code == 3
-    assert "The persona stays unchanged: unusable answer" in ended.out
+    outcome = evolve(cli, model)
+    assert outcome.code == 3
+    assert "The persona stays unchanged: unusable answer" in outcome.out
     assert len(personas_of(store)) == 1
 
 
@@ -83,8 +92,8 @@ def test_a_persona_that_was_changed_meanwhile_is_not_overwritten(cli, server, mo
         return script(body, number)
 
     server.script = meddle
-    ended = evolve(cli, model)
-    assert ended.code != 0
-    assert "was changed meanwhile" in ended.err
-    assert "Traceback" not in ended.err
-    assert NEW not in [one.spec["persona"] for one in personas_of(store)]
+    outcome = evolve(cli, model)
+    assert outcome.code != 0
+    assert "was changed meanwhile" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert NEW not in [persona.spec["persona"] for persona in personas_of(store)]

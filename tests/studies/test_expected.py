@@ -32,7 +32,7 @@ def test_an_estimate_is_the_same_each_time_and_scaled_to_all_cases(home, cli, se
 def test_a_dry_run_needs_no_key(cli, home):
     """What something may cost is asked before there is an account."""
     (home / "outputs.csv").write_text("prompt,response\nWhy tides?,The moon.\n")
-    asked = ("evaluate", "outputs.csv", "--judge", "probe", "-m", "openai/gpt-6-luna")
-    planned = cli(*asked, "--dry-run")
+    requests = ("evaluate", "outputs.csv", "--judge", "probe", "-m", "openai/gpt-6-luna")
+    planned = cli(*requests, "--dry-run")
     assert (planned.code, "\ncost " in planned.out) == (0, True)
-    assert "needs a key" in cli(*asked).err
+    assert "needs a key" in cli(*requests).err

@@ -65,41 +65,43 @@ def of(*found: float, variant: str = "") -> list[Row]:
 
 
 def check(rows: Sequence[Row], earlier: Sequence[Row] | None = None, **gates: Any) -> GateOutcome:
-    (found,) = check_gates(rows, Gates(**gates), earlier)
-    return found
+    (outcome,) = check_gates(rows, Gates(**gates), earlier)
+    return outcome
 
 
 @given(many_rows())
 def test_counts_and_means_are_those_of_the_rows(rows: list[Row]) -> None:
     found = aggregate(rows)
     for variant in {row.variant for row in rows}:
-        own = [row for row in rows if row.variant == variant]
-        known = [row for row in own if row.score is not None]
-        one = found.get(variant, Aggregates())
-        unscored = [row for row in own if row.status != "scored"]
-        assert (one.scored, one.unscored) == (len(known), len(unscored))
-        values = [row.score for row in known if row.score is not None]
+        own_rows = [row for row in rows if row.variant == variant]
+        known_rows = [row for row in own_rows if row.score is not None]
+        aggregates = found.get(variant, Aggregates())
+        unscored = [row for row in own_rows if row.status != "scored"]
+        assert (aggregates.scored, aggregates.unscored) == (len(known_rows), len(unscored))
+        values = [row.score for row in known_rows if row.score is not None]
         if not values:
-            assert one.mean == one.pass_rate == Estimate(None)
+            assert aggregates.mean == aggregates.pass_rate == Estimate(None)
             continue
-        assert one.mean.value == pytest.approx(float(np.mean(values)))
-        judged = [row.passed for row in known if row.passed is not None]
-        assert one.verdicts == len(judged)
+        assert aggregates.mean.value == pytest.approx(float(np.mean(values)))
+        judged = [row.passed for row in known_rows if row.passed is not None]
+        assert aggregates.verdicts == len(judged)
         if judged:
-            assert one.pass_rate.value == pytest.approx(float(np.mean(judged)))
-        cases = {row.case for row in known}
-        means = one.case_means()
+            assert aggregates.pass_rate.value == pytest.approx(float(np.mean(judged)))
+        cases = {row.case for row in known_rows}
+        means = aggregates.case_means()
         assert set(means) == cases
-        assert one.clustered == (len(cases) < len(known))
+        assert aggregates.clustered == (len(cases) < len(known_rows))
 
 
 def test_the_intervals_are_students_and_wilsons_over_cases() -> None:
     values = [0.1, 0.4, 0.6, 0.9, 0.7, 0.8]
-    (one,) = aggregate(of(*values)).values()
+    (aggregates,) = aggregate(of(*values)).values()
     student = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
     share = wilson_interval(4, 6)
-    assert (one.mean.low, one.mean.high) == pytest.approx(student)
-    assert (one.pass_rate.low, one.pass_rate.high) == pytest.approx((share.low, share.high))
+    assert (aggregates.mean.low, aggregates.mean.high) == pytest.approx(student)
+    assert (aggregates.pass_rate.low, aggregates.pass_rate.high) == pytest.approx(
+        (share.low, share.high)
+    )
     rows = [replace(row, key=f"{row.key}/{n}") for row in of(*values) for n in range(4)]
     (four,) = aggregate(rows).values()
     # Asked four times, with the same answers, nothing more is known than after the first.
@@ -114,8 +116,8 @@ def test_no_gate_holds_with_records_left_out(
     rows: list[Row], least: float, threshold: float
 ) -> None:
     gates = Gates(min_mean=least, min_pass_rate=0, pass_threshold=threshold)
-    found = check_gates(rows, gates)
-    if all(one.holds for one in found):
+    outcomes = check_gates(rows, gates)
+    if all(outcome.holds for outcome in outcomes):
         assert not [row for row in rows if row.status != "scored"]
         for variant in {row.variant for row in rows if row.score is not None}:
             values = [r.score for r in rows if r.variant == variant and r.score is not None]
@@ -125,21 +127,27 @@ def test_no_gate_holds_with_records_left_out(
 
 @given(many_rows(), st.integers(0, 12))
 def test_so_many_may_fail_as_is_said(rows: list[Row], most: int) -> None:
-    for variant, one in aggregate(rows).items():
-        own = [row for row in rows if row.variant == variant]
-        found = check(own, max_failed=most)
-        assert found.holds == (one.unscored <= most and one.scored > 0)
-        share = check(own, max_failed=most / 13)
-        assert share.holds == (one.unscored / one.records <= most / 13 + 1e-6 and one.scored > 0)
+    for variant, aggregates in aggregate(rows).items():
+        own_rows = [row for row in rows if row.variant == variant]
+        outcome = check(own_rows, max_failed=most)
+        assert outcome.holds == (aggregates.unscored <= most and aggregates.scored > 0)
+        share = check(own_rows, max_failed=most / 13)
+        assert share.holds == (
+            aggregates.unscored / aggregates.records <= most / 13 + 1e-6 and aggregates.scored > 0
+        )
 
 
 @pytest.mark.parametrize("name", ["min_pass_rate", "min_mean", "min_agreement", "margin"])
 def test_bounds_are_shares(name: str) -> None:
-    known: dict[str, Any] = {"no_worse_than": "main", "measured_on": "labels", "min_agreement": 0}
+    known_fields: dict[str, Any] = {
+        "no_worse_than": "main",
+        "measured_on": "labels",
+        "min_agreement": 0,
+    }
     for share in (-0.1, 1.1):
         with pytest.raises(InputError, match=r"0|1"):
-            Gates(**known | {name: share})
-    assert Gates(**known | {name: 1}).any
+            Gates(**known_fields | {name: share})
+    assert Gates(**known_fields | {name: 1}).any
     with pytest.raises(InputError, match="belong together"):
         Gates(min_agreement=0)
 
@@ -161,7 +169,7 @@ def test_an_agreement_must_have_an_interval_and_surpass_a_blind_answer() -> None
 
 def test_nothing_at_all_passes_no_gate() -> None:
     assert not check([], max_failed=5).holds
-    assert not any(one.holds for one in check_gates([], Gates(min_mean=0, min_pass_rate=0)))
+    assert not any(gate.holds for gate in check_gates([], Gates(min_mean=0, min_pass_rate=0)))
 
 
 def test_no_worse_than_needs_the_whole_interval() -> None:
@@ -169,48 +177,48 @@ def test_no_worse_than_needs_the_whole_interval() -> None:
     before = generator.random(300) * 0.8
     noise = generator.normal(0, 0.01, 300)
     earlier = of(*before)
-    found = check(of(*(before + noise).clip(0, 1)), earlier, no_worse_than="main")
-    assert found.holds
+    outcome = check(of(*(before + noise).clip(0, 1)), earlier, no_worse_than="main")
+    assert outcome.holds
     ends = betting_interval((before + noise).clip(0, 1) - before, (-1, 1))
-    assert f"(95 % {ends.low:+.3f} to {ends.high:+.3f}, 300 cases), above -0.02" in found.found
+    assert f"(95 % {ends.low:+.3f} to {ends.high:+.3f}, 300 cases), above -0.02" in outcome.found
     worse = (before - 0.03 + noise).clip(0, 1)
-    found = check(of(*worse), earlier, no_worse_than="main")
-    assert not found.holds
-    assert found.found.endswith("not above -0.02")  # more rows would not help
+    outcome = check(of(*worse), earlier, no_worse_than="main")
+    assert not outcome.holds
+    assert outcome.found.endswith("not above -0.02")  # more rows would not help
     assert check(of(*worse), earlier, no_worse_than="main", margin=0.06).holds
 
 
 @pytest.mark.parametrize("number", [1, 30])
 def test_the_same_scores_show_nothing_where_they_are_few(number: int) -> None:
     rows = of(*[1.0] * number)
-    found = check(rows, rows, no_worse_than="main")
-    assert not found.holds
-    assert "too few rows" in found.found
-    assert found.found.endswith("--max-regressions judges these rows alone")
+    outcome = check(rows, rows, no_worse_than="main")
+    assert not outcome.holds
+    assert "too few rows" in outcome.found
+    assert outcome.found.endswith("--max-regressions judges these rows alone")
     assert check(rows, rows, no_worse_than="main", max_regressions=0).holds
-    (found,) = check_gates(rows, Gates(no_worse_than="main"), rows, itself=True)
-    assert found.holds
+    (outcome,) = check_gates(rows, Gates(no_worse_than="main"), rows, itself=True)
+    assert outcome.holds
 
 
 def test_regressions_are_rows_that_passed_and_fail_now() -> None:
     before, now = of(1.0, 1.0, 1.0, 0.0, 0.6), of(1.0, 0.0, 0.4, 1.0, 0.7)
-    found = check(now, before, no_worse_than="main", max_regressions=1)
-    assert (found.gate, found.holds, found.value) == ("max regressions", False, 2.0)
-    assert found.found == "2 of 4 cases that passed in main fail now (c1, c2), more than 1"
+    outcome = check(now, before, no_worse_than="main", max_regressions=1)
+    assert (outcome.gate, outcome.holds, outcome.value) == ("max regressions", False, 2.0)
+    assert outcome.found == "2 of 4 cases that passed in main fail now (c1, c2), more than 1"
     assert check(now, before, no_worse_than="main", max_regressions=2).holds
     five = check(of(*[0.0] * 5), of(*[1.0] * 5), no_worse_than="main", max_regressions=5)
     assert five.found.endswith("(c0, c1, c2, c3, c4), at most 5")
-    found = check(now, before, no_worse_than="main", max_regressions=2, pass_threshold=0.65)
-    assert found.found.startswith("2 of 3 cases")
+    outcome = check(now, before, no_worse_than="main", max_regressions=2, pass_threshold=0.65)
+    assert outcome.found.startswith("2 of 3 cases")
     both = check_gates(now, Gates(no_worse_than="main", max_regressions=2, margin=0.1), before)
-    assert [(one.gate, one.holds) for one in both] == [
+    assert [(single_outcome.gate, single_outcome.holds) for single_outcome in both] == [
         ("max regressions", True),
         ("no worse than", False),
     ]
     silent = [replace(row, passed=None) for row in now]
-    found = check(silent, before, no_worse_than="main", max_regressions=5)
-    assert not found.holds
-    assert "5 cases without a verdict; give --pass-threshold" in found.found
+    outcome = check(silent, before, no_worse_than="main", max_regressions=5)
+    assert not outcome.holds
+    assert "5 cases without a verdict; give --pass-threshold" in outcome.found
     with pytest.raises(InputError, match="needs --no-worse-than"):
         Gates(max_regressions=1)
 
@@ -218,17 +226,17 @@ def test_regressions_are_rows_that_passed_and_fail_now() -> None:
 def test_rows_of_the_baseline_that_are_missing_count_as_failed() -> None:
     before = of(*[1.0] * 30)
     gates = {"no_worse_than": "main", "max_regressions": 0}
-    found = check_gates(of(*[1.0] * 4), Gates(**gates), before)
-    assert [(one.gate, one.holds) for one in found] == [
+    outcomes = check_gates(of(*[1.0] * 4), Gates(**gates), before)
+    assert [(outcome.gate, outcome.holds) for outcome in outcomes] == [
         ("max failed", False),
         ("max regressions", True),
     ]
-    told = "26 of 30 records without a score (26 of the baseline are missing), more than 0"
-    assert found[0].found == told
-    told = check_gates(before[1:], Gates(**gates, max_failed=0.05), before)[0].found
-    assert told.endswith("(1 of the baseline is missing), at most 5.0 %")
+    message = "26 of 30 records without a score (26 of the baseline are missing), more than 0"
+    assert outcomes[0].found == message
+    message = check_gates(before[1:], Gates(**gates, max_failed=0.05), before)[0].found
+    assert message.endswith("(1 of the baseline is missing), at most 5.0 %")
     allowed = check_gates(of(*[1.0] * 4), Gates(**gates, max_failed=26), before)
-    assert all(one.holds for one in allowed)
+    assert all(outcome.holds for outcome in allowed)
     failed = [replace(row, score=None, status="failed") for row in before[4:]]
     (lack, _) = check_gates([*before[:4], *failed], Gates(**gates), before)
     assert "26 of 30 records without a score, more than 0" in lack.found  # each counts once
@@ -238,18 +246,18 @@ def test_rows_of_the_baseline_that_are_missing_count_as_failed() -> None:
 def test_each_variant_is_held_to_the_gates_but_for_the_baseline() -> None:
     rows = [*of(*[0.2] * 12, variant="old"), *of(*[0.9] * 12, variant="new")]
     rows += of(*[0.1] * 12, variant="worse")
-    found = check_gates(rows, Gates(min_mean=0.5, no_worse_than="old"))
-    assert [(one.variant, one.gate, one.holds) for one in found] == [
+    outcomes = check_gates(rows, Gates(min_mean=0.5, no_worse_than="old"))
+    assert [(outcome.variant, outcome.gate, outcome.holds) for outcome in outcomes] == [
         ("new", "min mean", True),
         ("new", "no worse than", True),
         ("worse", "min mean", False),
         ("worse", "no worse than", False),
     ]
-    assert str(found[0]).startswith("gate holds for new: mean 0.900")
+    assert str(outcomes[0]).startswith("gate holds for new: mean 0.900")
     assert len(check_gates(rows, Gates(min_mean=0.5))) == 3
     earlier = [replace(row, variant=name) for row in rows[:12] for name in ("old", "new", "worse")]
     against = check_gates(rows, Gates(no_worse_than="main"), earlier)
-    assert [(one.variant, one.holds) for one in against] == [
+    assert [(outcome.variant, outcome.holds) for outcome in against] == [
         ("old", False),
         ("new", True),
         ("worse", False),
@@ -261,18 +269,18 @@ def test_each_variant_is_held_to_the_gates_but_for_the_baseline() -> None:
 def test_a_loss_as_large_as_the_margin_rarely_passes(rows: int) -> None:
     """With pass and fail, where a bootstrap passed four builds of five at 5 rows; within three
     standard errors of 2.5 %. benchmarks/gates.py has more shapes and rows."""
-    generator, held, trials = np.random.default_rng(20), 0, 300
+    generator, count, trials = np.random.default_rng(20), 0, 300
     for _ in range(trials):
         lost, gained = generator.random((2, rows)) < [[0.2], [0.1]]
         after = np.where(lost, 0.0, np.where(gained, 1.0, 0.5))
-        held += check(of(*after), of(*[0.5] * rows), no_worse_than="main", margin=0.05).holds
-    assert held / trials < 0.025 + 3 * math.sqrt(0.025 * 0.975 / trials)
+        count += check(of(*after), of(*[0.5] * rows), no_worse_than="main", margin=0.05).holds
+    assert count / trials < 0.025 + 3 * math.sqrt(0.025 * 0.975 / trials)
 
 
 def test_agreement_is_never_taken_for_granted_where_it_was_not_looked_up():
     gates = Gates(min_agreement=0, measured_on="labels.jsonl")
-    first, *_ = check_gates([], gates)
-    assert (first.gate, first.holds) == ("min agreement", False)
+    first_outcome, *_ = check_gates([], gates)
+    assert (first_outcome.gate, first_outcome.holds) == ("min agreement", False)
 
 
 @pytest.mark.parametrize(("least", "outcomes"), [(0.5, {"skipped"}), (0.9, {"failure"})])
@@ -287,27 +295,27 @@ def test_junit_has_failures_exactly_where_a_gate_fails(least: float, outcomes: s
     gated = Gated(gates, check_gates(rows, gates))
     study = replace(evaluate.STUDY, row=lambda row: row, flat=lambda _row: ())
     records, _ = junit_suites(study, lambda: rows, gated)
-    found = {(case.classname, case.outcome) for case in records.cases()} - {
+    matches = {(case.classname, case.outcome) for case in records.cases()} - {
         ("old", "passed"),
         ("new", "passed"),
     }
-    assert found == {("old", "skipped"), *(("new", outcome) for outcome in outcomes)}
+    assert matches == {("old", "skipped"), *(("new", outcome) for outcome in outcomes)}
     assert gated.holds == (outcomes == {"skipped"})
 
 
 def test_a_difference_is_the_mean_over_cases_and_needs_scores_from_0_to_1() -> None:
     before, now = of(0.2, 0.4, 0.6), of(0.5, 0.4, 0.6)
-    found = check(now, before, no_worse_than="main", margin=1)
-    assert found.value == pytest.approx(0.1)
+    outcome = check(now, before, no_worse_than="main", margin=1)
+    assert outcome.value == pytest.approx(0.1)
     for beyond in (1.5, -0.5):
-        found = check(of(0.5, beyond), of(0.5, 0.5), no_worse_than="main")
-        assert (found.holds, found.value) == (False, None)
-        assert "scores lie outside 0 to 1" in found.found
+        outcome = check(of(0.5, beyond), of(0.5, 0.5), no_worse_than="main")
+        assert (outcome.holds, outcome.value) == (False, None)
+        assert "scores lie outside 0 to 1" in outcome.found
     lost = check(of(*[0.5] * 9), of(*[0.75] * 9), no_worse_than="main", margin=0.25)
     assert lost.found.endswith("not above -0.25")
     apart = [replace(row, case=f"new {row.case}") for row in now]
-    (_, found) = check_gates(apart, Gates(no_worse_than="main", max_failed=3), before)
-    assert (found.holds, found.found) == (
+    (_, outcome) = check_gates(apart, Gates(no_worse_than="main", max_failed=3), before)
+    assert (outcome.holds, outcome.found) == (
         False,
         "not compared with main: no case is scored in both",
     )
@@ -320,8 +328,11 @@ def test_figures_are_told_with_the_interval_that_they_have() -> None:
 
 
 def test_last_holds_without_an_earlier_run_unless_a_variant_has_that_name() -> None:
-    (first,) = check_gates(of(0.5, 0.5), Gates(no_worse_than="last"))
-    assert (first.holds, first.found) == (True, "no earlier run of the kind to compare with")
+    (first_outcome,) = check_gates(of(0.5, 0.5), Gates(no_worse_than="last"))
+    assert (first_outcome.holds, first_outcome.found) == (
+        True,
+        "no earlier run of the kind to compare with",
+    )
     rows = [*of(*[0.9] * 9, variant="last"), *of(*[0.1] * 9, variant="new")]
     (new,) = check_gates(rows, Gates(no_worse_than="last"))
     assert (new.variant, new.holds) == ("new", False)
@@ -332,11 +343,11 @@ def test_the_table_of_gates_has_variants_only_where_there_are_some() -> None:
     assert isinstance(plain, Table)
     assert len(plain.columns) == 3
     rows = [*of(0.5, variant="one"), *of(0.4, variant="two")]
-    for shown in (rows, rows[:1]):
-        (table,) = draw_gates(check_gates(shown, Gates(min_mean=0.5)))
+    for printed_rows in (rows, rows[:1]):
+        (table,) = draw_gates(check_gates(printed_rows, Gates(min_mean=0.5)))
         assert isinstance(table, Table)
         assert [row[1:3] for row in table.rows] == [("one", "holds"), ("two", "fails")][
-            : len(shown)
+            : len(printed_rows)
         ]
     assert draw_gates([]) == []
 
@@ -366,33 +377,37 @@ def compare_columns(home: Path, store: Store, good: int, name: str = "", **colum
 
 
 def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path, store: Store):
-    first = compare_columns(home, store, 10, "main")
+    first_text = compare_columns(home, store, 10, "main")
 
     def find(run: str, name: str | None) -> str | None:
         record = StudyRun(store.get_run(run))
         gates = Gates(no_worse_than=name)
-        found = find_baseline(store, record, gates, Settings(store=home / "store.db"))
-        return found and found.id
+        found_run = find_baseline(store, record, gates, Settings(store=home / "store.db"))
+        return found_run and found_run.id
 
-    assert find(first, "last") is find(first, None) is find(first, "old") is None
-    second, third = compare_columns(home, store, 9, "main"), compare_columns(home, store, 8)
-    assert (find(third, "main"), find(third, first), find(third, "last")) == (second, first, second)
-    assert find(second, "last") == third
+    assert find(first_text, "last") is find(first_text, None) is find(first_text, "old") is None
+    second_text, third = compare_columns(home, store, 9, "main"), compare_columns(home, store, 8)
+    assert (find(third, "main"), find(third, first_text), find(third, "last")) == (
+        second_text,
+        first_text,
+        second_text,
+    )
+    assert find(second_text, "last") == third
     store.finish_run(third, "interrupted")
-    assert find(second, "last") == first
+    assert find(second_text, "last") == first_text
     with pytest.raises(InputError, match=r"run nobody: is not .*; variants: old, new$"):
-        find(first, "nobody")
+        find(first_text, "nobody")
     with Client(store=home / "store.db") as client:
         client.evaluate("q0", "a longer text", judge="look:length", name="other")
     judged = store.get_run("other").id
     assert find(judged, "last") is None  # none of its kind
     with pytest.raises(InputError, match=r"is of the kind compare, not evaluate"):
-        find(judged, first)
+        find(judged, first_text)
     with pytest.raises(InputError, match=r"run nobody: is not [^;]*; see [^;]*$"):
         find(judged, "nobody")
     changed = compare_columns(home, store, 10, input="another")
     with pytest.raises(InputError, match="case 'c0' has another value in the column 'input'"):
-        find(changed, first)
+        find(changed, first_text)
 
 
 def test_a_run_is_held_to_the_records_of_another(home: Path, store: Store):
@@ -408,10 +423,13 @@ def test_a_run_is_held_to_the_records_of_another(home: Path, store: Store):
 
     rows = of(*[1.0] * 10, variant="old") + of(*[1.0] * 4, *[0.0] * 6, variant="new")
     against = watch(bad, no_worse_than="main", max_regressions=0).check()
-    assert [(one.variant, one.holds) for one in against.outcomes] == [("new", False), ("old", True)]
+    assert [(outcome.variant, outcome.holds) for outcome in against.outcomes] == [
+        ("new", False),
+        ("old", True),
+    ]
     assert "(c4, c5, c6, c7, c8, ...)" in str(against.outcomes[0])
     itself = watch(good, no_worse_than="main", max_regressions=0).check()
-    assert [one.found for one in itself.outcomes] == ["this is the run main itself"] * 2
+    assert [outcome.found for outcome in itself.outcomes] == ["this is the run main itself"] * 2
     judges = [GateOutcome("min agreement", False, "no")]
     alone_watch = watch(bad, min_mean=0)
     alone_watch.judges = Gated(Gates(min_mean=0), judges)
@@ -440,13 +458,13 @@ def judged_by(run: RunRecord, model: str = "", **spec: Any) -> StudyRun:
 def test_judges_are_held_to_the_newest_measurement(home: Path, store: Store):
     for right, name in ((10, "a"), (7, "b")):
         measure(home, right, name)
-    one, other = store.get_run("a"), store.get_run("b")
+    single_run, other = store.get_run("a"), store.get_run("b")
     run = judged_by(other, judge="look:length", threshold=0.5)
 
     def look(on: str, run: StudyRun = run, least: float = 0.3) -> tuple[bool, str, float | None]:
-        (found,) = check_judges(store, run, Gates(min_agreement=least, measured_on=on))
-        assert found.gate == "min agreement"
-        return found.holds, found.found, found.value
+        (outcome,) = check_judges(store, run, Gates(min_agreement=least, measured_on=on))
+        assert outcome.gate == "min agreement"
+        return outcome.holds, outcome.found, outcome.value
 
     assert check_judges(store, run, Gates()) == []
     text = "agreement of look:length 0.700 (95 % 0.397 to 0.892) on {}; its lower end must reach {}"
@@ -463,7 +481,7 @@ def test_judges_are_held_to_the_newest_measurement(home: Path, store: Store):
     assert look("a")[2] == pytest.approx(7 / 9)
     store.finish_run(store.get_run("last").id, "interrupted")
     assert look("a")[2] == 1
-    store.finish_run(one.id, "failed")
+    store.finish_run(single_run.id, "failed")
     assert look("a")[2] is None
 
 
@@ -475,7 +493,7 @@ def test_a_debate_is_a_judge_with_its_profile_and_its_models(home: Path, store: 
 
     def values(model: str = model, **spec: Any) -> list[float | None]:
         spec |= {} if "profile" in spec else {"data": "a.csv", "outputs": ["a"]}
-        return [one.value for one in check_judges(store, judged_by(run, model, **spec), gates)]
+        return [judge.value for judge in check_judges(store, judged_by(run, model, **spec), gates)]
 
     assert None not in values(judge=debates) + values(profile=general)
     assert values(judge=("single",), threshold=0.9) == values("x/y", judge=("single",)) == [None]

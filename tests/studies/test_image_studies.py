@@ -34,8 +34,8 @@ def judge(cli, rows, model):
     """Judges the rows, whose two outputs stand in columns named a and b."""
 
     def run(*given, path=rows):
-        named = ("--map", "output_1=a", "--map", "output_2=b")
-        return cli("evaluate", path, "--map", "images=picture", *named, "--model", model, *given)
+        names = ("--map", "output_1=a", "--map", "output_2=b")
+        return cli("evaluate", path, "--map", "images=picture", *names, "--model", model, *given)
 
     return run
 
@@ -63,8 +63,8 @@ def test_pictures_beside_texts_are_judged_and_reported(judge, server, home):
 
 def test_a_run_with_other_pictures_is_another_run(judge, rows, server):
     judge("--judge", "probe")
-    first = server.calls
+    first_calls = server.calls
     (rows.parent / "img" / "red.png").write_bytes(png(640, 480, (9, 9, 9)))
     done = judge("--judge", "probe")
     assert done.code == 0
-    assert server.calls == first * 3 // 2  # that row alone is asked anew
+    assert server.calls == first_calls * 3 // 2  # that row alone is asked anew

@@ -43,10 +43,10 @@ def hostile(make: Make, text: str, **more: object) -> DebateResult:
 
 
 def add_up(results: Iterable[DebateResult]) -> Evaluations:
-    found = Evaluations()
+    evaluations = Evaluations()
     for result in results:
-        found.add(result, find_row(result))
-    return found
+        evaluations.add(result, find_row(result))
+    return evaluations
 
 
 def page_of(path: Path, results: Iterable[DebateResult], text: str = "plain") -> str:

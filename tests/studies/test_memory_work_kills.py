@@ -124,8 +124,8 @@ def store(home, server):
     server.script = answers(questions=["What does Mrs. Okafor need?"])
     (home / "book.md").write_text("# Night\nLamp on.\n# Day\nLamp off.\n")
     (home / "other.txt").write_text("Tea is at four.")
-    said = ("FACT: Alex lives in Lisbon.", "FACT: Alex lives in Porto.")
-    chats = [{"id": one, "messages": [{"role": "user", "content": one}]} for one in said]
+    spoken_answers = ("FACT: Alex lives in Lisbon.", "FACT: Alex lives in Porto.")
+    chats = [{"id": one, "messages": [{"role": "user", "content": one}]} for one in spoken_answers]
     (home / "chats.jsonl").write_text("\n".join(map(json.dumps, chats)))
     return home / "base.db"
 
@@ -141,8 +141,8 @@ def test_killed_anywhere_and_begun_again_it_is_done_once(
     process = spawn(here, store, *COMMANDS[which], "-m", model, script=KILLS)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    told = [json.loads(line) for line in out.splitlines()]
-    *killed, whole = told
+    payloads = [json.loads(line) for line in out.splitlines()]
+    *killed, whole = payloads
     assert whole["killed"] == 0, err
     assert len(killed) >= 2
     for one in killed:
@@ -167,17 +167,17 @@ def test_what_a_run_made_is_shown_again_without_asking(cli, server, model, store
     from textevolve.store import open_store
 
     for which in ("integrate", "read", "evolve"):
-        first = cli(*COMMANDS[which], "-m", model, "--json")
-        assert first.code == 0, first.err
+        first_outcome = cli(*COMMANDS[which], "-m", model, "--json")
+        assert first_outcome.code == 0, first_outcome.err
         with open_store(store) as opened:
             run = opened.list_runs(limit=1)[0]
             opened.drop_records(run.id)
         calls, memories = server.calls, read_world(store, "insights")
-        shown = cli("runs", "show", run.id, "--json")
-        assert shown.code == 0, shown.err
-        again, told = json.loads(shown.out), json.loads(first.out)
+        outcome = cli("runs", "show", run.id, "--json")
+        assert outcome.code == 0, outcome.err
+        again, payload = json.loads(outcome.out), json.loads(first_outcome.out)
         for key in ("questions", "documents", "made", "batches", "gathered"):
-            if key in told:
-                assert without_usage(again[key]) == without_usage(told[key])
+            if key in payload:
+                assert without_usage(again[key]) == without_usage(payload[key])
         assert server.calls == calls
         assert read_world(store, "insights") == memories

@@ -47,12 +47,12 @@ def test_what_changed_is_superseded_and_what_is_gone_closed(cli, home, store):
 
 def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, store):
     server.script = lambda body, n: Fault.EMPTY
-    ended = read(cli, "--as", "a nurse", "-m", model)
-    told = " ".join(ended.out.split())
-    assert "2 left in the document's own words" in told
-    held = read_world(store, "docs")
-    assert all(not one.origin.author for one in held)
-    assert "Turn the lamp on" in held[0].text
+    outcome = read(cli, "--as", "a nurse", "-m", model)
+    message = " ".join(outcome.out.split())
+    assert "2 left in the document's own words" in message
+    memories = read_world(store, "docs")
+    assert all(not memory.origin.author for memory in memories)
+    assert "Turn the lamp on" in memories[0].text
     server.script = answers()
     again = read(cli, "--as", "a nurse", "-m", model, "--seed", "1")
     assert "2 replaced" in " ".join(again.out.split())
@@ -68,7 +68,7 @@ def test_what_is_not_retold_keeps_its_words_and_is_counted(cli, server, model, s
 )
 def test_what_cannot_be_read_is_one_line(cli, home, model, store, more, reason):
     (home / "binary.md").write_bytes(b"abc\0def")
-    ended = cli("memories", "read", *more, "-m", model)
-    assert ended.code == 2
-    assert reason in ended.err
-    assert "Traceback" not in ended.err
+    outcome = cli("memories", "read", *more, "-m", model)
+    assert outcome.code == 2
+    assert reason in outcome.err
+    assert "Traceback" not in outcome.err

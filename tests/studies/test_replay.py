@@ -53,12 +53,12 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 async def test_a_run_reads_back_as_it_was(server, model, settings, kind):
-    first = await judge(model, settings, **{"rounds": 3, **kind})
+    first_judgement = await judge(model, settings, **{"rounds": 3, **kind})
     calls = server.calls
     read = await again(settings)
-    assert read == first
+    assert read == first_judgement
     assert server.calls == calls
-    assert [r.best for r in read] == [r.best for r in first]
+    assert [r.best for r in read] == [r.best for r in first_judgement]
 
 
 async def test_a_failed_turn_reads_back_as_failed_and_the_debate_goes_on(server, model, settings):
@@ -72,26 +72,26 @@ async def test_a_failed_turn_reads_back_as_failed_and_the_debate_goes_on(server,
         return misbehave(Fault.EMPTY) if case == "2" and "round 2" in text else None
 
     server.script = script
-    first = await judge(model, settings, convergence=None)
-    assert [len(r.turns) for r in first] == [6, 6, 6, 6]
-    assert [round(r.coverage, 2) for r in first] == [1, 0.67, 0.5, 1]
+    first_judgement = await judge(model, settings, convergence=None)
+    assert [len(r.turns) for r in first_judgement] == [6, 6, 6, 6]
+    assert [round(r.coverage, 2) for r in first_judgement] == [1, 0.67, 0.5, 1]
     with open_store(settings.store) as store:
-        kept = store.run_totals(store.get_run("last").id)
-    assert await again(settings) == first
+        run_totals = store.run_totals(store.get_run("last").id)
+    assert await again(settings) == first_judgement
     with open_store(settings.store) as store:
-        assert store.run_totals(store.get_run("last").id) == kept
+        assert store.run_totals(store.get_run("last").id) == run_totals
 
 
 async def test_a_call_that_failed_is_asked_again_and_its_answer_then_counts(
     server, model, settings
 ):
     server.script = lambda _body, number: Fault.SERVER_ERROR if number == 2 else None
-    first = await judge(model, settings, convergence=None)
-    assert sum(t.failure is not None for r in first for t in r.turns) == 1
+    first_judgement = await judge(model, settings, convergence=None)
+    assert sum(t.failure is not None for r in first_judgement for t in r.turns) == 1
     server.script = None
-    second = await judge(model, settings, convergence=None)
-    assert all(r.coverage == 1 for r in second)
-    assert await again(settings) == second
+    second_judgement = await judge(model, settings, convergence=None)
+    assert all(r.coverage == 1 for r in second_judgement)
+    assert await again(settings) == second_judgement
 
 
 async def test_reading_a_run_under_other_parameters_is_a_new_run_under_them(
@@ -120,13 +120,13 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
     async def recall(cue):
         return (Memory(f"{cue.agent} knows."),)
 
-    first = await judge(model, settings, rounds=1, recall=recall)
-    assert all(t.memories for r in first for t in r.turns)
+    first_judgement = await judge(model, settings, rounds=1, recall=recall)
+    assert all(t.memories for r in first_judgement for t in r.turns)
     calls = server.calls
     with open_store(settings.store) as store:
         run = StudyRun(store.get_run("last"))
         with_recall = Launch(objects={name_object(recall): recall})
-        assert await every(replay(store, run, settings, with_recall)) == first
+        assert await every(replay(store, run, settings, with_recall)) == first_judgement
         for work in (replay, perform):
             with pytest.raises(InputError, match=r"recall: names an object of a Python program"):
                 await every(work(store, run, settings))
@@ -145,8 +145,8 @@ async def test_a_run_that_recalls_is_gone_on_with_only_by_the_same_recall(server
 )
 def test_a_run_of_another_version_is_refused(home, settings, change, reason):
     profile = {"name": "p", "agents": [{"name": "A", "persona": "You judge."}]}
-    kept = {"kind": "evaluate", "spec": {"profile": profile}, "model": "local/smollm2-135m"}
-    spec = {**kept, **change}
+    record = {"kind": "evaluate", "spec": {"profile": profile}, "model": "local/smollm2-135m"}
+    spec = {**record, **change}
     with open_store(settings.store) as store:
         run = store.create_run(json.loads(json.dumps(spec)), "f")
         store.add_cases(run.id, CASES)
@@ -170,16 +170,16 @@ async def test_records_that_cannot_be_made_anew_are_shown_as_they_were_kept(
             store.respecify(run.id, {"prompts": {"rules": "old"}})
         else:
             erase_texts(settings.store, ["Which is 2?"])
-    shown = cli("runs", "show", run.id, "--json", "--store", str(settings.store))
-    assert shown.code == 0
+    outcome = cli("runs", "show", run.id, "--json", "--store", str(settings.store))
+    assert outcome.code == 0
     for figures in ("convergence", "metrics", "failure"):
-        assert [one[figures] for one in shown.rows] == [one[figures] for one in before]
-    inputs = {one["case"]["input"] for one in shown.rows}
+        assert [row[figures] for row in outcome.rows] == [row[figures] for row in before]
+    inputs = {row["case"]["input"] for row in outcome.rows}
     assert ("[erased]" in inputs) == ("Which is 2?" not in inputs) == (cause == "erased")
-    assert f"the report shows the records as they were stored: run {run.id}" in shown.err
+    assert f"the report shows the records as they were stored: run {run.id}" in outcome.err
     assert cli("runs", "export", run.id, "x.csv", "--store", str(settings.store)).code == 0
     if cause == "prompts":
-        ended = cli("runs", "resume", run.id, "--store", str(settings.store))
-        assert ended.code == 2
-        assert "version of TextEvolve that it was started with" in ended.err
+        final_outcome = cli("runs", "resume", run.id, "--store", str(settings.store))
+        assert final_outcome.code == 2
+        assert "version of TextEvolve that it was started with" in final_outcome.err
     assert server.calls == calls

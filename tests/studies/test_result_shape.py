@@ -37,7 +37,9 @@ def test_results_of_all_kinds_have_one_shape(home):
             summary = study.summarise(study_run.spec, records)
             result = pickle.loads(pickle.dumps(attach_run(summary, run, records)))
             assert result.run == run.id
-            assert len(result.to_frame()) == sum(1 for one in records for _ in study.flat(one))
+            assert len(result.to_frame()) == sum(
+                1 for record in records for _ in study.flat(record)
+            )
             assert result.aggregates["records"] == Figure(len(records))
             data = make_data(study_run, lambda stored=records: iter(stored))
             assert plain(result.aggregates) == plain(data["aggregates"])
@@ -52,8 +54,8 @@ def test_variants_may_have_names_of_fields():
     data = {"variants": means, "differences": {"value": ends, "low": ends, "judge": ends}}
     figures = dict(collect_figures({**data, "judge": {"x": 1}, "rows": [{"n": 1}, {"n": 2}]}))
     assert figures["variants.low.mean"] == Figure(1, 0, 2, 3)
-    named = {f"differences.{name}": Figure(0.1, 0, 1, 2) for name in ("value", "low", "judge")}
-    assert named.items() <= figures.items()
+    names = {f"differences.{name}": Figure(0.1, 0, 1, 2) for name in ("value", "low", "judge")}
+    assert names.items() <= figures.items()
     assert len(figures) == 2 + 3 * 2
 
 

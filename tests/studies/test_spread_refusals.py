@@ -15,8 +15,8 @@ from textevolve.store.repository import open_store
 def test_no_run_is_kept_of_what_is_refused(cli, home, monkeypatch, options, said):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     path = home / "kept.db"
-    found = cli("evaluate", "Why?", "Because.", "No.", "--on", "ray", "--store", path, *options)
-    assert found.code == 1
-    assert said in found.err
+    outcome = cli("evaluate", "Why?", "Because.", "No.", "--on", "ray", "--store", path, *options)
+    assert outcome.code == 1
+    assert said in outcome.err
     with open_store(path) as store:
         assert not store.list_runs()

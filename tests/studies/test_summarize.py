@@ -32,19 +32,19 @@ def book(home):
 
 
 def test_a_file_becomes_a_summary_and_files(cli, server, model, book, home):
-    ended = cli("summarize", book, "-m", model, "-b", "300", "-o", "a.txt", "-o", "a.json")
-    assert ended.code == 0, ended.err
+    outcome = cli("summarize", book, "-m", model, "-b", "300", "-o", "a.txt", "-o", "a.json")
+    assert outcome.code == 0, outcome.err
     assert re.search(
-        r"\d+ of 300 tokens, of [\d,]+ characters, in 2 levels and \d+ calls", ended.out
+        r"\d+ of 300 tokens, of [\d,]+ characters, in 2 levels and \d+ calls", outcome.out
     )
-    found = json.loads((home / "a.json").read_text())
-    assert found["tokens"] <= 300
-    assert found["characters"] == len(LONG)
-    assert found["dropped"]["failed"] == []
-    assert (home / "a.txt").read_text() == found["text"] + "\n"
-    asked = server.calls
+    payload = json.loads((home / "a.json").read_text())
+    assert payload["tokens"] <= 300
+    assert payload["characters"] == len(LONG)
+    assert payload["dropped"]["failed"] == []
+    assert (home / "a.txt").read_text() == payload["text"] + "\n"
+    calls = server.calls
     assert cli("summarize", book, "-m", model, "-b", "300", "--json").code == 0
-    assert server.calls == asked
+    assert server.calls == calls
 
 
 def test_a_focus_stands_in_every_prompt(cli, server, model, book):

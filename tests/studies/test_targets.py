@@ -77,8 +77,8 @@ def rows(home):
 
 
 def compare(*targets, more=()):
-    named = [part for target in targets for part in ("--target", target)]
-    return ("compare", *named, "-d", "rows.jsonl", "--label", "sum", "--metric", "exact", *more)
+    parts = [part for target in targets for part in ("--target", target)]
+    return ("compare", *parts, "-d", "rows.jsonl", "--label", "sum", "--metric", "exact", *more)
 
 
 def cells(path):
@@ -88,8 +88,8 @@ def cells(path):
 def test_targets_stand_side_by_side_and_nothing_is_asked_twice(cli, home, rows, app):
     (home / "apps.py").write_text("def wrong(question):\n    return 'no'\n")
     command = compare(app.url, "python:apps.wrong", more=("-o", "cells.jsonl", "-o", "page.html"))
-    ended = cli(*command)
-    assert ended.code == 0, ended.err
+    outcome = cli(*command)
+    assert outcome.code == 0, outcome.err
     assert len(app.requests) == 6
     assert app.requests[0][2].keys() == {"question"}  # the label is not sent
     assert {type(sent["question"]) for _, _, sent in app.requests} == {int}
@@ -116,8 +116,8 @@ def test_a_stopped_run_goes_on_and_a_failed_call_is_a_failed_cell(cli, home, row
         return double(sent) if sent["question"] != 4 else (422, "text/plain", b"too hard")
 
     app.answer = refuse_four
-    ended = cli(*compare(app.url, more=("-o", "cells.jsonl")))
-    assert (ended.code, len(app.requests)) == (3, 6)
+    outcome = cli(*compare(app.url, more=("-o", "cells.jsonl")))
+    assert (outcome.code, len(app.requests)) == (3, 6)
     failed = [cell for cell in cells(home / "cells.jsonl") if cell["score"] is None]
     assert [cell["row"] for cell in failed] == ["5"]
     assert "too hard" in failed[0]["reason"]
@@ -144,8 +144,8 @@ def test_an_interrupted_run_asks_only_what_has_no_answer(cli, spawn, home, rows,
     assert process.wait(60) == 130
     release.set()
     assert cli(*compare(app.url)).code == 0
-    asked = [sent["question"] for _, _, sent in app.requests]
-    assert sorted(asked) == [0, 1, 2, 3, 3, 4, 5]  # the one without an answer again
+    questions = [sent["question"] for _, _, sent in app.requests]
+    assert sorted(questions) == [0, 1, 2, 3, 3, 4, 5]  # the one without an answer again
 
 
 def test_a_file_of_a_target_says_what_is_sent_and_read(cli, home, rows, app, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_file_of_a_target_says_what_is_sent_and_read(cli, home, rows, app, mon
     first = cells(home / "cells.jsonl")[0]
     assert (first["variant"], first["contexts"]) == ("my app", ["d"])
     assert first["text"] == "0 [key]"  # what repeats a secret does not bring it into the store
-    for bad, said in (
+    for bad, answer in (
         ("headers: {Authorization: Bearer x}", "env:NAME"),
         ("body: {q: '{qestion}'}", "is not a column"),
         ("body: {q: hello}", "has no placeholder"),
@@ -184,8 +184,8 @@ def test_a_file_of_a_target_says_what_is_sent_and_read(cli, home, rows, app, mon
         ("nane: x", "unknown field"),
     ):
         (home / "bad.yaml").write_text(f"target: {app.url}\n{bad}\n")
-        ended = cli(*compare("bad.yaml"))
-        assert (ended.code, said in ended.err) == (2, True), ended.err
+        outcome = cli(*compare("bad.yaml"))
+        assert (outcome.code, answer in outcome.err) == (2, True), outcome.err
     assert len(app.requests) == 6
 
 
@@ -194,19 +194,19 @@ def test_judges_of_retrieval_read_what_came_back(cli, home, rows, app, server, m
         Answer(yes=0.9) if body.get("max_tokens") == 1 else '{"statements": ["It is so."]}'
     )
     judges = ("faithfulness", "answer-relevance", "context-recall", "context-precision")
-    named = [part for judge in judges for part in ("-j", judge)]
-    ended = cli(
-        *("compare", "--target", app.url, "-d", "rows.jsonl", "--label", "sum", *named),
+    names = [part for judge in judges for part in ("-j", judge)]
+    outcome = cli(
+        *("compare", "--target", app.url, "-d", "rows.jsonl", "--label", "sum", *names),
         *("--judge-model", model, "--input", "question", "-o", "cells.jsonl"),
     )
-    assert ended.code == 0, ended.err
+    assert outcome.code == 0, outcome.err
     found = cells(home / "cells.jsonl")
     assert all(set(cell["scores"]) == set(judges) for cell in found)
     assert all(score > 0.5 for cell in found for score in cell["scores"].values())
     prompts = [str(body) for body in server.requests]
     assert any("3 and 3" in prompt for prompt in prompts)
-    ended = cli(*compare(app.url, more=("--dry-run", "--json", "--target-version", "never")))
-    assert json.loads(ended.out)["expected"]["calls"]["median"] == 6
+    outcome = cli(*compare(app.url, more=("--dry-run", "--json", "--target-version", "never")))
+    assert json.loads(outcome.out)["expected"]["calls"]["median"] == 6
     assert len(app.requests) == 6
 
 
@@ -214,19 +214,19 @@ def test_evaluate_judges_the_answers_of_a_target(cli, home, app, server, model):
     (home / "app.yaml").write_text(f"target: {app.url}\nbody: {{question: '{{input}}'}}\n")
     (home / "cases.csv").write_text("input,reference\n3,6\n4,9\n")
     command = ("evaluate", "cases.csv", "--target", "app.yaml", "-j", "metric:exact")
-    ended = cli(*command, "-o", "out.jsonl")
-    assert ended.code == 0, ended.err
+    outcome = cli(*command, "-o", "out.jsonl")
+    assert outcome.code == 0, outcome.err
     lines = cells(home / "out.jsonl")
     assert [line["candidates"][0]["score"] for line in lines] == [1.0, 0.0]
     assert lines[0]["contexts"] == ["3 and 3", "makes a sum"]
     assert cli(*command).code == 0
     assert len(app.requests) == 2
     (home / "cases.csv").write_text("input,output\n3,6\n")
-    ended = cli(*command)
-    assert (ended.code, "--map reference=COLUMN" in ended.err) == (3, True), ended.err
+    outcome = cli(*command)
+    assert (outcome.code, "--map reference=COLUMN" in outcome.err) == (3, True), outcome.err
     server.script = lambda body, _: Answer(yes=0.9)
-    ended = cli("evaluate", "5", "--target", "app.yaml", "-j", "probe", "-m", model, "--json")
-    assert ended.code == 0, ended.err
+    outcome = cli("evaluate", "5", "--target", "app.yaml", "-j", "probe", "-m", model, "--json")
+    assert outcome.code == 0, outcome.err
     assert any("10" in str(body) for body in server.requests)
 
 
@@ -242,8 +242,8 @@ def test_functions_of_a_program_are_targets(home):
         return output == label
 
     data = [{"word": "a", "loud": "A"}, {"word": "b", "loud": "B"}]
-    found = textevolve.compare(data, targets=[shout], metric=metric, label="loud")
-    assert found.variants[0].mean.value == 1
+    comparison = textevolve.compare(data, targets=[shout], metric=metric, label="loud")
+    assert comparison.variants[0].mean.value == 1
     assert seen == [[], []]
     results = list(
         textevolve.evaluate_batch(
@@ -273,11 +273,11 @@ def test_errors_of_functions_say_what_to_do(home):
     def broken(row):
         raise ValueError("no such customer")
 
-    for function, said in (
+    for function, answer in (
         (broken, "broken raised ValueError: no such customer"),
         (lambda row: object(), "Unable to serialize unknown type"),
     ):
-        with pytest.raises(AnswerError, match=said):
+        with pytest.raises(AnswerError, match=answer):
             ask(Target(target="python:x.f"), objects={"python:x.f": function})
     with pytest.raises(InputError, match="cannot be loaded"):
         ask(Target(target="python:nowhere.f"))
@@ -363,10 +363,10 @@ def test_answers_are_read_by_paths_and_events_are_joined():
         {"choices": [{"delta": {"content": "lo"}}], "docs": ["d"]},
         {"usage": {"prompt_tokens": 3, "completion_tokens": 2, "cost": 0.5}},
     ]
-    found = read(events, EVENTS, answer="choices.0.delta.content", contexts="docs")
-    assert (found.text, found.context) == ("Hello", "d")
-    assert found.usage is not None
-    assert (found.usage.tokens, found.usage.cost) == (5, 0.5)
+    target_answer = read(events, EVENTS, answer="choices.0.delta.content", contexts="docs")
+    assert (target_answer.text, target_answer.context) == ("Hello", "d")
+    assert target_answer.usage is not None
+    assert (target_answer.usage.tokens, target_answer.usage.cost) == (5, 0.5)
     assert read({"answer": "a", "usage": {"prompt_tokens": "many"}}).usage == textevolve.Usage(
         1, cost=None
     )
@@ -393,23 +393,25 @@ def test_server_sent_events_are_an_answer(cli, home, rows, app):
     ],
 )
 def test_tool_calls_of_each_framework_are_read(call):
-    found = read_trajectory({"tool_calls": json.dumps([call]), "steps": 2}, "row 1")
-    assert found == Trajectory((), (ToolUse("f", {"x": 1}),), 2)
-    assert read_trajectory(found.as_row(), "row 1") == found
+    trajectory = read_trajectory({"tool_calls": json.dumps([call]), "steps": 2}, "row 1")
+    assert trajectory == Trajectory((), (ToolUse("f", {"x": 1}),), 2)
+    assert read_trajectory(trajectory.as_row(), "row 1") == trajectory
     assert read_trajectory({"steps": None}, "row 1") is None
 
 
 def test_a_request_differs_by_row_version_and_headers_alone():
     plain = Target(target="http://app/ask")
-    first = write_request(plain, {"q": "x"}, "")
-    assert first == write_request(plain.model_copy(update={"answer": "text"}), {"q": "x"}, "")
+    first_request = write_request(plain, {"q": "x"}, "")
+    assert first_request == write_request(
+        plain.model_copy(update={"answer": "text"}), {"q": "x"}, ""
+    )
     for other in (
         write_request(plain, {"q": "y"}, ""),
         write_request(plain, {"q": "x"}, "2"),
         write_request(plain.model_copy(update={"headers": {"X-Mode": "b"}}), {"q": "x"}, ""),
         write_request(plain, {"q": "x"}, "", sample=1),
     ):
-        assert first != other
+        assert first_request != other
 
 
 def test_the_target_model_keeps_no_time_of_others():

@@ -19,11 +19,11 @@ def session(home, pytester, model):
 
     def run(text, *arguments, apart=False):
         pytester.makepyfile(test_answers=text)
-        given = [word for name in QUIET for word in ("-p", f"no:{name}")]
-        given += [word for line in ASYNC for word in ("-o", line)]
-        given += [f"--textevolve-model={model}", *arguments]
+        texts = [word for name in QUIET for word in ("-p", f"no:{name}")]
+        texts += [word for line in ASYNC for word in ("-o", line)]
+        texts += [f"--textevolve-model={model}", *arguments]
         return (
-            pytester.runpytest_subprocess(*given) if apart else pytester.runpytest_inprocess(*given)
+            pytester.runpytest_subprocess(*texts) if apart else pytester.runpytest_inprocess(*texts)
         )
 
     return run

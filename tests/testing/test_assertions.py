@@ -147,8 +147,8 @@ def test_what_cannot_be_used_is_said_before_any_test(session):
 
 
 def test_a_mistake_in_a_test_is_said_in_a_line(session, server):
-    given = "'Q', 'A', judge='probe', reference='R'"
-    ran = session(f"from textevolve.testing import *\ndef test(): assert_text({given})")
+    text = "'Q', 'A', judge='probe', reference='R'"
+    ran = session(f"from textevolve.testing import *\ndef test(): assert_text({text})")
     ran.assert_outcomes(failed=1)
     ran.stdout.fnmatch_lines(["E *InputError: *does not use the reference*"])
     assert server.calls == 0

@@ -50,12 +50,12 @@ MANY = """
 
 @pytest.mark.slow
 def test_workers_of_xdist_make_one_run_and_a_crash_of_one_loses_nothing(session, server, kept):
-    given = ("-n", "2")
-    ran = session(MANY, *given, apart=True)
+    arguments = ("-n", "2")
+    ran = session(MANY, *arguments, apart=True)
     ran.assert_outcomes(passed=7, failed=1)
     ((run, found),) = kept()
-    wanted = [f"test_answers.py::test_text[{number}]" for number in range(8)]
-    assert sorted(one.case.id for one in found) == wanted
+    expected = [f"test_answers.py::test_text[{number}]" for number in range(8)]
+    assert sorted(one.case.id for one in found) == expected
     assert (run.status, run.n_cases) == ("finished", 8)
     assert server.calls == 4 * 3
     ran.stdout.fnmatch_lines(["8 assertions, 8 passed, mean score *", "12 calls asked, 0 from *"])

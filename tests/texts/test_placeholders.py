@@ -51,8 +51,8 @@ def test_filling_replaces_each_placeholder_and_nothing_else(parts, values):
     plain = [part.replace("{", "(").replace("}", ")") for part in parts]
     marks = [("{%s}" if n % 2 else "{{ %s }}") % names[n % len(names)] for n in range(len(plain))]
     text = "".join(f"{p}{m}" for p, m in zip(plain, marks, strict=True))
-    wanted = "".join(f"{p}{values[names[n % len(names)]]}" for n, p in enumerate(plain))
-    assert fill(text, values) == wanted
+    expected = "".join(f"{p}{values[names[n % len(names)]]}" for n, p in enumerate(plain))
+    assert fill(text, values) == expected
 
 
 @given(TEXTS)
@@ -66,10 +66,10 @@ def test_a_template_has_no_fault_beside_itself(text):
 def test_a_successor_without_fault_has_the_same_placeholders(seed, text):
     columns = ["name", "topic", "x"]
     names = find_placeholders(seed, columns)
-    kept = set(find_placeholders(text, columns))
+    texts = set(find_placeholders(text, columns))
     invented = in_braces(text) - in_braces(seed) - set(columns)
     faultless = find_fault(text, seed, names, columns) == ""
-    assert faultless == (kept == set(names) and not invented)
+    assert faultless == (texts == set(names) and not invented)
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ def test_a_size_has_to_leave_room_for_a_seam():
 
 @given(TEXTS, st.integers(1, 60))
 def test_what_is_cut_off_is_the_end(text, size):
-    kept = cut_at_seam(text, size)
-    assert len(kept) <= size
-    assert text.startswith(kept)
-    assert kept or not text[:size]
+    stored_text = cut_at_seam(text, size)
+    assert len(stored_text) <= size
+    assert text.startswith(stored_text)
+    assert stored_text or not text[:size]
 
 
 def test_a_cut_keeps_whole_sentences_or_else_whole_words():
@@ -64,13 +64,13 @@ def test_a_cut_keeps_whole_sentences_or_else_whole_words():
 
 @given(st.text(max_size=400), st.integers(4, 200), st.none() | st.integers(0, 400))
 def test_an_excerpt_is_made_of_the_text_and_says_what_it_leaves_out(text, most, focus):
-    shown = excerpt(text, most, focus)
-    pieces = re.split(r"\n\[\.\.\. \d+ characters left out \.\.\.\]\n", shown)
-    left = sum(int(n) for n in re.findall(r"\[\.\.\. (\d+) characters left out", shown))
+    output = excerpt(text, most, focus)
+    pieces = re.split(r"\n\[\.\.\. \d+ characters left out \.\.\.\]\n", output)
+    count = sum(int(n) for n in re.findall(r"\[\.\.\. (\d+) characters left out", output))
     if "characters left out" not in text:
-        assert sum(map(len, pieces)) + left == len(text)
+        assert sum(map(len, pieces)) + count == len(text)
         assert sum(map(len, pieces)) <= max(most, 4)
     assert text.startswith(pieces[0])
     assert text.endswith(pieces[-1])
     if focus is not None and focus < len(text) and most >= 8:
-        assert text[focus] in shown
+        assert text[focus] in output

@@ -125,12 +125,12 @@ def check(traces):
     assert runs.keys() == {"evaluate", "compare", "optimize", "nodes", "invoke_agent"}
     assert "evaluate tides" in traces
     found = {span[0][1:]: span[1:] for span in runs["evaluate"]}
-    kind, asked, answered, _ = found["case 1",]
-    assert (kind, asked, answered) == ("CHAIN", "Why tides?", "The moon.")
+    kind, requests, answered, _ = found["case 1",]
+    assert (kind, requests, answered) == ("CHAIN", "Why tides?", "The moon.")
     assert found["case 1", "probe"][0] == "EVALUATOR"
-    kind, asked, answered, tokens = found["case 1", "probe", "chat scripted"]
+    kind, requests, answered, tokens = found["case 1", "probe", "chat scripted"]
     assert (kind, answered in ("Yes", "No")) == ("LLM", True)
-    assert "Why tides?" in str(asked)
+    assert "Why tides?" in str(requests)
     assert tokens > 0
     paths = {name: {span[0][1:] for span in spans} for name, spans in runs.items()}
     assert ("case 1: a", "chat scripted") in paths["compare"]
@@ -154,10 +154,10 @@ def annotate(cli, home):
 
     def judge(document, target):
         (home / "export.json").write_text(json.dumps(document))
-        ended = cli("nodes", "evaluate", "export.json", "--latency", 0.001, "--annotate", target)
+        outcome = cli("nodes", "evaluate", "export.json", "--latency", 0.001, "--annotate", target)
         again = cli("runs", "annotate", "last", target)
         rows = [row for row in cli("runs", "show", "last", "--json").rows if row.get("rewards")]
-        assert ended.err.endswith(again.err)
+        assert outcome.err.endswith(again.err)
         assert again.err == f"{len(rows)} scores sent to {target.partition(':')[0]}\n"
         results = {row["span_id"]: row["results"]["latency"] for row in rows}
         return {id: (each["score"], each["passed"]) for id, each in results.items()}
@@ -224,7 +224,7 @@ def test_mlflow_shows_the_spans_takes_scores_and_runs_and_a_refusal_is_reported_
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
-    told = run("""
+    outcome = run("""
 for trace in mlflow.search_traces(locations=["0"], return_type="list"):
     for s in trace.data.spans:
         usage = s.get_attribute("mlflow.chat.tokenUsage") or {}
@@ -232,13 +232,13 @@ for trace in mlflow.search_traces(locations=["0"], return_type="list"):
             "kind": s.span_type, "input": s.inputs, "output": s.outputs,
             "tokens": usage.get("total_tokens"), "events": [event.name for event in s.events]}))
 """)
-    spans, traces = {span["id"]: span for span in told}, {}
-    for span in told:
+    spans, traces = {span["id"]: span for span in outcome}, {}
+    for span in outcome:
         path = path_of(span, spans)
         row = (path, span["kind"], span["input"], span["output"], span["tokens"])
         traces.setdefault(path[0], []).append(row)
     check(traces)
-    assert any(span["events"] == ["gen_ai.evaluation.result"] for span in told)
+    assert any(span["events"] == ["gen_ai.evaluation.result"] for span in outcome)
     search = "for t in mlflow.search_traces(locations=['0'], return_type='list'):\n    "
     results = annotate(run(f"{search}print(t.to_json())"), f"mlflow:{address}")
     rows = run(f"{search}for a in t.info.assessments: print(json.dumps(a.to_dictionary()))")

@@ -70,11 +70,14 @@ def test_run_case_judge_and_calls_nest_and_hold_no_text_unless_switched_on(
     assert event.attributes["gen_ai.evaluation.name"] == "probe"
     assert event.attributes["gen_ai.evaluation.score.value"] == judge.attributes["textevolve.score"]
     assert event.attributes["gen_ai.evaluation.score.label"] in ("pass", "fail")
-    told = call.attributes
-    assert (told["gen_ai.operation.name"], told["gen_ai.request.model"]) == ("chat", "scripted")
-    assert told["gen_ai.provider.name"] == "127.0.0.1"
-    assert told["gen_ai.usage.input_tokens"] == told["llm.token_count.prompt"] > 0
-    assert told["gen_ai.usage.output_tokens"] == told["llm.token_count.completion"] == 1
+    attributes = call.attributes
+    assert (attributes["gen_ai.operation.name"], attributes["gen_ai.request.model"]) == (
+        "chat",
+        "scripted",
+    )
+    assert attributes["gen_ai.provider.name"] == "127.0.0.1"
+    assert attributes["gen_ai.usage.input_tokens"] == attributes["llm.token_count.prompt"] > 0
+    assert attributes["gen_ai.usage.output_tokens"] == attributes["llm.token_count.completion"] == 1
     assert not {"tides?", "moon"} & set(str([s.to_json() for s in tree.values()]).split())
     assert "gen_ai.evaluation.explanation" not in event.attributes
 
@@ -135,11 +138,13 @@ def test_a_refused_template_has_the_figures_of_the_decision(model, spans, home, 
     server.script = script
     rows = [{"question": f"q{n}", "label": "yes" if n % 2 else "no"} for n in range(24)]
     with Client(model=model, store=home / "s.db") as client:
-        found = client.calibrate("Say: {question}", rows, metric="exact", label="label", budget=90)
-    told = spans.tree()["eval_opt.run",].attributes
-    assert told["eval_opt.accepted"] is told["eval_opt.passed"] is found.accepted is False
-    known = None if found.gain is None else found.gain.first
-    assert told.get("eval_opt.score") == known
+        result = client.calibrate("Say: {question}", rows, metric="exact", label="label", budget=90)
+    attributes = spans.tree()["eval_opt.run",].attributes
+    assert (
+        attributes["eval_opt.accepted"] is attributes["eval_opt.passed"] is result.accepted is False
+    )
+    known_value = None if result.gain is None else result.gain.first
+    assert attributes.get("eval_opt.score") == known_value
 
 
 def test_what_cannot_be_judged_is_an_error_and_a_limit_is_none(cli, server, model, spans, home):
