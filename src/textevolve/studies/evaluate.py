@@ -314,8 +314,8 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
     if spec.recall is not None:
         debate_options.append("recall")
     if debate_options:
-        judge, *others = spec.judge
-        if others:
+        judge, *other_judges = spec.judge
+        if other_judges:
             raise InputError(
                 f"{debate_options[0]} is an option of debates; among several judges write it in the"
                 " name of the debate that it is for, such as debate:general+rounds=1"

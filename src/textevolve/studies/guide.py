@@ -199,8 +199,8 @@ async def run(
 ) -> AsyncGenerator[GuidedAnswer]:
     (case,) = cases
     debate = bench.debate_of(read_profile(spec, bench.settings.profile), spec.recall)
-    made = Guided(case.input, case.candidates)
-    work = _Guidance(spec, bench, UsageMeter(bench.model), debate, made)
+    guided = Guided(case.input, case.candidates)
+    work = _Guidance(spec, bench, UsageMeter(bench.model), debate, guided)
     with loop_span("guide", input=case.input) as here:
         await work.run()
         here.note(status=work.made.status, reason=work.made.reason)
