@@ -248,7 +248,7 @@ def _call_service(
         written = rf"(?<=[?&]){re.escape(quote_plus(name))}=[^&#]*"
         path = re.sub(written, f"{quote_plus(name)}={secret}", path)
     key = _find_key(target)
-    if key is None and target.key_env != KEY:
+    if key is None and target.key_env not in (KEY, ""):
         raise SettingsError(f"target {target.label}: set {target.key_env} in the environment")
     service = JsonService(
         base,

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -69,7 +70,8 @@ class Target(Frozen):
         name: The name in reports; empty: the value of `target`.
         body: A template of the JSON that is sent, with columns in braces; None: the whole row.
         headers: Additional headers; `env:NAME` stands for an environment variable.
-        key_env: The environment variable with the key, which is sent as a bearer token.
+        key_env: The environment variable with the key, which is sent as a bearer token; empty: no
+            key.
         answer: The path of the output in the application's answer, such as `data.0.text`; empty: it
             is found by its usual names.
         contexts: The path of the retrieved passages.
@@ -153,8 +155,8 @@ class Target(Frozen):
             if secret := _find_secret(_ASSIGNED.findall(self.target), self.target):
                 raise InputError(
                     f"the command of {self.name or 'the target'} has {secret}, which would be"
-                    " stored with the run: let the program read it from an environment variable, which it"
-                    " inherits"
+                    " stored with the run: let the program read it from an environment variable,"
+                    " which it inherits"
                 )
         elif secret := _find_secret(self.parameters, self.target):
             raise InputError(
@@ -218,22 +220,40 @@ def _list_fields(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def check_targets(targets: Collection[Target]) -> None:
-    """Check that targets may be called here, and that the common key goes to one address.
+def keep_common_key(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """Return the targets of a command; the common key goes to the first address alone, since a key
+    belongs to one address. The others name a variable of their own with `key_env`."""
+    hosts = [urlsplit(target.target).netloc for target in targets]
+    shares = [host for host, target in zip(hosts, targets, strict=True) if target.key_env == KEY]
+    owner = next(filter(None, shares), "")
+    kept: list[Target] = []
+
+    for host, target in zip(hosts, targets, strict=True):
+        if target.key_env == KEY and host not in ("", owner):
+            if os.environ.get(KEY, "").strip():
+                logging.getLogger("textevolve").warning(
+                    "%s is sent to %s alone; for %s name a variable with key_env in a file of the"
+                    " target",
+                    KEY,
+                    owner,
+                    host,
+                )
+            target = target.model_copy(update={"key_env": ""})
+        kept.append(target)
+
+    return tuple(kept)
+
+
+def check_targets(targets: Iterable[Target]) -> None:
+    """Check that there are no targets if the current call serves a client of a server
+    (`is_confined`).
 
     Raises:
-        InputError: a client of a server (`is_confined`) names a target, which would make the server
-            call addresses, load code or run programs; or two addresses would get one key.
+        InputError: a client of a server names a target, which would make the server call addresses,
+            load code or run programs.
     """
     for target in targets if is_confined() else ():
         raise InputError(
             f"target {target.label:.200}: a server calls no targets for its clients; run the study"
             " from the command line or Python"
-        )
-
-    hosts = {urlsplit(target.target).netloc for target in targets if target.key_env == KEY} - {""}
-    if len(hosts) > 1 and os.environ.get(KEY, "").strip():
-        raise InputError(
-            f"{KEY} would be sent to {' and '.join(sorted(hosts))}, and a key belongs to one"
-            " address: name a variable for each with `key_env` in a file of the target"
         )
