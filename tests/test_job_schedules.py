@@ -62,7 +62,7 @@ def test_cron_expressions(cron, expected):
     ("cron", "said"),
     [
         ("0 3 * *", "has 4 fields instead of 5"),
-        ("61 3 * * *", "higher than the maximum"),
+        ("61 3 * * *", "is no minute: write 0 to 59"),
         ("0 3 * * 8", "8"),
         ("0 3 * * noday", "noday"),
         ("often * * * *", "often"),

@@ -61,7 +61,10 @@ RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "toolResult"
 THOUGHT_PARTS = ("thinking", "reasoning", "redacted_thinking")
 HIDDEN = "(hidden)"
 """The thought of a part that has none in plain text."""
-ARGUMENTS = ("arguments", "args", "input", "parameters")
+ARGUMENTS = (
+    *("arguments", "args", "input", "parameters", "input_parameters", "kwargs"),
+    *("tool_input", "params"),
+)
 """The fields that may hold the arguments of a call."""
 # The Responses API has items without a role: calls, their outputs, and thoughts.
 CALL_ITEM = "_call"

@@ -13,10 +13,17 @@ from typing import Any, cast
 from textevolve.errors import InputError
 from textevolve.json_texts import parse_text, write_text
 from textevolve.mappings import drop_none, first_of
-from textevolve.messages import list_messages, pair_results, read_message, result_text
+from textevolve.messages import (
+    ARGUMENTS,
+    list_messages,
+    pair_results,
+    read_message,
+    result_text,
+)
 
-ARGUMENT_NAMES = ("arguments", "args", "input", "parameters")
-"""The names that frameworks use for the arguments of a call."""
+CALL_NAMES = ("name", "tool_name", "toolName", "tool", "function")
+RESULT_NAMES = ("result", "output", "tool_output")
+"""The names that frameworks use for the name and the result of a call."""
 PASSAGE_FIELDS = ("text", "content", "page_content")
 """The names that frameworks use for the text of a passage."""
 TRAJECTORY_FIELDS = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
@@ -86,8 +93,8 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         listed = cast("list[Any]", steps)
         errors += filter(None, map(_find_error, _list_objects(listed)))
         steps = len(listed)
-    elif steps is not None and not str(steps).isdecimal():
-        raise InputError(f"{where}: steps must be a list or a number, not {steps!r:.60}")
+    elif steps is not None and (steps := _read_count(steps)) is None:
+        raise InputError(f"{where}: steps must be a list or a number, not {stated['steps']!r:.60}")
 
     calls = {
         n: read_tool_calls(stated[n], where)
@@ -95,9 +102,15 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
         if "tool" in n and n in stated
     }
     passages = read_contexts(stated["contexts"], where) if "contexts" in stated else ()
-    count = None if steps is None else int(str(steps))
 
-    return Trajectory(passages, steps=count, errors=tuple(map(str, errors)), **calls)
+    return Trajectory(passages, steps=steps, errors=tuple(map(str, errors)), **calls)
+
+
+def _read_count(value: object) -> int | None:
+    """Return a whole number that is not negative; None for any other value. Tables that have a gap
+    in a column write its numbers as 3.0."""
+    text = str(value).strip().removesuffix(".0")
+    return int(text) if text.isdecimal() and not isinstance(value, bool) else None
 
 
 def _as_list(value: object) -> list[Any]:
@@ -169,18 +182,20 @@ def _read_messages(items: Sequence[Any], where: str) -> tuple[ToolUse, ...]:
 
 
 def _read_call(item: Any, where: str) -> ToolUse:
-    call = cast("dict[str, Any]", item) if isinstance(item, Mapping) else {"name": item}
+    call = drop_none(cast("dict[str, Any]", item)) if isinstance(item, Mapping) else {"name": item}
     if isinstance(call.get("function"), Mapping):
-        call = {**call, **call["function"]}
-    name = call.get("name") or call.get("function")
+        call = drop_none({**call, **call["function"]})
+    name = first_of(call, CALL_NAMES)
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"{where}: a tool call must be an object with a name, not {item!r:.60}")
-    arguments = first_of(drop_none(call), ARGUMENT_NAMES)
+    arguments = first_of(call, ARGUMENTS)
     arguments = parse_text(arguments or {}) if isinstance(arguments, str) else arguments
     if _is_deep({**call, "": arguments}, MOST_LEVELS):
         raise InputError(f"{where}: the arguments of a call of {name:.60} are nested too deeply")
 
-    return ToolUse(name.strip(), arguments, _as_text(call.get("result")), _find_error(call))
+    result = _as_text(first_of(call, RESULT_NAMES))
+
+    return ToolUse(name.strip(), arguments, result, _find_error(call))
 
 
 def _is_deep(value: Any, levels: int) -> bool:

@@ -352,7 +352,7 @@ def test_answers_are_read_by_paths_and_events_are_joined():
     assert read({"answer": "a"}).trajectory is None
     messages = {"messages": [{"content": "q"}, {"content": "last"}]}
     assert read(messages, answer="messages.-1.content").text == "last"
-    with pytest.raises(AnswerError, match='"error": "quota"'):
+    with pytest.raises(AnswerError, match="reports an error: quota"):
         read({"error": "quota"})
     with pytest.raises(AnswerError, match="no field 'answer or output' in its answer: null"):
         asyncio.run(ask_target(silent, Target(target="cmd:x"), Request(messages=())))
@@ -415,7 +415,7 @@ def test_a_request_differs_by_row_version_and_headers_alone():
 
 
 def test_the_target_model_keeps_no_time_of_others():
-    async def never(_body):
+    async def never(_body, _cookies):
         await asyncio.sleep(60)
 
     model = TargetModel(Target(target="python:a.b"), never, 0.01)

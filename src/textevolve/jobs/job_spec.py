@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -146,9 +146,26 @@ def _from_root(value: Any) -> Any:
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 """The days of the week by their numbers in cron, where both 0 and 7 are Sunday."""
-# The fields of a cron expression, in order.
-FIELDS = ("minute", "hour", "day", "month", "day_of_week")
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+FIELDS: Mapping[str, tuple[int, int, Sequence[str]]] = {
+    "minute": (0, 59, ()),
+    "hour": (0, 23, ()),
+    "day": (1, 31, ()),
+    "month": (1, 12, MONTHS),
+    "day_of_week": (0, 6, DAYS),
+}
+"""The fields of a cron expression, in order, with their lowest and highest numbers and their
+names."""
+ORDINALS = ("1st", "2nd", "3rd", "4th", "5th")
+LAST_DAY = "last"
+_ITEM = re.compile(
+    r"(?P<first>\*|[a-z]{3}|\d+)(?:-(?P<last>[a-z]{3}|\d+))?(?:/(?P<step>[1-9]\d*))?"
+)
+_NUMBERED_DAY = re.compile(r"([a-z]{3}|\d)(?:#([1-5])|l)")
+"""A day of the week by its number in the month, such as `1#2`, or the last one, `5L`."""
 STEP = timedelta(microseconds=1)
+NO_TIME = timedelta()
+SECONDS_OF_DAY = 86_400.0
 
 
 def next_due(job: StoredJob, after: float) -> float | None:
@@ -187,11 +204,23 @@ def find_next(spec: JobSpec, after: float) -> float | None:
 def _find_by_trigger(trigger: Any, spec: JobSpec, after: float) -> float | None:
     """Return the next time of a cron trigger after a time. The trigger computes local times as if
     clocks never changed, since its own search may not end near a change."""
-    wall = datetime.fromtimestamp(after, spec.time_zone).replace(tzinfo=UTC)
+    local = datetime.fromtimestamp(after, spec.time_zone)
+    # Times that the clock has skipped during the last day may still come, later by the clock.
+    before = datetime.fromtimestamp(after - SECONDS_OF_DAY, spec.time_zone)
+    skipped = (local.utcoffset() or NO_TIME) - (before.utcoffset() or NO_TIME)
+    wall = local.replace(tzinfo=UTC, fold=0) - max(skipped, NO_TIME)
+    moments: list[float] = []
+
     while (wall := trigger.get_next_fire_time(None, wall + STEP)) is not None:
-        if (moment := wall.replace(tzinfo=spec.time_zone).timestamp()) > after:
-            return moment
-    return None
+        moment = wall.replace(tzinfo=spec.time_zone).timestamp()
+        if moment > after:
+            moments.append(moment)
+            # A time that the clock skips comes after times that it shows within the next hour.
+            shown = datetime.fromtimestamp(moments[0], spec.time_zone).replace(tzinfo=UTC, fold=0)
+            if wall >= shown:
+                break
+
+    return min(moments, default=None)
 
 
 def check_schedule(spec: JobSpec, now: float) -> None:
@@ -219,12 +248,89 @@ def _read_cron(text: str) -> Iterator[dict[str, str]]:
             f"has {len(fields)} fields instead of 5: minute, hour, day of the month, month, day of"
             " the week"
         )
-    # The library counts the days of the week from Monday, so they are given by name.
-    fields[4] = re.sub(r"(?<![\w/])[0-7](?!\w)", lambda day: DAYS[int(day[0]) % 7], fields[4])
-    schedule: dict[str, str] = dict(zip(FIELDS, fields, strict=True))
+    fields = [re.sub(r"^\?$", "*", field.lower()) for field in fields]
+    minutes, hours, days, months, week = fields
+    numbered_days = [item for item in week.split(",") if _NUMBERED_DAY.fullmatch(item)]
+    weekdays = ",".join(item for item in week.split(",") if item not in numbered_days)
+    takes_all_days = days.startswith("*")
+    takes_whole_week = week.startswith("*")
+    if numbered_days and takes_all_days and days != "*":
+        raise ValueError(f"{', '.join(numbered_days)} cannot be combined with the days {days}")
 
-    if any(field.startswith("*") for field in (fields[2], fields[4])):
+    # The library has other rules for ranges, steps and days of the week, so it gets lists.
+    values = zip(FIELDS, (minutes, hours, days, months, weekdays or "*"), strict=True)
+    schedule = {name: _expand_field(name, text) for name, text in values}
+    if (takes_all_days and weekdays) or takes_whole_week:
         yield schedule
-    else:
-        yield {**schedule, "day_of_week": "*"}
+    elif weekdays:
         yield {**schedule, "day": "*"}
+    if not (takes_all_days or takes_whole_week):
+        yield {**schedule, "day_of_week": "*"}
+    for item in numbered_days:
+        yield {**schedule, "day": _name_numbered_day(item), "day_of_week": "*"}
+
+
+def _expand_field(name: str, text: str) -> str:
+    """Return a field of a cron expression as a list of numbers, of names for days of the week.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if text == "*":
+        return text
+    low, high, _ = FIELDS[name]
+    size = high - low + 1
+    numbers: set[int] = set()
+    items = text.split(",")
+    last_days = [LAST_DAY] if name == "day" and {"l", LAST_DAY} & {*items} else []
+
+    for item in items:
+        if last_days and item in ("l", LAST_DAY):
+            continue
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise _unreadable(name, item)
+        step = int(match["step"] or 1)
+        first = low if match["first"] == "*" else _read_number(name, match["first"], item)
+        last = first
+        if match["last"]:
+            last = _read_number(name, match["last"], item)
+        elif match["first"] == "*" or match["step"]:
+            last = max(first, high)
+        if last < first:
+            last += size  # such as fri-mon, or 22-2 for hours
+        numbers.update(low + (number - low) % size for number in range(first, last + 1, step))
+
+    is_week = name == "day_of_week"
+    listed = [DAYS[number] if is_week else str(number) for number in sorted(numbers)]
+    return ",".join(listed + last_days)
+
+
+def _read_number(name: str, text: str, item: str) -> int:
+    low, high, names = FIELDS[name]
+    if text in names:
+        return names.index(text) + low
+    # Sunday is 7, too.
+    most = 7 if name == "day_of_week" else high
+    if not text.isdecimal() or not low <= int(text) <= most:
+        raise _unreadable(name, item)
+    return int(text)
+
+
+def _name_numbered_day(item: str) -> str:
+    """Return a day such as `1#2` in the words of the scheduling library."""
+    match = _NUMBERED_DAY.fullmatch(item)
+    assert match is not None
+    ordinal = ORDINALS[int(match[2]) - 1] if match[2] else LAST_DAY
+    return f"{ordinal} {DAYS[_read_number('day_of_week', match[1], item) % 7]}"
+
+
+def _unreadable(name: str, item: str) -> ValueError:
+    low, high, names = FIELDS[name]
+    words = f" or {names[0]} to {names[-1]}" if names else ""
+    more = ", 1#2 for the second Monday, 5L for the last Friday" if names is DAYS else ""
+    field = {"day": "day of the month", "day_of_week": "day of the week"}.get(name, name)
+    return ValueError(
+        f"'{item}' is no {field}: write {low} to {high}{words}, a list, a range, a step such as */2"
+        f"{more}"
+    )

@@ -31,7 +31,14 @@ from textevolve.json_texts import as_object
 from textevolve.llm.meter import hides_usage
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import SETTINGS, Endpoint, Key, is_loopback
-from textevolve.llm.refusals import Refusal, failure, one_line, read_refusal, retry_after
+from textevolve.llm.refusals import (
+    RETRIED,
+    Refusal,
+    failure,
+    one_line,
+    read_refusal,
+    retry_after,
+)
 from textevolve.protocol.chat import encode
 from textevolve.settings import LARGEST_ANSWER, Timeouts
 
@@ -343,8 +350,10 @@ def _proxy(url: URL) -> str | None:
 class JsonService(Http):
     """A client of a service that exchanges JSON; `aclose` closes its connections.
 
-    Before the first successful answer a 404 raises `AccessError`, since the address is probably
-    wrong; later it raises `RejectedError`, since a single object may be missing.
+    A refusal is read by its status: the words of a service have another meaning than those of a
+    model's endpoint. Before the first successful answer a 403 or 404 raises `AccessError`, since
+    the address or the key is probably wrong; later it raises `RejectedError`, since the service
+    may refuse a single request.
     """
 
     def __init__(
@@ -403,16 +412,35 @@ class JsonService(Http):
     def _failure(
         self, path: str, status: int, refusal: Refusal, headers: Mapping[str, str]
     ) -> ModelError:
-        if status in (404, 405, 501):
-            message = self.scrub(refusal.message) or "no reason given"
-            line = f"{self.name}{path}: refused ({status}): {message}"
-            return RejectedError(line) if self._reached else AccessError(f"{line}; {CHECK}")
+        message = self.scrub(refusal.message) or "no reason given"
+        refused = "refuses the key" if status == 401 else "refused"
+        line = f"{self.name}{path}: {refused} ({status}): {message}"
+        wait = retry_after(headers)
+        wait = refusal.wait if wait is None else wait
+        if status == 403 and wait is not None:  # a limit, as some gateways answer it
+            return UnavailableError(line, status=429, retry_after=wait)
+        if status in RETRIED or (status >= 500 and status != 501):
+            line = f"{self.name}{path}: {status}: {message}"
+            return UnavailableError(line, status=status, retry_after=wait)
+        if status < 400:
+            line = f"{line}; it redirects to {self.scrub(headers.get('Location', 'nowhere'))}"
+        if status not in (*CHECKS, 301, 302, 303, 307, 308) or self._reached:
+            return RejectedError(line)
 
-        located = replace(refusal, message=f"{path}: {refusal.message}")
-        return self.failure(status, located, headers)
+        error = AccessError(f"{line}; {CHECKS.get(status, CHECK)}")
+        error.of_text = status != 401
+
+        return error
 
 
 CHECK = "check the service's address"
+CHECKS = {
+    401: "check the key",
+    402: "check the account",
+    403: "check the key and the account",
+    **dict.fromkeys((404, 405, 501), CHECK),
+}
+"""The statuses that may refuse all requests of a client, with what to check."""
 SERVICE_CONNECTIONS = 128
 RELAYED_CONNECTIONS = 4096
 """The most requests that are forwarded to one endpoint at a time; further ones wait."""

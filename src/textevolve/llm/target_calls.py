@@ -11,15 +11,18 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from asyncio.subprocess import Process
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, TypeAlias, cast
+from urllib.parse import quote_plus, urlsplit
 
 from pydantic import SecretStr
 from pydantic_core import to_json
@@ -31,29 +34,52 @@ from textevolve.errors import (
     BudgetError,
     InputError,
     ModelError,
+    RejectedError,
     SettingsError,
     UnavailableError,
 )
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.events import Listener
 from textevolve.json_texts import as_object, parse_text
 from textevolve.llm.chains.steps import Callee, take_callee
-from textevolve.llm.connections import JsonService
+from textevolve.llm.connections import MIB, JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
 from textevolve.llm.providers import Key, find_headers, find_key, is_loopback
 from textevolve.llm.refusals import one_line
-from textevolve.llm.targets import COMMAND, EVENTS, KEY, Target, check_targets
+from textevolve.llm.targets import (
+    COMMAND,
+    COOKIES,
+    DATA,
+    EVENT,
+    EVENTS,
+    KEY,
+    Target,
+    check_targets,
+)
 from textevolve.mappings import drop_empty, map_values, pick
 from textevolve.settings import Settings
 from textevolve.system import kill_group
-from textevolve.user_code import OWN, UserCodeError, load_object, load_user_object
+from textevolve.user_code import (
+    OWN,
+    UserCodeError,
+    call_function,
+    load_object,
+    load_user_object,
+)
 
 IN_FLIGHT = 8
 """The most calls of one application in flight, unless it or the settings name another number."""
-TargetCall: TypeAlias = Callable[[str], Awaitable[tuple[str, str]]]
-"""A function that sends the body of a request to an application, and returns the answer as JSON
-with its finish reason."""
+TargetCall: TypeAlias = Callable[[str, Mapping[str, str]], Awaitable[tuple[str, str]]]
+"""A function that sends the body of a request and cookies to an application, and returns the
+answer as JSON with its finish reason."""
+REFUSALS = 8
+"""The number of refused calls, before the application has answered any, after which it counts as
+closed to this client."""
+TAIL = 2000
+"""The number of bytes at the end of a program's standard error from which its last line comes."""
+EXIT_CHECK = 0.05
+"""The seconds between two looks at whether a program has ended whose output is still open."""
 
 
 def open_target_model(
@@ -73,11 +99,12 @@ def open_target_model(
     """
     check_targets([target])
     seconds = target.timeout or settings.timeouts.total
+    largest = settings.largest_answer * MIB
 
     if target.target.startswith(OWN):
-        call = _call_function(load_target(target.target, objects))
+        call = _call_function(load_target(target.target, objects), target, largest)
     elif target.target.startswith(COMMAND):
-        call = _call_program(target)
+        call = _call_program(target, largest)
     else:
         call = _call_service(target, seconds, settings, stack)
 
@@ -135,11 +162,21 @@ def identify_target(target: Target, objects: Mapping[str, object]) -> str:
 
     headers = find_headers(map_values(SecretStr, target.headers))
     key = _find_key(target)
-    if key is None and not headers:
+    parameters = find_headers(_secret_parameters(target))
+    if key is None and not headers and not parameters:
         return ""
-    values = {name: header.secret.get_secret_value() for name, header in headers.items()}
+    values = map_values(_reveal, headers | parameters)
 
-    return digest_data([values, key and key.secret.get_secret_value()])
+    return digest_data([values, key and _reveal(key)])
+
+
+def _secret_parameters(target: Target) -> dict[str, SecretStr]:
+    """Return the parameters in the query of an address that are `env:NAME`."""
+    return {n: SecretStr(value) for n, value in target.parameters if value.startswith("env:")}
+
+
+def _reveal(key: Key) -> str:
+    return key.secret.get_secret_value()
 
 
 def _digest_named(file: Path) -> str:
@@ -164,12 +201,14 @@ class TargetModel:
         call: Sends the body of a request to the target and returns its answer.
         seconds: The most seconds of one call.
         content: The digest of what it answers with; empty if its fields say all.
+        calls: The number of calls that were "answered" and "refused".
     """
 
     target: Target
     call: TargetCall
     seconds: float
     content: str = ""
+    calls: Counter[str] = empty_default(Counter)
 
     @property
     def name(self) -> str:
@@ -177,13 +216,22 @@ class TargetModel:
 
     async def __call__(self, request: Request, /) -> Response:
         began = perf_counter()
+        *heads, sent = request.messages
+        about = as_object(json.loads(heads[0].text)) if heads else {}
         try:
             async with asyncio.timeout(self.seconds):
-                text, reason = await self.call(request.messages[-1].text)
+                text, reason = await self.call(sent.text, about.get(COOKIES, {}))
         except TimeoutError:
             raise UnavailableError(
                 f"{self.target.label}: no answer in {self.seconds:g} s"
             ) from None
+        except AccessError as error:
+            self.calls["refused"] += 1
+            # An application may refuse the first row for what it says, and answer the others.
+            if error.of_text and (self.calls["answered"] or self.calls["refused"] < REFUSALS):
+                raise RejectedError(str(error)) from None
+            raise
+        self.calls["answered"] += 1
 
         return Response(text, reason, Usage(calls=1), seconds=perf_counter() - began)
 
@@ -194,8 +242,13 @@ def _call_service(
     parts = urlsplit(target.target)
     base = f"{parts.scheme}://{parts.netloc}"
     path = target.target[len(base) :]
+    secret_parameters = find_headers(_secret_parameters(target))
+    for name, value in secret_parameters.items():
+        secret = quote_plus(_reveal(value))
+        written = rf"(?<=[?&]){re.escape(quote_plus(name))}=[^&#]*"
+        path = re.sub(written, f"{quote_plus(name)}={secret}", path)
     key = _find_key(target)
-    if key is None and target.key_env != KEY:
+    if key is None and target.key_env not in (KEY, ""):
         raise SettingsError(f"target {target.label}: set {target.key_env} in the environment")
     service = JsonService(
         base,
@@ -205,28 +258,72 @@ def _call_service(
         largest_answer=settings.largest_answer,
         headers=find_headers(map_values(SecretStr, target.headers)),
     )
+    # A refusal names the path, and an application may repeat it.
+    service.secrets += tuple(map(_reveal, secret_parameters.values()))
     stack.push_async_callback(service.aclose)
 
-    async def call(body: str) -> tuple[str, str]:
-        headers, raw = await service.send(path, body.encode())
+    async def call(body: str, cookies: Mapping[str, str]) -> tuple[str, str]:
+        sent = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        headers, raw = await service.send(path, body.encode(), {"Cookie": sent} if sent else None)
         kind = headers.get("Content-Type", "")
         text = raw.decode("utf-8", "replace")
+        reason = "stop"
         if kind.startswith("text/event-stream"):
-            return json.dumps(split_events(text)), EVENTS
-        answer = service.read_json(path, raw) if "json" in kind else parse_text(text)
-        return json.dumps(answer), "stop"
+            answer: Any = split_events(text)
+            reason = EVENTS
+        elif _LINES.search(kind):
+            answer = [parse_text(line) for line in text.splitlines() if line.strip()]
+            reason = EVENTS
+        else:
+            answer = service.read_json(path, raw) if "json" in kind else parse_text(text)
+        known_cookies = _read_cookies(headers, cookies)
+        if known_cookies != cookies:
+            answer = {COOKIES: known_cookies, DATA: answer}
+
+        return json.dumps(answer), reason
 
     return call
 
 
+_LINES = re.compile(r"ndjson|jsonl|json-?lines|stream\+json")
+"""The types of an answer whose lines are events in JSON."""
+
+
+def _read_cookies(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dict[str, str]:
+    """Return the cookies of a conversation after an answer, which sets some and ends others."""
+    known_cookies = dict(cookies)
+    read_all = getattr(headers, "getall", None)  # a header may come several times
+    lines: list[str] = read_all("Set-Cookie", []) if read_all else []
+    for line in lines:
+        pair, _, attributes = line.partition(";")
+        name, _, value = map(str.strip, pair.partition("="))
+        if value and not _ENDED.search(attributes):
+            known_cookies[name] = value
+        else:
+            known_cookies.pop(name, None)
+
+    return known_cookies
+
+
+_ENDED = re.compile(r"max-age=(0|-\d+)\b|expires=[^;]*\b(1970|1969)\b", re.IGNORECASE)
+"""The attributes with which an application ends a cookie."""
+
+
 def split_events(text: str) -> list[Any]:
-    """Return the data of server-sent events, parsed from JSON, without the mark of the end."""
+    """Return the data of server-sent events, parsed from JSON, without the mark of the end. An
+    event with a name is an object with the name and the data."""
     events: list[Any] = []
-    for block in text.replace("\r\n", "\n").split("\n\n"):
-        lines = [line for line in block.split("\n") if line.startswith("data:")]
-        data = "\n".join(line.removeprefix("data:").removeprefix(" ") for line in lines)
-        if data and data.strip() != "[DONE]":
-            events.append(parse_text(data))
+    for block in re.sub(r"\r\n?", "\n", text).split("\n\n"):
+        fields: dict[str, list[str]] = {}
+        for line in block.split("\n"):
+            field, _, value = line.partition(":")
+            fields.setdefault(field, []).append(value.removeprefix(" "))
+        data = "\n".join(fields.get("data", ()))
+        if not data or data.strip() == "[DONE]":
+            continue
+        name = fields.get("event", ["message"])[-1]
+        value = parse_text(data)
+        events.append(value if name in ("", "message") else {EVENT: name, DATA: value})
 
     return events
 
@@ -250,17 +347,36 @@ def load_target(name: str, objects: Mapping[str, object]) -> Callee:
     return take_callee(function)
 
 
-def _call_function(callee: Callee) -> TargetCall:
-    async def call(body: str) -> tuple[str, str]:
+def _call_function(callee: Callee, target: Target, largest: int) -> TargetCall:
+    async def call(body: str, _cookies: Mapping[str, str]) -> tuple[str, str]:
+        reason = "stop"
         try:
             answer = await callee.call(_match_arguments(callee, json.loads(body)))
-            return to_json(answer, inf_nan_mode="constants").decode(), "stop"
-        except (ModelError, BudgetError, TimeoutError):
+            # What a generator yields are the events of a stream.
+            if isinstance(answer, AsyncGenerator):
+                reason = EVENTS
+                answer = [part async for part in cast("AsyncGenerator[Any]", answer)]
+            elif isinstance(answer, Generator):
+                reason = EVENTS
+                answer = await call_function(list, cast("Generator[Any]", answer))
+            text = to_json(answer, inf_nan_mode="constants")
+        except (ModelError, BudgetError):
             raise
         except Exception as error:
             raise UserCodeError(callee.target, error) from error
+        if len(text) > largest:
+            raise _too_large(target, largest)
+
+        return text.decode(), reason
 
     return call
+
+
+def _too_large(target: Target, largest: int) -> AnswerError:
+    return AnswerError(
+        f"{target.label}: the answer is larger than {largest // MIB} MiB; raise `largest_answer` in"
+        " the settings if it should be"
+    )
 
 
 def _match_arguments(callee: Callee, body: Any) -> Any:
@@ -276,11 +392,11 @@ def _match_arguments(callee: Callee, body: Any) -> Any:
     return {needed[0]: body}
 
 
-def _call_program(target: Target) -> TargetCall:
+def _call_program(target: Target, largest: int) -> TargetCall:
     command = shlex.split(target.target.removeprefix(COMMAND))
     pipe = asyncio.subprocess.PIPE
 
-    async def call(body: str) -> tuple[str, str]:
+    async def call(body: str, _cookies: Mapping[str, str]) -> tuple[str, str]:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -288,19 +404,70 @@ def _call_program(target: Target) -> TargetCall:
         except OSError as error:
             raise AccessError(f"{target.label}: cannot be started ({error.strerror})") from None
 
+        output = bytearray()
+        errors = bytearray()
+        work: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(_feed(process, f"{body}\n".encode())),
+            asyncio.ensure_future(_read_pipe(process.stdout, output, largest + 1, at_end=False)),
+            asyncio.ensure_future(_read_pipe(process.stderr, errors, TAIL, at_end=True)),
+            asyncio.ensure_future(process.wait()),
+        ]
         try:
-            answer, errors = await process.communicate(f"{body}\n".encode())
+            await _wait_for_end(process, work, output, largest)
         finally:
-            if process.returncode is None:
-                kill_group(process.pid)
-                await process.wait()
+            # What the program has started ends with it, also if it holds the pipes open.
+            kill_group(process.pid)
+            await asyncio.wait(work, timeout=1)
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+            # Only its transport closes pipes that a process of another group still writes to.
+            process._transport.close()  # pyright: ignore
 
+        if len(output) > largest:
+            raise _too_large(target, largest)
+        last = one_line(errors.decode("utf-8", "replace").strip().rpartition("\n")[2])
         if process.returncode:
-            last = one_line(errors[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2])
             raise AnswerError(
                 f"{target.label}: the program ended with exit code {process.returncode}: {last}"
             )
+        text = output.decode("utf-8", "replace").strip()
+        if not text and last:
+            raise AnswerError(
+                f"{target.label}: the output is empty; the last line of its standard error: {last}"
+            )
 
-        return json.dumps(parse_text(answer.decode("utf-8", "replace").strip())), "stop"
+        return json.dumps(parse_text(text)), "stop"
 
     return call
+
+
+async def _feed(process: Process, body: bytes) -> None:
+    """Write the input of a program, which need not read it."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(body)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read_pipe(
+    pipe: asyncio.StreamReader | None, content: bytearray, most: int, *, at_end: bool
+) -> None:
+    """Read a pipe of a program to its end, and keep the first or the last bytes of it."""
+    assert pipe is not None
+    while part := await pipe.read(2**16):
+        content += part
+        if at_end:
+            del content[:-most]
+        else:
+            del content[most:]
+
+
+async def _wait_for_end(
+    process: Process, work: Sequence[asyncio.Future[Any]], output: bytearray, largest: int
+) -> None:
+    """Wait until a program has ended, or its output is too large. `Process.wait` waits for the ends
+    of its pipes, too, which another process that it has started may hold open."""
+    while process.returncode is None and len(output) <= largest:
+        await asyncio.wait(work, timeout=EXIT_CHECK)

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, WithJsonSchema, model_validator
 
@@ -32,9 +36,30 @@ KEY = "TEXTEVOLVE_TARGET_KEY"
 EVENTS = "events"
 """The finish reason of an answer that came as server-sent events; its text is the list of
 events."""
+EVENT = "$event"
+DATA = "$data"
+"""The fields of an event that has a name, in the text of an answer: the name and the data."""
+COOKIES = "$cookies"
+"""The field with the cookies of a conversation, in a request and beside the data of an answer that
+changes them."""
 JOURNALED = "target:"
 """The beginning of the model names under which the journal stores calls of targets."""
 _SECRET = re.compile("authorization|cookie|token|secret|key|password", re.IGNORECASE)
+_SECRET_WORDS = (
+    *("token", "secret", "key", "apikey", "password", "passwd", "pwd", "passphrase", "auth"),
+    *("authorization", "bearer", "credential", "credentials", "signature", "sig", "cookie"),
+)
+"""The last words of names of parameters, options and fields that hold a secret. Words such as
+`tokens` or `keys` hold none: `max_tokens`, `--keys`."""
+_KEY = re.compile(
+    r"\b(sk|pk|rk|xox[abps]|gh[pousr]|glpat|hf|github_pat)[-_]\w[-\w]{14,}|\bAIza[-\w]{30,}"
+    r"|\beyJ[-\w]{8,}\.eyJ|://[^\s/@:]+:[^\s/@]+@|\s(-u|--user)\s+[^\s:$]+:[^\s$]"
+)
+"""The forms of the keys of some providers, of tokens, and of a user's password, under any name."""
+_ASSIGNED = re.compile(
+    r"(?:^|[\s?&;'\"])-{0,2}([A-Za-z][\w.-]*)(?:=|:\s*|\s+)(?:(?:Bearer|Basic)\s+)?([^\s&;'\"]+)"
+)
+"""A name and its value in a command, as an option, a variable or a header."""
 
 
 class Target(Frozen):
@@ -45,14 +70,18 @@ class Target(Frozen):
         name: The name in reports; empty: the value of `target`.
         body: A template of the JSON that is sent, with columns in braces; None: the whole row.
         headers: Additional headers; `env:NAME` stands for an environment variable.
-        key_env: The environment variable with the key, which is sent as a bearer token.
+        key_env: The environment variable with the key, which is sent as a bearer token; empty: no
+            key.
         answer: The path of the output in the application's answer, such as `data.0.text`; empty: it
             is found by its usual names.
         contexts: The path of the retrieved passages.
         tool_calls: The path of the tool calls.
         steps: The path of the steps.
+        session: The path of the id of a conversation, which the next turn gets as the column
+            `session`; empty: there is none.
         usage: The path of the usage.
-        concurrency: The most calls in flight; None: the default.
+        concurrency: The most calls in flight, and the most conversations at once; None: the
+            default.
         timeout: The most seconds of one call; None: the default.
     """
 
@@ -65,6 +94,7 @@ class Target(Frozen):
     contexts: str = "contexts"
     tool_calls: str = "tool_calls"
     steps: str = "steps"
+    session: str = ""
     usage: str = "usage"
     concurrency: int | None = Field(default=None, ge=1, le=4096)
     requests_per_minute: float | None = Field(default=None, gt=0)
@@ -104,13 +134,45 @@ class Target(Frozen):
             raise InputError(f"target {self.target:.200}: write {FORMS}")
 
         for header, value in self.headers.items():
-            if _SECRET.search(header) and not value.startswith("env:"):
+            is_secret = _SECRET.search(header) or _KEY.search(value)
+            if is_secret and not value.startswith("env:"):
                 raise InputError(
                     f"the value of the header {header} would be stored with the run: put it into"
                     " an environment variable NAME, and write env:NAME"
                 )
 
+        self._check_secrets()
+
         return self
+
+    def _check_secrets(self) -> None:
+        """Check that no key is written into the address, the command or the body.
+
+        Raises:
+            InputError: one is, so that reports and the store would show it.
+        """
+        if self.target.startswith(COMMAND):
+            if secret := _find_secret(_ASSIGNED.findall(self.target), self.target):
+                raise InputError(
+                    f"the command of {self.name or 'the target'} has {secret}, which would be"
+                    " stored with the run: let the program read it from an environment variable,"
+                    " which it inherits"
+                )
+        elif secret := _find_secret(self.parameters, self.target):
+            raise InputError(
+                f"the address of {self.name or 'the target'} has {secret}, which would be stored"
+                " with the run: put it into an environment variable NAME, and write env:NAME"
+            )
+        if secret := _find_secret(_list_fields("", self.body), json.dumps(self.body)):
+            raise InputError(
+                f"the body of {self.label} has {secret}, which would be stored with the run: send"
+                " it as a header env:NAME"
+            )
+
+    @property
+    def parameters(self) -> list[tuple[str, str]]:
+        """The names and values in the query of an address."""
+        return parse_qsl(urlsplit(self.target).query, keep_blank_values=True)
 
     @property
     def label(self) -> str:
@@ -125,6 +187,61 @@ class Target(Frozen):
 
 NamedTarget: TypeAlias = Annotated[Target, WithJsonSchema({"type": ["string", "object"]})]
 """A target, or the address, function, program or file that names one."""
+
+
+def _find_secret(values: Iterable[tuple[str, str]], text: str) -> str:
+    """Return which of the named values is a secret, or that the text has a key; "" without any."""
+    for name, value in values:
+        words = re.split(r"[\W_]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
+        is_written = not re.match(r"env:|\$|\{", value)
+        if is_written and words[-1] in _SECRET_WORDS and _may_be_secret(words[-1], value):
+            return f"the value of {name}"
+
+    return "a key" if _KEY.search(text) else ""
+
+
+def _may_be_secret(word: str, value: str) -> bool:
+    """Return whether a value may be a secret. Keys that sort or group are words, as names of
+    methods are, and secret ones have digits or are long."""
+    if word not in ("key", "auth", "cookie"):
+        return not value.isdecimal() or len(value) > 3
+    return len(value) >= 16 or (len(value) >= 8 and not value.replace("_", "").isalpha())
+
+
+def _list_fields(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the texts in a request's body with the names of their fields."""
+    if isinstance(value, dict):
+        for field, inner in cast("dict[str, Any]", value).items():
+            yield from _list_fields(field, inner)
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            yield from _list_fields(name, inner)
+    elif isinstance(value, str) and "{" not in value:
+        yield name, value
+
+
+def keep_common_key(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """Return the targets of a command; the common key goes to the first address alone, since a key
+    belongs to one address. The others name a variable of their own with `key_env`."""
+    hosts = [urlsplit(target.target).netloc for target in targets]
+    shares = [host for host, target in zip(hosts, targets, strict=True) if target.key_env == KEY]
+    owner = next(filter(None, shares), "")
+    kept: list[Target] = []
+
+    for host, target in zip(hosts, targets, strict=True):
+        if target.key_env == KEY and host not in ("", owner):
+            if os.environ.get(KEY, "").strip():
+                logging.getLogger("textevolve").warning(
+                    "%s is sent to %s alone; for %s name a variable with key_env in a file of the"
+                    " target",
+                    KEY,
+                    owner,
+                    host,
+                )
+            target = target.model_copy(update={"key_env": ""})
+        kept.append(target)
+
+    return tuple(kept)
 
 
 def check_targets(targets: Iterable[Target]) -> None:

@@ -8,6 +8,7 @@ the matrix, so that they are never in memory all at once.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from array import array
@@ -749,8 +750,14 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     def group_of(planned: Planned) -> int:
         return planned.empty.sample if scorers.together else planned.empty.position
 
+    # An application that holds few conversations at once would mix up the others.
+    chats = {t.label: asyncio.Semaphore(t.concurrency) for t in spec.targets if t.concurrency}
+
+    def limit_chats(cells: Iterable[Planned]) -> list[Planned]:
+        return [replace(cell, chats=chats.get(cell.empty.variant)) for cell in cells]
+
     rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
-    groups = (list(cells) for row in rows for _, cells in itertools.groupby(row, group_of))
+    groups = (limit_chats(cells) for row in rows for _, cells in itertools.groupby(row, group_of))
     results = stream(
         groups, partial(fill_cells, bench, scorers), max(1, concurrency), ordered=False
     )

@@ -7,7 +7,7 @@ and judges.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -50,6 +50,7 @@ from textevolve.runs.chains import chain_response
 from textevolve.spans import current_span, span
 from textevolve.studies.compare_spec import MOST_SAMPLES
 from textevolve.studies.conversations import (
+    SESSION,
     ConversationTurn,
     Grade,
     join_grades,
@@ -117,6 +118,15 @@ class Output:
     ending: ConversationEnd = ""
 
 
+@dataclass(slots=True)
+class ChatState:
+    """What an application has set in a conversation, and gets back at each later turn: the id of
+    its session, and its cookies."""
+
+    session: Any = None
+    cookies: Mapping[str, str] = empty_default(dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A cell before it is filled.
@@ -129,12 +139,16 @@ class Planned:
         values: The values of its row.
         user: The simulated user of a conversation, or the user's messages; empty if there is no
             conversation.
+        chats: Lets in as many conversations at once as the application holds; None: any number.
+        state: What the application gets back at the next turn of the conversation.
     """
 
     empty: Output
     answer: Answering | None
     values: RowValues
     user: SimulatedUser | tuple[str, ...] = ()
+    chats: AbstractAsyncContextManager[Any] | None = None
+    state: ChatState = field(default_factory=ChatState)
 
     @property
     def sample(self) -> int:
@@ -191,7 +205,8 @@ async def _fill_alone(bench: Workbench, scorers: Scorers, planned: Planned) -> O
     with span("case", name, variant=cell.variant, sample=cell.sample, input=cell.input) as here:
         answers: Sequence[Output] = ()
         if planned.user:
-            output, chat, answers = await _converse(bench, planned)
+            async with planned.chats or nullcontext():
+                output, chat, answers = await _converse(bench, planned)
         else:
             output = await _answer(bench, planned)
             chat = read_chat(output.text) if scorers.each_turn else None
@@ -397,12 +412,19 @@ async def call_target(
     row = planned.values.columns
     if cell.images:  # prompts have their names; an application gets the images themselves
         row = {**row, IMAGES: list(cell.images)}
+    state = planned.state
     if messages:
         row = turn_row(row, messages, all_columns=target.body is None)
-    request = write_request(target, row, version, planned.sample)
+        if target.session and (target.body is not None or state.session is not None):
+            row[SESSION] = state.session
+    request = write_request(target, row, version, planned.sample, state.cookies)
 
     async def ask() -> Output:
         answer = await ask_target(model, target, request)
+        if answer.session is not None:
+            state.session = answer.session
+        if answer.cookies is not None:
+            state.cookies = answer.cookies
         return replace(
             cell,
             text=answer.text,

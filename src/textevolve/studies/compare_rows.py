@@ -31,7 +31,12 @@ from textevolve.rows.columns import (
 from textevolve.rows.images import folder_of, read_images
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.studies.compare_spec import CompareSpec, judges_of
-from textevolve.studies.conversations import TURN_COLUMNS, USER_COLUMNS, check_conversations
+from textevolve.studies.conversations import (
+    SESSION,
+    TURN_COLUMNS,
+    USER_COLUMNS,
+    check_conversations,
+)
 from textevolve.studies.row_values import (
     Draws,
     has_media,
@@ -296,7 +301,8 @@ def _find_questions(
             questions[f"chain {name}"] = tuple(chain.inputs)
 
     for target in spec.targets:
-        check_body(target, [*shown, *TURN_COLUMNS] if talks else shown, hidden)
+        of_turns = (*TURN_COLUMNS, SESSION) if talks and target.session else TURN_COLUMNS
+        check_body(target, [*shown, *of_turns] if talks else shown, hidden)
         asked = shown
         if target.body is not None:
             asked = find_placeholders(json.dumps(target.body, ensure_ascii=False), shown)

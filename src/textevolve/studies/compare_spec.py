@@ -19,7 +19,7 @@ from textevolve.errors import InputError
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
 from textevolve.llm.chains.chat_template import ChatRole
 from textevolve.llm.model import Message
-from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target
+from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target, keep_common_key
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
@@ -382,6 +382,11 @@ class CompareSpec(MappedSpec):
     @classmethod
     def _take_prompts(cls, value: Any) -> Any:
         return take_prompts(value)
+
+    @field_validator("targets")
+    @classmethod
+    def _keep_common_key(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        return keep_common_key(targets)
 
     @model_validator(mode="after")
     def _usable(self) -> CompareSpec:

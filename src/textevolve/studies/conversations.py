@@ -27,6 +27,8 @@ TURNS = "turns"
 TURN_COLUMNS = ("messages", "message")
 """The columns that a called application receives at each turn: all messages so far, and the text of
 the last."""
+SESSION = "session"
+"""The column with the id of the conversation that the application named in its last answer."""
 USER_COLUMNS = (TURNS, "goal", "persona", "stop")
 """The columns that describe the user of a conversation."""
 
@@ -128,7 +130,7 @@ def turn_row(
 
 
 def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
-    """Join the retrieved passages and tool calls of a conversation's answers. The tool calls are
+    """Join the trajectories of a conversation's answers. The tool calls and the number of steps are
     None (unknown) if one of the answers does not report its own. Without any trajectory the result
     is None."""
     trajectories = [trajectory or Trajectory() for trajectory in turns]
@@ -138,10 +140,28 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
             dict.fromkeys(passage for trajectory in trajectories for passage in trajectory.contexts)
         ),
         None if None in calls else tuple(call for turn_calls in calls for call in turn_calls or ()),
+        steps=_sum_steps(trajectories),
         errors=tuple(error for trajectory in trajectories for error in trajectory.errors),
     )
 
     return joined if any(turns) else None
+
+
+def _sum_steps(trajectories: Sequence[Trajectory]) -> int | None:
+    """Return the steps of all turns. A turn that reports its tool calls alone has a step for each,
+    as metrics count them; None if a turn reports neither, or no turn reports steps."""
+    if all(trajectory.steps is None for trajectory in trajectories):
+        return None
+    total = 0
+    for trajectory in trajectories:
+        if trajectory.steps is not None:
+            total += trajectory.steps
+        elif trajectory.tool_calls is not None:
+            total += len(trajectory.tool_calls)
+        else:
+            return None
+
+    return total
 
 
 def join_grades(grades: Sequence[Grade]) -> Grade:

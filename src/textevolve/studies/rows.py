@@ -5,9 +5,12 @@ set for its case.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,8 +22,8 @@ from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.json_texts import as_object, find_path
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
-from textevolve.llm.targets import EVENTS, Target
-from textevolve.mappings import drop_empty, first_of, map_values
+from textevolve.llm.targets import COOKIES, DATA, EVENT, EVENTS, Target
+from textevolve.mappings import drop_empty, drop_none, first_of, map_values
 from textevolve.protocol.reported import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
@@ -32,6 +35,7 @@ from textevolve.texts.placeholders import (
     Hidden,
     check_spelling,
     fill,
+    find_placeholders,
     require_placeholders,
     whole_placeholder,
 )
@@ -159,11 +163,15 @@ class TargetAnswer:
     Attributes:
         trajectory: The retrieved passages and tool calls, if the response has them.
         usage: The usage that the target reports; None if it reports none.
+        session: The id of the conversation; None if the response has none.
+        cookies: The cookies of the conversation after this answer; None if it changes none.
     """
 
     text: str
     trajectory: Trajectory | None = None
     usage: Usage | None = None
+    session: Any = None
+    cookies: Mapping[str, str] | None = None
 
     @property
     def context(self) -> str | None:
@@ -172,12 +180,18 @@ class TargetAnswer:
         return join_passages(passages) or None
 
 
-def write_request(target: Target, row: Mapping[str, Any], version: str, sample: int = 0) -> Request:
-    """Write the request to a target for a row. The target's headers and version are part of the
-    call's journal key."""
+def write_request(
+    target: Target,
+    row: Mapping[str, Any],
+    version: str,
+    sample: int = 0,
+    cookies: Mapping[str, str] | None = None,
+) -> Request:
+    """Write the request to a target for a row. The target's headers and version, and the cookies of
+    a conversation, are part of the call's journal key."""
     texts = map_values(column_text, row)
     body = dict(row) if target.body is None else _fill_body(target.body, row, texts)
-    about = {"version": version, "headers": dict(target.headers)}
+    about = {"version": version, "headers": dict(target.headers), COOKIES: dict(cookies or {})}
     identity = drop_empty(about)
     header = (Message("system", (json.dumps(identity, sort_keys=True),)),) if identity else ()
     sent = Message("user", (mend_text(json.dumps(body, ensure_ascii=False)),))
@@ -207,8 +221,16 @@ def check_body(target: Target, columns: Collection[str], hidden: Mapping[str, Hi
     get.
 
     Raises:
-        InputError: the body has no placeholder of a column, a misspelt one, or one that is hidden.
+        InputError: the body has no placeholder of a column, a misspelt one, or one that is hidden;
+            or there is a placeholder in the address, the command or a header.
     """
+    for place in (target.target, *target.headers.values()):
+        if names := find_placeholders(place, columns):
+            raise InputError(
+                f"target {target.label:.200}: {{{names[0]}}} would be sent as it stands, since only"
+                " `body` in a file of the target is filled in"
+            )
+
     if target.body is not None:
         text = json.dumps(target.body, ensure_ascii=False)
         check_spelling(text, columns, f"target {target.label}", hidden)
@@ -256,10 +278,10 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
 
 def read_target_answer(target: Target, response: Response) -> TargetAnswer:
     """Read the fields of a target's response. In a stream of server-sent events the texts of all
-    events are joined; for other fields the last event counts.
+    events that belong to the answer are joined; for other fields the last event counts.
 
     Raises:
-        AnswerError: there is no text, or a field cannot be read.
+        AnswerError: the application reports an error, there is no text, or a field cannot be read.
     """
     try:
         value: object = from_json(response.text)
@@ -267,11 +289,18 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
         text = response.text
         return TargetAnswer(text, Trajectory((text, text, text), ()))
 
+    cookies = as_object(value).get(COOKIES)
+    if cookies is not None:
+        value = as_object(value)[DATA]
     streamed = response.finish_reason == EVENTS
-    parts = cast("list[object]", value) if streamed else [value]
-    texts = [text for part in parts if (text := _find_text(target, part)) is not None]
+    events = [_read_event(part) for part in (cast("list[object]", value) if streamed else [value])]
+    for event in events:
+        if reason := _find_error(target, event):
+            raise AnswerError(f"{target.label}: the application reports an error: {reason}")
+    parts = [event.data for event in events]
+    text = _join_texts(target, events)
 
-    if not texts:
+    if text is None:
         field_names = target.answer or " or ".join(ANSWER_FIELDS)
         answer_text = wording.shorten(json.dumps(value, ensure_ascii=False), 160)
         raise AnswerError(
@@ -281,6 +310,7 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
 
     paths = {name: getattr(target, name) for name in ("contexts", "tool_calls", "steps", "usage")}
     fields = {name: _find_last(parts, path) for name, path in paths.items()}
+    fields["errors"] = _find_last(parts, "errors")
     try:
         trajectory = read_trajectory(fields, target.label)
     except InputError as error:
@@ -289,7 +319,105 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
     stated = fields["usage"]
     usage = ReportedUsage.model_validate(stated) if isinstance(stated, dict) else None
 
-    return TargetAnswer("".join(texts), trajectory, usage and usage_of(usage, None))
+    session = _find_last(parts, target.session) if target.session else None
+
+    return TargetAnswer(text, trajectory, usage and usage_of(usage, None), session, cookies)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEvent:
+    """An event of a stream, or a whole answer. `kind`: its name, or the type that its data states,
+    in lower case; `data`: its data."""
+
+    kind: str
+    data: object
+
+
+def _read_event(part: object) -> AnswerEvent:
+    fields = as_object(part)
+    if EVENT in fields:
+        return AnswerEvent(str(fields[EVENT]).lower(), fields[DATA])
+    kind = first_of(drop_none(fields), ("event", "type"))
+    return AnswerEvent(kind.lower() if isinstance(kind, str) else "", part)
+
+
+_ERROR_KIND = re.compile(
+    r"^((run|stream|response|message|chat|agent|workflow)[._ -]?)?(error|failed|failure|aborted)$"
+)
+_ASIDE_KIND = re.compile(
+    r"reason|think|thought|status|progress|ping|heartbeat|keep.?alive|debug|\blogs?\b|tool|meta"
+    r"|source|citation|retriev|trace|\bstep\b|usage"
+)
+"""The kinds of events that tell of the work on an answer, and are no part of it."""
+_WHOLE_KIND = re.compile(r"final|finish|complete|done|\bend\b|_end$|result|replace")
+"""The kinds of events that may repeat the whole answer."""
+COMPARED = 2000
+"""The number of characters by which a text is compared with its parts."""
+
+
+def _find_error(target: Target, event: AnswerEvent) -> str:
+    """Return the reason if an application says that its answer failed, in an event or beside the
+    answer; "" if it does not. An error of a tool is none of the answer."""
+    if "tool" in event.kind or target.answer.split(".")[0] in ("error", "errors"):
+        return ""
+    fields = as_object(event.data)
+    error = fields.get("error")
+    is_failed = _ERROR_KIND.search(event.kind) or fields.get("status") in ("error", "failed")
+    if not error and not is_failed:
+        return ""
+
+    inner = as_object(fields.get("response")).get("error")
+    words = error if error and error is not True else inner
+    names = ("message", "detail", "errorText", "error_description", "reason", "data")
+    for part in (words, fields, event.data):
+        if isinstance(part, str):
+            return wording.shorten(part, 300)
+        message = first_of(drop_none(as_object(part)), names)
+        if message:
+            return wording.shorten(column_text(message), 300)
+
+    return wording.shorten(json.dumps(event.data, ensure_ascii=False), 300)
+
+
+def _join_texts(target: Target, events: Sequence[AnswerEvent]) -> str | None:
+    """Return the text of an answer; None without one. Events about the work on it are left out
+    unless there are no others."""
+    texts: list[tuple[AnswerEvent, str]] = []
+    for event in events:
+        text = _find_text(target, event.data)
+        if text is not None and text.strip() != "[DONE]":
+            texts.append((event, text))
+    if len(texts) < 2:
+        return texts[0][1] if texts else None
+    texts = [pair for pair in texts if not _ASIDE_KIND.search(pair[0].kind)] or texts
+
+    # A stream may send all of the text so far with each event.
+    steps = list(pairwise(text for _, text in texts))
+    if len(steps) > 1 and all(after.startswith(text) and after != text for text, after in steps):
+        return texts[-1][1]
+    joined = ""
+    for number, (event, text) in enumerate(texts):
+        before = texts[number - 1][0] if number else None
+        if before is not None and _is_whole(event, text, joined, number, before):
+            joined = text
+        elif not (_WHOLE_KIND.search(event.kind) and isinstance(event.data, str)):
+            joined += text
+
+    return joined
+
+
+def _is_whole(event: AnswerEvent, text: str, joined: str, number: int, before: AnswerEvent) -> bool:
+    """Return whether the text of an event is the whole answer, which the `number` events before it
+    have sent in parts, and no further part. Its kind and its fields are hints that the lengths and
+    the text before have to agree with, since a stream may repeat a word."""
+    if "replace" in event.kind:
+        return True
+    if _WHOLE_KIND.search(event.kind) and not _WHOLE_KIND.search(before.kind):
+        return SequenceMatcher(None, joined[:COMPARED], text[:COMPARED]).ratio() >= 0.5
+    has_other_fields = as_object(event.data).keys() != as_object(before.data).keys()
+    differs = event.kind != before.kind or has_other_fields
+
+    return text.strip() == joined.strip() and (number > 1 or differs)
 
 
 def _find_text(target: Target, part: object) -> str | None:
@@ -298,7 +426,7 @@ def _find_text(target: Target, part: object) -> str | None:
         value = find_path(part, target.answer)
     elif isinstance(part, dict):
         fields = cast("dict[str, object]", part)
-        value = first_of(fields, ANSWER_FIELDS)
+        value = first_of(drop_none(fields), ANSWER_FIELDS)
 
     return None if value is None else column_text(value)
 

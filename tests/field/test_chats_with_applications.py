@@ -1,0 +1,218 @@
+"""An application under test keeps sessions, sets cookies, names an id to send on, reports its steps
+at each turn, and is called with keys: chats stay apart, nothing is lost when turns are joined, and
+keys stand in no file.
+
+What an application gets is written down by hand, turn by turn.
+"""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from textevolve import InputError
+from textevolve.llm.targets import Target
+from textevolve.studies.conversations import join_trajectories
+from textevolve.studies.rows import check_body
+from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
+
+CHATS = [{"id": id, "turns": [f"I am {id}.", "Who am I?", "Bye."]} for id in ("Ada", "Ben", "Cy")]
+
+
+class Desk(BaseHTTPRequestHandler):
+    """An application that knows a chat by its cookie or by the id in the body."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        desk = self.server
+        desk.requests.append((dict(self.headers), body, self.path))
+        answer = {"answer": f"{self.headers.get('Cookie')}|{body.get('session')}"}
+        text = body["message"]
+        if text.startswith("I am"):
+            answer["meta"] = {"chat": text[5:-1]}
+        self.send_response(200)
+        if text.startswith("I am"):
+            self.send_header("Set-Cookie", f"sid={text[5:-1]}; Path=/; HttpOnly")
+            self.send_header("Set-Cookie", "lang=pt")
+        if text == "Who am I?":
+            self.send_header("Set-Cookie", "lang=; Max-Age=0")
+        content = json.dumps(answer).encode()
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def desk():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as serving:
+        serving.requests = []
+        serving.url = f"http://127.0.0.1:{serving.server_port}/desk"
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield serving
+        serving.shutdown()
+
+
+def compare(cli, home, target, *options):
+    (home / "chats.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in CHATS))
+    outcome = cli(
+        *("compare", "--target", target, "-d", "chats.jsonl", "--metric", "regex:."),
+        *("-o", "cells.jsonl", *options),
+    )
+    assert outcome.code == 0, outcome.err
+    lines = (home / "cells.jsonl").read_text().splitlines()
+    return {cell["row"]: cell["text"].splitlines()[1::2] for cell in map(json.loads, lines)}
+
+
+def test_cookies_stay_in_their_chat(cli, home, desk):
+    answers = compare(cli, home, desk.url)
+    for id, texts in answers.items():
+        cookies = [text.removeprefix("Assistant: ").partition("|")[0] for text in texts]
+        assert cookies == ["None", f"lang=pt; sid={id}", f"sid={id}"]
+    assert compare(cli, home, desk.url) == answers  # from the journal
+    assert len(desk.requests) == 9
+
+
+def test_session_ids_are_sent_on(cli, home, desk):
+    (home / "desk.yaml").write_text(
+        f"target: {desk.url}\nsession: meta.chat\n"
+        "body: {message: '{message}', session: '{session}'}\n"
+    )
+    for id, texts in compare(cli, home, "desk.yaml").items():
+        assert [text.partition("|")[2] for text in texts] == ["None", id, id]
+
+
+def test_function_gets_its_session(cli, home):
+    (home / "desk.py").write_text(
+        "def reply(row):\n"
+        "    return {'answer': str(row.get('session')), 'id': row['messages'][0]['content'][5:]}\n"
+    )
+    (home / "desk.yaml").write_text("target: python:desk.reply\nsession: id\n")
+    for id, texts in compare(cli, home, "desk.yaml").items():
+        assert [text.removeprefix("Assistant: ") for text in texts] == ["None", f"{id}.", f"{id}."]
+
+
+def test_one_chat_at_a_time(cli, home):
+    (home / "state.py").write_text(
+        "names = []\n"
+        "def reply(message):\n"
+        "    if message.startswith('I am'):\n        names[:] = [message[5:-1]]\n"
+        "    return names[0]\n"
+    )
+    (home / "state.yaml").write_text("target: python:state.reply\nconcurrency: 1\n")
+    for id, texts in compare(cli, home, "state.yaml").items():
+        assert texts == [f"Assistant: {id}"] * 3
+
+
+def test_turns_join_every_field():
+    call = ToolUse("search")
+    turns = [
+        Trajectory(("p1",), (call,), 7, ("slow",)),
+        Trajectory(("p2",), (call,), 7),
+        Trajectory(("p1",), (), 7, ("cut",)),
+    ]
+    expected = Trajectory(("p1", "p2"), (call, call), 21, ("slow", "cut"))
+    assert join_trajectories(turns) == expected
+
+
+@pytest.mark.parametrize(
+    ("turns", "steps"),
+    [
+        ([Trajectory(steps=4), Trajectory(tool_calls=(ToolUse("a"), ToolUse("b")))], 6),
+        ([Trajectory(steps=4), None], None),
+        ([Trajectory(tool_calls=(ToolUse("a"),)), Trajectory(tool_calls=())], None),
+        ([Trajectory(steps=0), Trajectory(steps=2)], 2),
+    ],
+)
+def test_unknown_steps_are_unknown(turns, steps):
+    assert join_trajectories(turns).steps == steps
+
+
+@pytest.mark.parametrize("steps", [3, 3.0, "3", "3.0"])
+def test_whole_steps_are_read(steps):
+    assert read_trajectory({"steps": steps}, "row 1").steps == 3
+
+
+@pytest.mark.parametrize("steps", [3.5, -1, True, "many", float("nan")])
+def test_other_steps_are_refused(steps):
+    with pytest.raises(InputError, match="steps must be"):
+        read_trajectory({"steps": steps}, "row 1")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"name": "find", "input_parameters": {"q": 1}, "output": "two"},
+        {"tool_name": "find", "kwargs": {"q": 1}, "result": "two"},
+        {"tool": "find", "tool_input": {"q": 1}, "tool_output": "two"},
+        {"name": "find", "arguments": None, "params": '{"q": 1}', "result": "two"},
+    ],
+)
+def test_calls_of_other_tools_are_read(call):
+    trajectory = read_trajectory({"tool_calls": [call]}, "row 1")
+    assert trajectory.tool_calls == (ToolUse("find", {"q": 1}, "two"),)
+
+
+SECRETS = [
+    "http://app/ask?api_key=abcdef12",
+    "http://app/ask?lang=pt&access_token=a",
+    "http://app/ask?key=AIzaSyB0123456",
+    "http://app/v1/sk-proj-abcdefghijklmnop/ask",
+    "cmd:./ask.sh --api-key abcdef12",
+    "cmd:./ask.sh --password=river",
+    "cmd:env SERVICE_TOKEN=abcdef ./ask.sh",
+    "cmd:curl -H 'Authorization: Bearer abcdef12' http://app",
+    "cmd:curl -u ada:river http://app",
+    "cmd:./ask.sh http://ada:river@app",
+]
+PLAIN = [
+    "http://app/ask?max_tokens=500&api_key=env:APP_KEY",
+    "http://app/ask?sort_key=created&q=token",
+    "cmd:./ask.sh --max-tokens 500 --tokenizer wordpiece",
+    "cmd:./ask.sh --primary-key customer_id --auth basic",
+    'cmd:sh -c "./ask.sh --api-key $APP_KEY"',
+]
+
+
+@pytest.mark.parametrize("target", SECRETS)
+def test_keys_are_refused(target):
+    with pytest.raises(InputError, match="would be stored with the run"):
+        Target(target=target)
+
+
+@pytest.mark.parametrize("target", PLAIN)
+def test_other_words_are_no_keys(target):
+    assert Target(target=target).target == target
+
+
+def test_keys_in_bodies_are_refused():
+    with pytest.raises(InputError, match="would be stored"):
+        Target(target="http://app/ask", body={"auth": {"api_key": "abcdef12"}, "q": "{q}"})
+
+
+def test_query_key_comes_from_environment(cli, home, desk, monkeypatch):
+    monkeypatch.setenv("DESK_KEY", "a long+key9")
+    compare(cli, home, f"{desk.url}?lang=pt&api_key=env:DESK_KEY", "-o", "page.html")
+    assert {path for _, _, path in desk.requests} == {"/desk?lang=pt&api_key=a+long%2Bkey9"}
+    for path in home.iterdir():
+        assert path.is_dir() or b"long+key" not in path.read_bytes()
+    monkeypatch.setenv("DESK_KEY", "another-key-7")
+    compare(cli, home, f"{desk.url}?lang=pt&api_key=env:DESK_KEY")
+    assert len(desk.requests) == 18
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        ("http://app/{name}/ask", {}),
+        ("cmd:./ask.sh {name}", {}),
+        ("http://app/ask", {"X-Name": "{name}"}),
+    ],
+)
+def test_placeholders_elsewhere_are_refused(target, headers):
+    with pytest.raises(InputError, match="would be sent as it stands"):
+        check_body(Target(target=target, headers=headers), ["name"])
