@@ -31,8 +31,11 @@ TERMS: Mapping[str, str] = {
     "evaluator": "judge",
     "controller": "optimize",
     "up": "innovate",
+    "unsupervised_upscaling": "innovate",
     "utility_prompting": "innovate",
     "spo": "calibrate",
+    "supervised_prompt_optimisation": "calibrate",
+    "supervised_prompt_optimization": "calibrate",
     "gr": "guide",
     "guided_reasoning": "guide",
 }

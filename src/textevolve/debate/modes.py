@@ -46,9 +46,11 @@ def place_candidates(turn: int, labels: tuple[int, ...], order: CandidateOrder) 
     return tuple(by_label[shift:] + by_label[:shift])
 
 
-Aggregation = Literal["mean", "median", "trimmed"]
-"""How the scores of all turns become one score: by their mean, their median, or their mean without
-the fifth at each end (`trimmed`)."""
+Aggregation = Literal["mean", "median", "trimmed", "last-round", "moderator"]
+"""How the scores of the turns become one score: by the mean of all turns, their median, their mean
+without the fifth at each end (`trimmed`), the mean of the last round that ran (`last-round`), or
+the last agent's turn in that round (`moderator`). A moderator whose scores have a certain winner
+also ends the debate."""
 ConvergenceMode = Literal["agents", "pooled"]
 """How the agents' disagreement in a round is measured: by the largest coefficient of variation (CV)
 over agents of any candidate's weighted score (`agents`), or by one CV over all scores

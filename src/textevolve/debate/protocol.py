@@ -144,7 +144,8 @@ async def _debate(context: DebateContext) -> DebateResult:
         for r in range(profile.rounds):
             await table.play_round(r)
             cvs.append(table.disagreement(r))
-            if profile.protocol == "escalation" and r == 0:
+            moderated = profile.aggregation == "moderator"
+            if moderated or (profile.protocol == "escalation" and r == 0):
                 certainty = measure_certainty(table.scores(r), profile, context.nonce)
                 context.listener(StepFinished(context.case.id, "certainty", certainty))
             voters = int(arithmetic.voters(table.scores(r)))

@@ -48,9 +48,11 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
     represent all.
 
     The same scores, seed and nonce give the same number. A single candidate is compared with an
-    imaginary one whose scores all equal the passing threshold.
+    imaginary one whose scores all equal the passing threshold. If a moderator decides, only the
+    moderator's scores count.
     """
-    if not arithmetic.is_quorum(int(arithmetic.voters(scores)), len(profile.agents)):
+    scores = arithmetic.deciding_turns(scores[None], profile.aggregation)[0]
+    if not arithmetic.is_quorum(int(arithmetic.voters(scores)), len(scores)):
         return None
     weights = np.array(profile.weight_list)
     if scores.shape[-2] == 1:
@@ -61,16 +63,24 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
     )
     seed = random.Random(f"{profile.seed}:{nonce}:certainty").getrandbits(128)
     certainty = arithmetic.certainty(scores, weights, leaders, seed)
+    if np.isnan(certainty) and profile.aggregation == "moderator":
+        # A single score of one agent cannot be drawn again; the moderator has decided, or has not.
+        return 1 / len(leaders)
 
     return None if np.isnan(certainty) else certainty
+
+
+def is_certain(profile: Profile, certainty: float | None) -> bool:
+    """Return whether a winner is certain enough for the debate to end."""
+    return certainty is not None and certainty >= profile.escalate_below
 
 
 def end_early(
     profile: Profile, r: int, cv: float, certainty: float | None, voters: int
 ) -> Stop | None:
     """Return the reason why a debate ends after round r (from 0) before all rounds have run; None
-    if it continues. `cv`: the round's disagreement. `certainty`: the first round's. `voters`: the
-    number of agents with scores in the round.
+    if it continues. `cv`: the round's disagreement. `certainty`: the first round's, or the one of
+    the moderator's scores in this round. `voters`: the number of agents with scores in the round.
 
     If too few agents gave scores, the debate does not converge, since a single agent always agrees
     with itself. If later rounds would ask the same questions again, as with the readout
@@ -80,8 +90,10 @@ def end_early(
     """
     if profile.protocol == "independent":
         return None
+    if profile.aggregation == "moderator" and is_certain(profile, certainty):
+        return "certain"
     if profile.protocol == "escalation" and r == 0:
-        return "certain" if certainty is not None and certainty >= profile.escalate_below else None
+        return "certain" if is_certain(profile, certainty) else None
     if profile.convergence is None or not arithmetic.is_quorum(voters, len(profile.agents)):
         return None
 
@@ -310,7 +322,8 @@ class DebateResult(Shown):
 
     @cached_property
     def _by_component(self) -> Array:
-        return arithmetic.component_scores(self.tensor.values)
+        turns = arithmetic.deciding_turns(self.tensor.values, self.profile.aggregation)
+        return arithmetic.component_scores(turns)
 
     def sample(self, generator: random.Random | np.random.Generator | None = None) -> int:
         """Draw a candidate at random by the probabilities s_phi; return its index.
@@ -394,8 +407,14 @@ class DebateResult(Shown):
     @cached_property
     def _result(self) -> tuple[EvaluationResult | Failure, ...]:
         if not self.scored:
-            first = next((t.failure for t in self.turns if t.failure), None)
-            failure = self.failure or first or Failure("failed", "no turn gave scores")
+            failures = [turn.failure for turn in self.turns if turn.failure]
+            if self.profile.aggregation in ("last-round", "moderator"):
+                failures.reverse()  # those of the turns that decide come last
+            failure = (
+                self.failure
+                or next(iter(failures), None)
+                or Failure("failed", "no turn gave scores")
+            )
             return (failure,) * max(1, len(self.case.candidates))
 
         shares = self.probabilities
@@ -446,7 +465,10 @@ class DebateResult(Shown):
         rescored = replace(self, profile=profile)
 
         for r in range(len(cvs) - (broken is not None)):
-            if ending := end_early(profile, r, float(cvs[r]), rescored.certainty, self.voters[r]):
+            certainty = rescored.certainty
+            if profile.aggregation == "moderator":
+                certainty = measure_certainty(self.tensor.values[r], profile, self.nonce)
+            if ending := end_early(profile, r, float(cvs[r]), certainty, self.voters[r]):
                 last_round = r + 1
                 stopped = ending
                 break

@@ -40,16 +40,32 @@ def turn_scores(tensor: Array, weights: Array) -> Array:
     return np.asarray((tensor * weights).mean(axis=-1))
 
 
+def deciding_turns(tensor: Array, aggregation: Aggregation) -> Array:
+    """Return the part of the tensor that the result is computed from, (..., r, i, j, k): its last
+    round, that round's last agent, or all of it.
+
+    A later turn may take back an earlier one. Methods in which agents revise their judgement, or in
+    which a moderator decides, therefore do not average over what was revised.
+    """
+    if aggregation == "last-round":
+        return tensor[..., -1:, :, :, :]
+    if aggregation == "moderator":
+        return tensor[..., -1:, -1:, :, :]
+
+    return tensor
+
+
 def normalise(tensor: Array, weights: Array, aggregation: Aggregation = "mean") -> Array:
     """Compute the candidates' scores s_norm, shape (..., j), in [0, 10]; NaN for a candidate that
     no turn scored.
 
     `mean` is the published formula. `median` and `trimmed` (a fifth cut from each end) combine the
-    weighted scores of the turns, and resist a single outlying agent.
+    weighted scores of the turns, and resist a single outlying agent. `last-round` and `moderator`
+    are the mean over the turns that decide (`deciding_turns`).
     """
-    scores = turn_scores(tensor, weights)
+    scores = turn_scores(deciding_turns(tensor, aggregation), weights)
     votes = scores.reshape(*scores.shape[:-3], -1, scores.shape[-1])
-    if aggregation == "mean":
+    if aggregation not in ("median", "trimmed"):
         return _mean_present(votes, axes=(-2,))
     count = (~np.isnan(votes)).sum(axis=-2, keepdims=True)
     cut = np.floor(count * TRIM) if aggregation == "trimmed" else np.floor((count - 1) / 2)

@@ -170,7 +170,8 @@ class DebateParameters(Frozen):
     )
     aggregation: Aggregation | None = option(
         None,
-        "How the agents' scores are combined: mean, median or trimmed (mean).",
+        "How the agents' scores are combined: mean, median, trimmed (mean), last-round (its mean)"
+        " or moderator (the last agent's scores).",
         group="Advanced",
         metavar="NAME",
     )

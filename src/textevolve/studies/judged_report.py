@@ -149,6 +149,12 @@ def round_text(profile: Profile, r: int, cv: float, certainty: float | None, vot
     if profile.protocol == "escalation" and r == 0:
         certainty_text = "none" if certainty is None else f"{certainty:.3f}"
         parts.append(f"certainty {certainty_text}, no debate from {profile.escalate_below:g} on")
+    elif profile.protocol != "independent" and profile.aggregation == "moderator":
+        certainty_text = "none" if certainty is None else f"{certainty:.3f}"
+        parts.append(
+            f"the moderator's certainty {certainty_text}, the last round from"
+            f" {profile.escalate_below:g} on"
+        )
     elif profile.protocol != "independent" and profile.convergence is not None:
         parts.append(f"agreed at {profile.convergence:g} or less")
 

@@ -5,7 +5,8 @@ The strategy `protegi` is beam search by textual gradients: Pryzant and others (
 prompt optimization with 'gradient descent' and beam search", arXiv 2305.03495, algorithms 1 and 2.
 In each round a model writes instructions from the failures of every template in the beam (the best
 templates so far), successors are written by these instructions, and old and new templates compete
-for the next beam.
+for the next beam. The paraphrases that the paper adds to each successor are left out, and its UCB
+bandits are the option `selection`; the default tries all templates of a round on the same rows.
 
 `textevolve.statistics.comparisons` has the statistical test. If there is a budget, the calls for
 the decision are reserved before the search begins, so that every search can be decided.
