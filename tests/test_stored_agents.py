@@ -129,12 +129,61 @@ def test_one_that_is_not_there_is_named(model, agents, home, name, reason):
         client.evaluate(*CASE[:1], CASE[1:], agents=[name])
 
 
-def test_a_case_names_none(cli, model, agents, home):
-    row = {"input": "When?", "candidates": ["At noon."], "agents": ["acme/ada"]}
+def write_case(home, **parameters):
+    row = {"input": CASE[0], "candidates": CASE[1:], "rounds": 1, **parameters}
     (home / "cases.jsonl").write_text(json.dumps(row) + "\n")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_rows_name_stored_agents(cli, server, model, agents, home, nested):
+    names = {"agents": ["acme/ada", "acme/critic"]}
+    write_case(home, **({"parameters": names} if nested else names))
     outcome = cli("evaluate", "cases.jsonl", "-m", model, "--json")
-    assert outcome.code == 3
-    assert "the profile of a run can name stored agents" in outcome.out
+    assert outcome.code == 0, outcome.err
+    prompts = prompts_of(server, "ada")
+    assert prompts
+    assert all(OLD in text and FACT in text for text in prompts)
+    assert prompts_of(server, "critic")
+
+
+def test_resumed_rows_keep_agents(cli, server, model, agents, home):
+    write_case(home, agents=["acme/ada", "acme/critic"])
+    command = ("evaluate", "cases.jsonl", "-m", model)
+    assert cli(*command, "--max-calls", "1").code == 3
+    run = cli("runs", "list", "--json").rows[0]["id"]
+    evolve(cli, server, model)
+
+    resumed = cli("runs", "resume", run, "--max-calls", "100")
+    assert resumed.code == 0, resumed.err
+    assert not any(NEW in str(body) for body in server.requests)
+
+    # Ada has changed, so the same command is another run.
+    server.requests.clear()
+    assert cli(*command).code == 0
+    assert all(NEW in text for text in prompts_of(server, "ada"))
+    runs = cli("runs", "list", "--json").rows
+    assert [each["kind"] for each in runs].count("evaluate") == 2
+
+
+def test_agents_of_rows_recall(cli, server, model, agents, home):
+    agent = {"name": "Eve", "persona": "You are exact.", "collections": ["acme/diary"]}
+    write_case(home, agents=[agent])
+    outcome = cli("evaluate", "cases.jsonl", "-m", model, "--json")
+    assert outcome.code == 0, outcome.err
+    assert all(FACT in text for text in prompts_of(server, "Eve"))
+
+
+@pytest.mark.parametrize(
+    "agent",
+    ["acme/nobody", {"name": "Eve", "persona": "You are exact.", "collections": ["acme/none"]}],
+)
+def test_missing_agents_name_their_row(cli, server, model, agents, home, agent):
+    write_case(home, id="c7", agents=[agent])
+    outcome = cli("evaluate", "cases.jsonl", "-m", model)
+    assert outcome.code == 2
+    assert "case c7" in outcome.err
+    assert not server.requests
+    assert not cli("runs", "list", "--json").rows
 
 
 def test_an_agent_of_a_profile_needs_a_persona():

@@ -2,21 +2,24 @@
 memories for debaters.
 
 A run pins the agents that its profiles name, and the version of each collection that its debaters
-recall from. A resumed run therefore uses the same agents and memories; a run with other versions is
-another run. `memory` implements the search for memories, `store` their storage.
+recall from, whether the study names them or a row does. A resumed run therefore uses the same
+agents and memories; a run with other versions is another run. `memory` implements the search for
+memories, `store` their storage.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from textevolve.agents.resources import StoredAgent, full_name, split_name
 from textevolve.debate.profile import Agent, Profile
 from textevolve.errors import InputError
+from textevolve.evaluation import Case
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
 from textevolve.memory.cue import Cue, Memory, Recall
@@ -28,6 +31,7 @@ from textevolve.spec import Frozen
 from textevolve.store import Store, kinds
 
 T = TypeVar("T")
+_AGENTS = TypeAdapter(tuple[Agent, ...])
 
 
 async def read_resources(settings: Settings, read: Callable[[Store], T]) -> T:
@@ -122,6 +126,69 @@ async def pin_agents(names: Iterable[str], settings: Settings) -> dict[str, Pinn
     )
 
 
+class RowPins:
+    """Collects the stored agents and the collections of memories that the rows of a run name for
+    their own debates, and pins their versions once all rows are read.
+
+    They are pinned at the end, since a store must not be read while rows are being written to it.
+    """
+
+    def __init__(self) -> None:
+        # The id of the first case that names each of them, for the error if there is none.
+        self._agents = dict[str, str]()
+        self._collections = dict[str, str]()
+
+    def add(self, case: Case) -> None:
+        """Note the agents and collections that a case names."""
+        if "agents" not in case.parameters:
+            return
+        try:
+            agents = _AGENTS.validate_python(case.parameters["agents"])
+        except ValidationError:
+            return  # the debate over this case fails with what is wrong about them
+
+        for agent in agents:
+            if agent.stored is not None:
+                self._agents.setdefault(agent.stored, case.id)
+            recall = agent.recall_settings
+            for name in () if recall is None else recall.collections:
+                self._collections.setdefault(name, case.id)
+
+    def pin(self, settings: Settings) -> dict[str, Any]:
+        """Return what a run stores about them: `agents` and `collections` with their versions;
+        empty if no row names any.
+
+        Raises:
+            InputError: there is no such agent or collection; names the first case with it.
+            StoreError: the store cannot be read.
+        """
+        if not self._agents and not self._collections:
+            return {}
+        agents = dict[str, Any]()
+        versions = dict[str, int]()
+        collections = dict(self._collections)
+
+        with Store(settings.memory_location) as resources:
+            for name, case_id in self._agents.items():
+                try:
+                    agent = read_agent(resources, name, settings.namespace)
+                except InputError as error:
+                    raise InputError(f"case {case_id}: {error}") from None
+
+                agents[name] = agent.model_dump(mode="json")
+                recall = agent.memory
+                for collection in () if recall is None else recall.collections:
+                    collections.setdefault(collection, case_id)
+
+            for name, case_id in collections.items():
+                try:
+                    versions |= _read_versions(resources, (name,), settings.namespace)
+                except InputError as error:
+                    raise InputError(f"case {case_id}: {error}") from None
+
+        return {"agents": agents, "collections": versions}
+
+
 def with_stored_agents(profile: Profile, agent_of: Callable[[str], PinnedAgent]) -> Profile:
     """Return the profile with persona, model and memories taken from its stored agents. A model
     that the profile sets itself is kept."""
@@ -146,19 +213,24 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
         StoreError: the store cannot be read.
     """
 
-    def pin(resources: Store) -> dict[str, int]:
-        versions = dict[str, int]()
-        for name in sorted(set(names)):
-            try:
-                collection = find_collection(resources, name, settings.namespace)
-            except InputError as error:
-                raise InputError(f"a debater recalls from '{name}': {error}") from None
+    every = sorted(set(names))
 
-            versions[collection.full_name] = collection.version
+    return await read_resources(
+        settings, lambda resources: _read_versions(resources, every, settings.namespace)
+    )
 
-        return versions
 
-    return await read_resources(settings, pin)
+def _read_versions(resources: Store, names: Iterable[str], namespace: str) -> dict[str, int]:
+    versions = dict[str, int]()
+    for name in names:
+        try:
+            collection = find_collection(resources, name, namespace)
+        except InputError as error:
+            raise InputError(f"a debater recalls from '{name}': {error}") from None
+
+        versions[collection.full_name] = collection.version
+
+    return versions
 
 
 def open_recall(

@@ -226,6 +226,7 @@ class Workbench(Setting):
             profile=self.fill(profile),
             model_of=lambda agent: self.model_of(agent.model or self.default_model),
             recall=self.recall if own is None else cast(Recall, own),
+            put_agents=self.fill,
             listener=self.listener,
             concurrency=self.calls_per_case,
             today=self.today,

@@ -55,14 +55,16 @@ class Debate:
     """A judge that holds a debate of the profile's agents over a case.
 
     `model_of`: returns the model of an agent; for the profile's `decider` it is called with an
-    agent that has the decider as its model. `recall`: recalls the agents' memories. `concurrency`:
-    the maximum number of concurrent calls of one debate, if the protocol allows any; 1 lets a local
-    server reuse its prefix cache. `today`: the date in every prompt, as YYYY-MM-DD.
+    agent that has the decider as its model. `recall`: recalls the agents' memories. `put_agents`:
+    puts stored agents into the profile that a case sets for itself. `concurrency`: the maximum
+    number of concurrent calls of one debate, if the protocol allows any; 1 lets a local server
+    reuse its prefix cache. `today`: the date in every prompt, as YYYY-MM-DD.
     """
 
     profile: Profile
     model_of: Callable[[Agent], Model]
     recall: Recall = nothing
+    put_agents: Callable[[Profile], Profile] = lambda profile: profile
     listener: Listener = silence
     concurrency: int = 64
     today: str = field(default_factory=this_day)
@@ -74,14 +76,14 @@ class Debate:
             InputError: the case or its parameters cannot be used.
             FatalModelError: no call can succeed (key, model, capability).
         """
-        profile = override(self.profile, settings_of(case))
+        profile = self.put_agents(override(self.profile, settings_of(case)))
         check_case(case)
 
         for agent in profile.agents:
             if not agent.persona:
                 raise InputError(
-                    f"agent '{agent.stored}' is a stored agent; the profile of a run can name"
-                    " stored agents, the profile of a single case cannot"
+                    f"agent '{agent.stored}' is a stored agent, which only a run can read from a"
+                    " store; evaluate the case with `evaluate`"
                 )
 
         context = self._open_context(case, profile)

@@ -102,6 +102,7 @@ class DebateJudge(AskingJudge):
             concurrency=bench.concurrency,
             today=bench.today or this_day(),
             recall=bench.recall,
+            put_agents=bench.fill,
         )
 
     @classmethod

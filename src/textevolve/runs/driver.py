@@ -51,7 +51,7 @@ from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.providers import identify_address
 from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.mappings import drop_empty, pick
-from textevolve.memory_snapshots import pin_agents, pin_collections
+from textevolve.memory_snapshots import RowPins, pin_agents, pin_collections
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.rows.formats import write_rows
 from textevolve.runs.chains import (
@@ -226,7 +226,8 @@ def _read_asked(
     """Return three fields of `StoredSpec`: `judges`, the content of the judges' files, `prompts`,
     the versions of all prompts that the run may use, and `code`, the content of the user's."""
     of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
-    recalling = memory_prompts() if of_agents or _collections(asks) else {}
+    of_rows = FROM_ROWS in described and described.get("collections")
+    recalling = memory_prompts() if of_agents or of_rows or _collections(asks) else {}
     judges = {judge.text: file for judge in asks.judges if (file := judge.describe())}
     return {
         "judges": judges,
@@ -328,9 +329,12 @@ class RunPlan:
         if cases is None:
             cases = read_cases(self.study, self.spec, self.settings)
 
+        row_pins = RowPins()
+
         def noted() -> Iterator[Case]:
             for case in cases:
                 fingerprint.add(case)
+                row_pins.add(case)
                 yield case
 
         draft = store.create_run(
@@ -345,6 +349,10 @@ class RunPlan:
                 store.add_cases(draft.id, noted())
             for line in notes:  # the command line shows them at the end of the run
                 logging.getLogger("textevolve").warning(line, extra={"at_end": True})
+            if pins := row_pins.pin(self.settings):
+                fingerprint.add_pins(pins)
+                stored = self._with_pins(stored, spec, pins)
+                store.respecify(draft.id, stored.model_dump(mode="json"))
             record = store.settle_run(draft.id, fingerprint.text)
             run = StudyRun(_bring_up(store, record, stored, tuple(notes)))
         except BaseException:
@@ -353,6 +361,17 @@ class RunPlan:
 
         run.spec = spec
         return run
+
+    def _with_pins(
+        self, stored: StoredSpec, spec: StudySpec, pins: Mapping[str, Any]
+    ) -> StoredSpec:
+        """Return the stored specification with the agents and collections that rows name."""
+        described: dict[str, Any] = {**stored.described, FROM_ROWS: True}
+        for name, versions in pins.items():
+            described[name] = {**described.get(name, {}), **versions}
+        asked = _read_asked(self.study.asks(spec), described, self.launch.objects)
+
+        return stored.model_copy(update={"described": described, **asked})
 
 
 async def plan_run(
@@ -386,6 +405,8 @@ async def plan_run(
     return RunPlan(study, spec, settings, stored, cases, replace(launch, objects=objects))
 
 
+FROM_ROWS = "from_rows"
+"""The field of a run's description that says that rows name stored agents or collections."""
 FACTS = {"spec", "judges", "described", "code", "addresses"}
 """The fields of a stored run that may be written anew: names of files, and what earlier versions
 did not store."""

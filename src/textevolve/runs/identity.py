@@ -120,6 +120,10 @@ class Fingerprint:
     def add(self, case: Case) -> None:
         self._hash.update(b"\n" + _canonical(identify_case(self._reads(case))))
 
+    def add_pins(self, pins: Mapping[str, Any]) -> None:
+        """Add the versions of the agents and collections that rows name, after the last row."""
+        self._hash.update(b"\n" + _canonical(pins))
+
     @property
     def text(self) -> str:
         return self._hash.hexdigest()
