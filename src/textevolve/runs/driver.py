@@ -24,7 +24,6 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import (
-    AbstractAsyncContextManager,
     aclosing,
     asynccontextmanager,
     closing,
@@ -82,7 +81,6 @@ from textevolve.wiring import (
     Limits,
     Mode,
     Setting,
-    Workbench,
     choose_model,
     never,
     open_workbench,
@@ -492,7 +490,7 @@ async def work_alone(store: Store, run_id: str, work: Callable[[], Awaitable[Non
         await asyncio.sleep(BUSY_SECONDS)
 
 
-def _work(
+async def _work(
     store: Store, run: StudyRun, settings: Settings, launch: Launch, mode: Mode = "live"
 ) -> AsyncGenerator[Any]:
     """Yield the records of a run, which is performed in this process or on a cluster, or replayed
@@ -514,7 +512,7 @@ def _work(
         ordered=launch.ordered,
     )
     salt = spec.salt(stored.described) + stored.fresh
-    journal = Salted(answers, salt)
+    journal = Salted(answers, salt) if salt else answers
     models = None
     batches = None
 
@@ -529,7 +527,10 @@ def _work(
             at_node = StudyRun(run.record)
             check = partial(require_unchanged, at_node, action="worked on at a node")
             spread = spread_run(run, setting, settings, launch, salt=salt, check=check)
-            return spread_cases(spread, cases, answers, launch)
+            async with aclosing(spread_cases(spread, cases, answers, launch)) as records:
+                async for record in records:
+                    yield record
+            return
 
         if not (settings.batch or batches.all_open()):
             batches = None
@@ -545,13 +546,7 @@ def _work(
         batches=batches,
     )
 
-    return _run_at(opened, run, cases)
-
-
-async def _run_at(
-    opened: AbstractAsyncContextManager[Workbench], run: StudyRun, cases: Iterable[Case]
-) -> AsyncGenerator[Any]:
-    async with opened as bench, aclosing(run.study.run(run.spec, cases, bench)) as records:
+    async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
         async for record in records:
             yield record
 
