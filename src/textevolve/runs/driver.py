@@ -154,11 +154,15 @@ async def specify(
     objects = {} if objects is None else objects
     if len({judge.text for judge in asks.judges}) < len(asks.judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
-    for leaf in (leaf for judge in asks.judges for leaf in judge.leaves()):
-        if isinstance(leaf, OwnJudge):
-            leaf.load(objects)  # refused before a run is stored
+    for judge in asks.judges:
+        for leaf in judge.leaves():
+            if isinstance(leaf, OwnJudge):
+                leaf.load(objects)  # refused before a run is stored
     reject_chain(study, spec, asks)
     chains = describe_chains(asks.chains, objects)
+
+    # The run's own model is chosen only if something may call it: a study whose judges all name
+    # their models needs none, and must not fail for lack of one.
     of_chains = models_of_chains(chains)
     default_model = spec.plain_model or next(iter(of_chains), None)
     of_judges = [model for judge in asks.judges for model in judge.models(default_model)]
@@ -170,6 +174,9 @@ async def specify(
     if needs_own or has_model:
         chosen = default_model if needs_own else default_model or further_model
         model, reason = await choose_model(settings, chosen, asks=asks_models)
+
+    # Agents and memories are pinned to the versions of this moment, so that a resumed run reads
+    # what it was started with although they have changed since.
     described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
     profiles = [profile for judge in asks.judges for profile in judge.profiles]
     names = [*asks.agents, *(name for profile in profiles for name in profile.stored_agents)]
@@ -182,6 +189,8 @@ async def specify(
         described["collections"] = {**described.get("collections", {}), **pinned}
     if chains:
         described["chains"] = chains
+
+    # Each further model is looked up now, so that a wrong name fails before anything is paid.
     for further in (*asks.models, *of_chains, *_models_of_agents(described)):
         await choose_model(settings, further, asks=asks_models)
     stored = StoredSpec(
@@ -193,9 +202,12 @@ async def specify(
         described=described,
         **_read_asked(asks, described, objects),
     )
+
     models = models_asked(asks, stored)
-    for missing in () if asks_models else filter(None, map(find_missing_package, models)):
-        logging.getLogger("textevolve").warning(missing)
+    if not asks_models:
+        # An estimate opens no model, so it would not notice that the run cannot start.
+        for missing in filter(None, map(find_missing_package, models)):
+            logging.getLogger("textevolve").warning(missing)
     if settings.batch:
         check_takes_batches(models, settings)
     check_spread(study, settings, models, described)
@@ -471,10 +483,11 @@ async def perform(
                     yield record
         finally:
             await keeper.flush()
+            # Kept also when the run breaks off, since its report says which answers are estimates.
             parts = {"estimated": answers.estimated, "models": dict(answers.models)}
-            noted = drop_empty(parts)
-            if noted != run.stored.answers:
-                store.respecify(run.id, {"answers": noted})
+            facts_of_answers = drop_empty(parts)
+            if facts_of_answers != run.stored.answers:
+                store.respecify(run.id, {"answers": facts_of_answers})
 
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
@@ -532,6 +545,7 @@ async def _work(
                     yield record
             return
 
+        # Jobs of an earlier start are collected even if this one sends single calls.
         if not (settings.batch or batches.all_open()):
             batches = None
 
