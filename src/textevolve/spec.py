@@ -9,14 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_object
-from textevolve.mappings import drop_empty
 from textevolve.terms import advise, find_term
 
 
@@ -39,39 +38,63 @@ class Frozen(BaseModel):
             raise InputError(explain(error, type(self))) from error
 
 
+class OptionProperties(TypedDict, total=False):
+    """The properties of a field of a specification beside its default and description.
+
+    Attributes:
+        short: The letter of the option on the command line.
+        group: Its heading in the help.
+        argument: The command line takes it by position, without a name.
+        text: The value is a long text, given as the text itself, or as @FILE (`argument`), or as a
+            file of rows, too (`rows`), or as the name of a file with the text (`file`), which may
+            be stored with it (`named-file`).
+        flag: The name of the option if it differs from the field's.
+        reads: The value names input files, which no output may overwrite.
+        metavar: The placeholder for the value in the help.
+        hidden: Files and Python have the field, and the command line does not.
+    """
+
+    short: str
+    group: str
+    argument: bool
+    text: Literal["argument", "rows", "file", "named-file"]
+    flag: str
+    reads: bool
+    metavar: str
+    hidden: bool
+
+
+class OptionFacts(OptionProperties, total=False):
+    """The properties of a field, and its ranges as pydantic's `Field` takes them."""
+
+    ge: float
+    gt: float
+    le: float
+    lt: float
+    min_length: int
+
+
 def option(
     default: Any = ...,
     description: str = "",
     *,
-    short: str = "",
-    group: str = "",
-    argument: bool = False,
-    text: Literal["", "argument", "rows", "file", "named-file"] = "",
-    flag: str = "",
     identity: bool = True,
-    reads: bool = False,
-    metavar: str = "",
-    hidden: bool = False,
-    **checks: Any,
+    **facts: Unpack[OptionFacts],
 ) -> Any:
     """Declare a field of a specification.
 
-    `short`: the letter of the option on the command line. `group`: its heading in the help.
-    `argument`: the command line takes it by position, without a name. `text`: the value is a long
-    text, given as the text itself, or as @FILE (`argument`), or as a file of rows, too (`rows`), or
-    as the name of a file with the text (`file`), which may be stored with it (`named-file`).
-    `flag`: the name of the option if it differs from the field's. `identity`: whether another value
-    makes another run; False for fields that only say where cases come from, since the cases
-    themselves count. `reads`: the value names input files, which no output may overwrite.
-    `metavar`: the placeholder for the value in the help. `hidden`: files and Python have the field,
-    and the command line does not. `checks`: ranges, as pydantic's `Field` takes them.
+    `identity`: whether another value makes another run; False for fields that only say where cases
+    come from, since the cases themselves count.
     """
-    noted: dict[str, Any] = {"short": short, "group": group, "argument": argument, "text": text}
-    noted |= {"aside": not identity, "reads": reads, "metavar": metavar, "flag": flag}
-    noted["hidden"] = hidden
-    extra: dict[str, Any] = drop_empty(noted)
+    names = OptionProperties.__annotations__.keys()
+    extra: dict[str, Any] = {
+        name: value for name, value in facts.items() if value and name in names
+    }
+    if not identity:
+        extra["aside"] = True
+    ranges: dict[str, Any] = {name: value for name, value in facts.items() if name not in names}
 
-    return Field(default=default, description=description, json_schema_extra=extra, **checks)
+    return Field(default=default, description=description, json_schema_extra=extra, **ranges)
 
 
 def option_properties(field: FieldInfo) -> Mapping[str, Any]:

@@ -418,7 +418,9 @@ async def open_models(
                 if batches is not None and takes_batches(resolve(spec, settings, asks=False)):
                     gatherer = _Opening(spec, settings, partial(open_one, ledger=batches))
                     model = BatchedModel(model, bound(gatherer, batch_price))
-                kept = Salted(journal, addresses.get(spec, ""))
+                # Another server under a known name gives other answers.
+                moved_to = addresses.get(spec, "")
+                kept = Salted(journal, moved_to) if moved_to else journal
                 models[spec] = _journaled(model, halt, kept, listener)
 
             return models[spec]

@@ -12,9 +12,9 @@ from textevolve.studies.node_report import (
     UnusedLine,
     as_record,
     data,
-    find_row,
+    find_node_row,
     report,
-    summarise,
+    summarise_nodes,
 )
 from textevolve.studies.nodes import NodesSpec
 
@@ -25,7 +25,7 @@ def item(node, **more):
 
 def found(*episodes, unused=(), **more):
     records = [as_record(node, n) for n, node in enumerate(place_nodes(episodes), 1)]
-    return summarise(NodesSpec(), [*records, *unused], **more)
+    return summarise_nodes(NodesSpec(), [*records, *unused], **more)
 
 
 def page(result, **more):
@@ -93,7 +93,7 @@ def test_figures_are_by_evaluator_and_lines_that_were_not_used_are_named():
 def test_an_item_without_a_score_is_no_failure_and_one_that_failed_has_no_mean():
     def row(unasked="", **results):
         item = HistoryItem(timestamp=1, node="n", evaluation_results=results)
-        return find_row(JudgedNode("a", 0, 1, item, 1, unasked))
+        return find_node_row(JudgedNode("a", 0, 1, item, 1, unasked))
 
     good, poor = EvaluationResult(1.0, True), EvaluationResult(0.5, False)
     assert (row(x=good, y=poor).score, row(x=good, y=poor).status) == (0.75, "scored")

@@ -16,7 +16,7 @@ from textevolve.runs import driver
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.settings import Settings
 from textevolve.store.repository import open_store
-from textevolve.studies.node_report import decode, encode
+from textevolve.studies.node_report import decode, write_node
 from textevolve.studies.nodes import NodesSpec, node_cases
 
 
@@ -59,7 +59,7 @@ def test_what_a_monitor_watched_comes_back_from_the_store(store, cli, home):
     nodes = list(read_records(store, stored_run)())
     assert [node.item for node in nodes] == list(monitor.history.items)
     assert [node.episode for node in nodes] == ["1"] * 3
-    assert [decode(encode(node)) for node in nodes] == nodes
+    assert [decode(write_node(node)) for node in nodes] == nodes
     outcome = cli("runs", "show", "greeting")
     assert outcome.code == 0, outcome.err
     for answer in ("greet  GENERATE", "alike  0.50, passed", "failed: ", "no more"):

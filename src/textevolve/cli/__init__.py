@@ -13,21 +13,14 @@ from __future__ import annotations
 import sys
 
 from textevolve.cli import process
+from textevolve.cli.process import INTERRUPTED as INTERRUPTED
+from textevolve.cli.process import say as say
 from textevolve.errors import InputError, MismatchError, SettingsError, TextEvolveError
 
 FAILED = 1
 MISUSED = 2
 PARTLY = 3
 GATED = 4
-INTERRUPTED = 130
-
-
-def say(text: str) -> None:
-    """Print a message on standard error, so that results can be piped."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        process.lose_reader(sys.stderr)
 
 
 def main() -> None:
@@ -41,7 +34,7 @@ def main() -> None:
         except OSError as error:
             code = _fail_to_print(error) or code
 
-    sys.exit(state.exit_code(code, INTERRUPTED))
+    sys.exit(state.exit_code(code))
 
 
 def _run() -> int | str | None:

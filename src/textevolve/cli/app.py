@@ -20,9 +20,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import textevolve
-from textevolve.cli import INTERRUPTED, say
 from textevolve.cli.commands import COMMANDS, PANELS, CommandEntry
 from textevolve.cli.options import PLAIN, RUN
+from textevolve.cli.process import INTERRUPTED, say
 from textevolve.errors import InputError
 from textevolve.terms import OLD_COMMANDS, advise, find_term
 

@@ -32,7 +32,7 @@ from textevolve.llm.chat_formats.chat_format import (
 )
 from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
 from textevolve.llm.providers import LOCAL, PROVIDERS
-from textevolve.llm.quantize import Quantized, check_target, quantize_file, quantized_name
+from textevolve.llm.quantize import Quantized, check_copy, quantize_file, quantized_name
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.report.terminal import draw_facts, safe
 from textevolve.report.wording import visible
@@ -154,7 +154,7 @@ def quantize(
     folder = source.parent if output is None else Path(output).expanduser()
     targets = {name: folder / quantized_name(source, name) for name in types}
     for into in targets.values():  # before the first takes its time
-        check_target(source, into, force=force)
+        check_copy(source, into, force=force)
     for name, into in targets.items():
         with draw_transfer() as report:
             _report_quant(quantize_file(source, name, into, force=force, report=report), settings)

@@ -10,7 +10,7 @@ from textevolve.cli import PARTLY, say
 from textevolve.cli.results import show_report
 from textevolve.events import StepFinished
 from textevolve.node_eval.judging import Reading
-from textevolve.studies.node_report import encode, report, summarise
+from textevolve.studies.node_report import report, summarise_nodes, write_node
 from textevolve.studies.nodes import READ, NodesSpec, note, recorded
 
 
@@ -41,9 +41,9 @@ def show(
 
     if as_json:
         for record in records:
-            print(encode(record).decode())
+            print(write_node(record).decode())
     else:
-        result = summarise(spec, records, limit)
+        result = summarise_nodes(spec, records, limit)
         show_report(report(spec, result, most=limit, states=states))
 
     if notice := note(StepFinished("nodes", READ, reading)):

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TextIO
 
+INTERRUPTED = 130
 READER_GONE = 141
 TERMINATED = 143
-"""The exit codes after a closed pipe and after SIGTERM, which follow shells: 128 plus the number of
-the signal."""
+"""The exit codes after Ctrl-C, after a closed pipe and after SIGTERM, which follow shells: 128 plus
+the number of the signal."""
 
 ENDING = [sign for sign in signal.Signals if sign.name in ("SIGINT", "SIGTERM", "SIGHUP")]
 """The signals that end a command. Windows has no SIGHUP."""
@@ -43,8 +44,8 @@ class ProcessState:
     reader_gone: bool = False
     terminated: bool = False
 
-    def exit_code(self, code: int | str | None, interrupted: int) -> int | str | None:
-        if self.terminated and code == interrupted:
+    def exit_code(self, code: int | str | None) -> int | str | None:
+        if self.terminated and code == INTERRUPTED:
             return TERMINATED
         return READER_GONE if self.reader_gone else code
 
@@ -117,6 +118,14 @@ def lose_reader(stream: TextIO) -> None:
     state.reader_gone = True
     silence(stream)
     raise ReaderGone
+
+
+def say(text: str) -> None:
+    """Print a message on standard error, so that results can be piped."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        lose_reader(sys.stderr)
 
 
 def silence(stream: TextIO) -> None:

@@ -108,7 +108,7 @@ def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> N
         say(f"written to {path}")
 
 
-def write_line(study: AnyStudy, record: Any) -> str:
+def format_record(study: AnyStudy, record: Any) -> str:
     """Return a record as a line of JSON."""
     return study.encode(record).decode() if study.line is None else study.line(record)
 

@@ -14,10 +14,10 @@ import typer
 from textevolve.cli import options, say
 from textevolve.cli.results import (
     check_outputs,
+    format_record,
     print_json,
     print_list,
     show_report,
-    write_line,
     write_outputs,
 )
 from textevolve.cli.spec_options import keyword
@@ -115,7 +115,7 @@ def show(
         records = read_records(opened, restored, matching)
         if as_json and (study.streams or chosen):
             for each in records():
-                print(write_line(study, each))
+                print(format_record(study, each))
         elif as_json:
             print_json(make_data(restored, records))
         elif chosen:

@@ -23,10 +23,10 @@ from rich.text import Text
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
 from textevolve.cli.execution import calm_collector, fetch_weights
 from textevolve.cli.results import (
+    format_record,
     open_console,
     print_json,
     show_report,
-    write_line,
     write_outputs,
     write_tests,
 )
@@ -289,7 +289,7 @@ def execute(
                 progress.count(row.status)
                 watch.add(row)
                 if run_options.as_json and study.streams:
-                    print(write_line(study, record), flush=True)
+                    print(format_record(study, record), flush=True)
     except KeyboardInterrupt:
         totals = store.run_totals(run.id)
         answers = totals.spent.calls + totals.reused.calls

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from yarl import URL
@@ -83,14 +83,10 @@ LEFT_OUT = {
 endpoint does not accept it."""
 
 
-class OpenAIClient:
-    """A `Model` behind one endpoint. Use it in `async with`, or call `aclose` at the end.
+class EndpointOptions(TypedDict, total=False):
+    """The options of a client.
 
-    Without a price the cost of a call is unknown unless the endpoint reports it. Each call raises
-    `UnavailableError` (worth another try), `AccessError`, `CapabilityError`, `TooLongError`,
-    `RejectedError`, or `AnswerError` if the answer is larger than `largest_answer` MiB.
-
-    Args:
+    Attributes:
         name: The spec that identifies the model everywhere.
         extra: Fields added to the body of each chat request, such as `{"cache_prompt": True}`.
         watched: The endpoint is llama.cpp's server in this process: a call may take any time as
@@ -105,45 +101,61 @@ class OpenAIClient:
             counts before the price.
     """
 
+    name: str | None
+    key: Key | SecretStr | None
+    timeouts: Timeouts | None
+    price: Price | None
+    max_tokens_field: str
+    extra: Mapping[str, Any] | None
+    largest_answer: int
+    watched: bool
+    decisions: Wire | None
+    chats: bool
+    decision_price: Price | None
+    prompt_cache: PromptCache
+    headers: Mapping[str, Key] | None
+    reports_cost: bool
+
+
+class OpenAIClient:
+    """A `Model` behind one endpoint. Use it in `async with`, or call `aclose` at the end.
+
+    Without a price the cost of a call is unknown unless the endpoint reports it. Each call raises
+    `UnavailableError` (worth another try), `AccessError`, `CapabilityError`, `TooLongError`,
+    `RejectedError`, or `AnswerError` if the answer is larger than `largest_answer` MiB.
+    """
+
     def __init__(
         self,
         base_url: str,
         model: str,
-        *,
-        name: str | None = None,
-        key: Key | SecretStr | None = None,
-        timeouts: Timeouts | None = None,
-        price: Price | None = None,
-        max_tokens_field: str = "max_tokens",
-        extra: Mapping[str, Any] | None = None,
-        largest_answer: int = LARGEST_ANSWER,
-        watched: bool = False,
-        decisions: Wire | None = None,
-        chats: bool = True,
-        decision_price: Price | None = None,
-        prompt_cache: PromptCache = "none",
-        headers: Mapping[str, Key] | None = None,
-        reports_cost: bool = False,
+        **options: Unpack[EndpointOptions],
     ) -> None:
         self.base_url = normalise_url(base_url)
         self.model = model
-        self.name = name or f"{self.base_url}#{model}"
-        limits = timeouts or Timeouts()
+        self.name = options.get("name") or f"{self.base_url}#{model}"
+        limits = options.get("timeouts") or Timeouts()
         self._http = Http(
-            self.name, self.base_url, key, limits, CONNECTIONS, largest_answer, headers
+            self.name,
+            self.base_url,
+            options.get("key"),
+            limits,
+            CONNECTIONS,
+            options.get("largest_answer", LARGEST_ANSWER),
+            options.get("headers"),
         )
-        self._reports_cost = reports_cost
+        self._reports_cost = options.get("reports_cost", False)
         self._watch: ProgressWatch | None = None
-        if watched:
+        if options.get("watched"):
             self._watch = ProgressWatch(self.name, self._look, limits.read)
-        self._price = price
-        self._max_tokens_field = max_tokens_field
-        self._extra = dict(extra or {})
+        self._price = options.get("price")
+        self._max_tokens_field = options.get("max_tokens_field", "max_tokens")
+        self._extra = dict(options.get("extra") or {})
         self._text_url = URL(self.base_url + CHATS)
-        self.chats = chats
-        self.decision_wire: Wire | None = decisions
-        self._decision_price = decision_price or self._price
-        self._prompt_cache: PromptCache = prompt_cache
+        self.chats = options.get("chats", True)
+        self.decision_wire: Wire | None = options.get("decisions")
+        self._decision_price = options.get("decision_price") or self._price
+        self._prompt_cache: PromptCache = options.get("prompt_cache", "none")
         self._warned: set[str] = set()
         self._refused: set[str] = set()
         self._refused_temperatures: set[float] = set()

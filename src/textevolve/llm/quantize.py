@@ -127,7 +127,7 @@ def quantize_file(
     source = Path(source)
     into = Path(into)
     reader = open_gguf(source)
-    check_target(source, into, force=force)
+    check_copy(source, into, force=force)
     if (read_field(reader, "split.count") or 0) > 1:
         raise InputError(f"{source}: is one part of several; join them with llama.cpp's gguf-split")
     if not reader.tensors:
@@ -154,7 +154,7 @@ def quantize_file(
     return Quantized(into, kind, size, source.stat().st_size, digest)
 
 
-def check_target(source: Path, into: Path, *, force: bool) -> None:
+def check_copy(source: Path, into: Path, *, force: bool) -> None:
     """Raise an InputError if `into` cannot be written: it is the source, exists already (unless
     `force` is set), or its folder is missing."""
     if into.exists() and into.samefile(source):

@@ -34,7 +34,7 @@ from textevolve.node_eval.evaluators import (
     as_failure,
     check_outcome,
 )
-from textevolve.node_eval.history import one_line
+from textevolve.node_eval.history import short_line
 from textevolve.node_eval.run_records import EvaluationJob
 from textevolve.node_eval.snapshots import SnapshotLimits
 from textevolve.system import after_fork
@@ -245,8 +245,8 @@ class Background:
             # Without the lock: what writes the log may take its time, and the agent would wait.
             level = logging.DEBUG if evaluator.name in self._warned else logging.WARNING
             self._warned.add(evaluator.name)
-            node = one_line(job.item.node)
-            reason = one_line(failure.reason, ERROR_KEPT)
+            node = short_line(job.item.node)
+            reason = short_line(failure.reason, ERROR_KEPT)
             log.log(level, "node '%s': evaluator '%s': %s", node, evaluator.name, reason)
 
         with self.lock:

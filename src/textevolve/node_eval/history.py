@@ -224,8 +224,8 @@ class History:
         for run in runs.values():
             if is_several:
                 item = run.entries[0][0]
-                thread = "" if item.thread_id is None else f"  thread {one_line(item.thread_id)}"
-                lines.append(f"run {one_line(item.run_id) or '(no id)'}{thread}")
+                thread = "" if item.thread_id is None else f"  thread {short_line(item.thread_id)}"
+                lines.append(f"run {short_line(item.run_id) or '(no id)'}{thread}")
 
             for place, step in enumerate(run.entries, 1):
                 lines.append(f"superstep {place}")
@@ -242,7 +242,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _describe_node(item: HistoryItem) -> str:
-    parts = [one_line("/".join((*item.path, item.node)) or "(no name)")]
+    parts = [short_line("/".join((*item.path, item.node)) or "(no name)")]
     if item.instruction is not None:
         parts.append(item.instruction.name)
     if item.seconds is not None:
@@ -250,7 +250,7 @@ def _describe_node(item: HistoryItem) -> str:
     if item.tokens is not None:
         parts.append(_count(item.tokens, "token"))
     if item.error is not None:
-        parts.append(f"{'interrupted' if item.interrupted else 'failed'}: {one_line(item.error)}")
+        parts.append(f"{'interrupted' if item.interrupted else 'failed'}: {short_line(item.error)}")
 
     return "  ".join(parts)
 
@@ -258,13 +258,13 @@ def _describe_node(item: HistoryItem) -> str:
 def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
     if isinstance(result, Failure):
         what = "not scored" if result.kind == "failed" else "skipped"
-        return f"{one_line(name)}  {what}: {one_line(result.reason)}"
-    answer = f": {one_line(result.feedback)}" if result.feedback else ""
+        return f"{short_line(name)}  {what}: {short_line(result.reason)}"
+    answer = f": {short_line(result.feedback)}" if result.feedback else ""
     verdict = "passed" if result.passed else "not passed"
-    return f"{one_line(name)}  {result.score:.2f} {verdict}{answer}"
+    return f"{short_line(name)}  {result.score:.2f} {verdict}{answer}"
 
 
-def one_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
+def short_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
     """Return a text on one line for a terminal or a log: without control characters, cut at
     `most`."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())

@@ -10,14 +10,13 @@ from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.mappings import map_values
 from textevolve.node_eval.history import Instruction, read_instruction
-from textevolve.node_eval.monitor import Monitor
 from textevolve.node_eval.run_records import NodeRun, OpenNode
 
 try:
@@ -33,6 +32,10 @@ except ModuleNotFoundError as error:
         f"watching LangGraph needs {error.name}, which is not installed:"
         ' pip install "textevolve[langgraph]"'
     ) from error
+
+if TYPE_CHECKING:
+    # Monitors open this module, which needs nothing of theirs but the name of their class.
+    from textevolve.node_eval.monitor import Monitor
 
 Graph = TypeVar("Graph", bound=Pregel[Any, Any, Any, Any])
 BETWEEN = "|"  # what LangGraph itself writes between a node and the node of the graph inside it

@@ -183,7 +183,9 @@ def describe_scores(figures: Aggregates, noun: str) -> str:
     if rate.value is not None:
         passed = round(rate.value * figures.verdicts)
         of = wording.count(figures.verdicts, noun)
-        ends = "" if rate.low is None else f", 95 % {percents(rate.low, rate.high)}"
+        ends = ""
+        if rate.low is not None:
+            ends = f", 95 % {100 * rate.low:.1f} to {100 * (rate.high or 0):.1f}"
         parts.append(f"{passed:,} of {of} passed ({wording.percent(rate.value, 1)}{ends})")
     elif mean:
         parts.append(wording.count(figures.scored, noun))
@@ -217,10 +219,6 @@ def describe_judges(figures: Mapping[str, Aggregates]) -> str:
     """Describe the scores by each of several judges, none of which is better for a higher one;
     empty without any."""
     return " ".join(f"{judge}: {describe_scores(of, 'case')}" for judge, of in figures.items())
-
-
-def percents(low: float, high: float | None) -> str:
-    return f"{100 * low:.1f} to {100 * (high or 0):.1f}"
 
 
 def draw_aggregates(

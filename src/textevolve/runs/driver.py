@@ -24,7 +24,6 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import (
-    AbstractAsyncContextManager,
     aclosing,
     asynccontextmanager,
     closing,
@@ -82,7 +81,6 @@ from textevolve.wiring import (
     Limits,
     Mode,
     Setting,
-    Workbench,
     choose_model,
     never,
     open_workbench,
@@ -156,11 +154,15 @@ async def specify(
     objects = {} if objects is None else objects
     if len({judge.text for judge in asks.judges}) < len(asks.judges):
         raise InputError("a judge is named twice; to compare a judge with itself give it two seeds")
-    for leaf in (leaf for judge in asks.judges for leaf in judge.leaves()):
-        if isinstance(leaf, OwnJudge):
-            leaf.load(objects)  # refused before a run is stored
+    for judge in asks.judges:
+        for leaf in judge.leaves():
+            if isinstance(leaf, OwnJudge):
+                leaf.load(objects)  # refused before a run is stored
     reject_chain(study, spec, asks)
     chains = describe_chains(asks.chains, objects)
+
+    # The run's own model is chosen only if something may call it: a study whose judges all name
+    # their models needs none, and must not fail for lack of one.
     of_chains = models_of_chains(chains)
     default_model = spec.plain_model or next(iter(of_chains), None)
     of_judges = [model for judge in asks.judges for model in judge.models(default_model)]
@@ -172,6 +174,9 @@ async def specify(
     if needs_own or has_model:
         chosen = default_model if needs_own else default_model or further_model
         model, reason = await choose_model(settings, chosen, asks=asks_models)
+
+    # Agents and memories are pinned to the versions of this moment, so that a resumed run reads
+    # what it was started with although they have changed since.
     described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
     profiles = [profile for judge in asks.judges for profile in judge.profiles]
     names = [*asks.agents, *(name for profile in profiles for name in profile.stored_agents)]
@@ -184,6 +189,8 @@ async def specify(
         described["collections"] = {**described.get("collections", {}), **pinned}
     if chains:
         described["chains"] = chains
+
+    # Each further model is looked up now, so that a wrong name fails before anything is paid.
     for further in (*asks.models, *of_chains, *_models_of_agents(described)):
         await choose_model(settings, further, asks=asks_models)
     stored = StoredSpec(
@@ -195,9 +202,12 @@ async def specify(
         described=described,
         **_read_asked(asks, described, objects),
     )
+
     models = models_asked(asks, stored)
-    for missing in () if asks_models else filter(None, map(find_missing_package, models)):
-        logging.getLogger("textevolve").warning(missing)
+    if not asks_models:
+        # An estimate opens no model, so it would not notice that the run cannot start.
+        for missing in filter(None, map(find_missing_package, models)):
+            logging.getLogger("textevolve").warning(missing)
     if settings.batch:
         check_takes_batches(models, settings)
     check_spread(study, settings, models, described)
@@ -494,10 +504,11 @@ async def perform(
                     yield record
         finally:
             await keeper.flush()
+            # Kept also when the run breaks off, since its report says which answers are estimates.
             parts = {"estimated": answers.estimated, "models": dict(answers.models)}
-            noted = drop_empty(parts)
-            if noted != run.stored.answers:
-                store.respecify(run.id, {"answers": noted})
+            facts_of_answers = drop_empty(parts)
+            if facts_of_answers != run.stored.answers:
+                store.respecify(run.id, {"answers": facts_of_answers})
 
         store.finish_run(run.id, "interrupted" if keeper.skipped else "finished")
 
@@ -513,7 +524,7 @@ async def work_alone(store: Store, run_id: str, work: Callable[[], Awaitable[Non
         await asyncio.sleep(BUSY_SECONDS)
 
 
-def _work(
+async def _work(
     store: Store, run: StudyRun, settings: Settings, launch: Launch, mode: Mode = "live"
 ) -> AsyncGenerator[Any]:
     """Yield the records of a run, which is performed in this process or on a cluster, or replayed
@@ -535,7 +546,7 @@ def _work(
         ordered=launch.ordered,
     )
     salt = spec.salt(stored.described) + stored.fresh
-    journal = Salted(answers, salt)
+    journal = Salted(answers, salt) if salt else answers
     models = None
     batches = None
 
@@ -550,8 +561,12 @@ def _work(
             at_node = StudyRun(run.record)
             check = partial(require_unchanged, at_node, action="worked on at a node")
             spread = spread_run(run, setting, settings, launch, salt=salt, check=check)
-            return spread_cases(spread, cases, answers, launch)
+            async with aclosing(spread_cases(spread, cases, answers, launch)) as records:
+                async for record in records:
+                    yield record
+            return
 
+        # Jobs of an earlier start are collected even if this one sends single calls.
         if not (settings.batch or batches.all_open()):
             batches = None
 
@@ -566,13 +581,7 @@ def _work(
         batches=batches,
     )
 
-    return _run_at(opened, run, cases)
-
-
-async def _run_at(
-    opened: AbstractAsyncContextManager[Workbench], run: StudyRun, cases: Iterable[Case]
-) -> AsyncGenerator[Any]:
-    async with opened as bench, aclosing(run.study.run(run.spec, cases, bench)) as records:
+    async with opened as bench, aclosing(study.run(spec, cases, bench)) as records:
         async for record in records:
             yield record
 

@@ -270,7 +270,12 @@ class RecordKeeper:
     async def add(self, record: Any) -> None:
         row = self._study.row(record)
         self._waiting.append((record, row))
-        (self.skipped.add if row.status == "skipped" else self.skipped.discard)(row.key)
+        # A record may come twice: first skipped at a limit, then with a result.
+        if row.status == "skipped":
+            self.skipped.add(row.key)
+        else:
+            self.skipped.discard(row.key)
+
         late = time.monotonic() - self._written >= FLUSH_SECONDS
         if late or len(self._waiting) >= FLUSH_RECORDS:
             await self.flush()

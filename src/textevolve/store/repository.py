@@ -32,7 +32,6 @@ from textevolve.store.jobs import JobClaim
 from textevolve.store.journal import StoredCall, StoreJournal, StoreLedger
 from textevolve.store.memories import StoredMemories
 from textevolve.store.records import Place, RecordFilter, StoredRecord
-from textevolve.store.runs import RunTotals
 from textevolve.store.served import ServedRun
 from textevolve.store.sessions import StoredSessions
 from textevolve.store.writer import Writer
@@ -147,7 +146,7 @@ class Store:
     @property
     def place(self) -> str:
         """Return the location of its runs, for messages."""
-        return str(self.location)
+        return str(self.database.location)
 
     def close(self) -> None:
         """Wait until all submitted changes are written, then close the database."""
@@ -281,9 +280,7 @@ class Store:
     find_run = _reads(runs.find_run)
     get_run = _reads(runs.get_run)
     list_runs = _reads(runs.list_runs)
-
-    def run_totals(self, run_id: str) -> RunTotals:
-        return self.read(runs.run_totals, run_id)
+    run_totals = _reads(runs.run_totals)
 
     @contextmanager
     def lease(self, run_id: str) -> Generator[None]:

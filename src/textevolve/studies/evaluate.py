@@ -348,10 +348,10 @@ def ask(spec: EvaluateSpec) -> Asks:
 async def describe(
     spec: EvaluateSpec, _settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    if spec.target is not None:
-        check_body(spec.target, ["input"])
-    targets = [] if spec.target is None else [spec.target]
-    return describe_targets(targets, spec.target_version, objects)
+    if spec.target is None:
+        return {}
+    check_body(spec.target, ["input"])
+    return describe_targets([spec.target], spec.target_version, objects)
 
 
 def _profile_of(spec: EvaluateSpec) -> Profile:

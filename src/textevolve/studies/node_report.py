@@ -92,7 +92,7 @@ def parse_line(name: str, line: str) -> NodeLine:
         ) from None
 
 
-def find_row(record: Record) -> Row:
+def find_node_row(record: Record) -> Row:
     """Return the store columns of a node. Its score is the mean of the scores of its evaluators; it
     is missing if an evaluator failed, since a mean of the others would not be comparable. An
     evaluator that skipped the node, for instance because it has no output, does not count. A node
@@ -127,7 +127,7 @@ def as_case(record: Record | PlacedNode) -> Case | None:
     return Case(line.decode(), (), record.id)
 
 
-def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
+def flatten_node(record: Record) -> Iterator[Mapping[str, Any]]:
     """Yield the node as a row: the fields of its JSON line, and further columns for tables; nothing
     for an unusable line."""
     if isinstance(record, UnusedLine):
@@ -139,18 +139,18 @@ def flatten(record: Record) -> Iterator[Mapping[str, Any]]:
         "place": record.place,
         "number": record.number,
         "case": record.id,
-        "score": find_row(record).score,
+        "score": find_node_row(record).score,
         "rewards": {name: result.get("score") for name, result in results.items()},
         **({"unasked": record.unasked} if record.unasked else {}),
         "results": results,
     }
 
 
-def encode(record: Record) -> bytes:
+def write_node(record: Record) -> bytes:
     """Encode a record as JSON. An unusable line is encoded like a header, which readers of traces
     skip."""
     unused = isinstance(record, UnusedLine)
-    data = {**HEADER, "unused": asdict(record)} if unused else next(flatten(record))
+    data = {**HEADER, "unused": asdict(record)} if unused else next(flatten_node(record))
     return encode_line(data).rstrip(b"\n")
 
 
@@ -187,7 +187,9 @@ class NodesResult(Result):
     unused: Sequence[UnusedLine]
 
 
-def summarise(_spec: object, records: Iterable[Record], most: int = MOST_NODES) -> NodesResult:
+def summarise_nodes(
+    _spec: object, records: Iterable[Record], most: int = MOST_NODES
+) -> NodesResult:
     """Return the figures of all nodes, and the first nodes, at most `most`."""
     statistics = NodeStatistics()
     first_nodes = list[JudgedNode]()
