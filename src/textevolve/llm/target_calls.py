@@ -415,8 +415,8 @@ def _call_program(target: Target, largest: int) -> TargetCall:
         errors = bytearray()
         work: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(_feed(process, f"{body}\n".encode())),
-            asyncio.ensure_future(_read_pipe(process.stdout, output, largest + 1, at_end=False)),
-            asyncio.ensure_future(_read_pipe(process.stderr, errors, TAIL, at_end=True)),
+            asyncio.ensure_future(_read_pipe(process.stdout, output, slice(largest + 1, None))),
+            asyncio.ensure_future(_read_pipe(process.stderr, errors, slice(None, -TAIL))),
             asyncio.ensure_future(process.wait()),
         ]
         try:
@@ -466,17 +466,12 @@ async def _feed(process: Process, body: bytes) -> None:
     process.stdin.close()
 
 
-async def _read_pipe(
-    pipe: asyncio.StreamReader | None, content: bytearray, most: int, *, at_end: bool
-) -> None:
-    """Read a pipe of a program to its end, and keep the first or the last bytes of it."""
+async def _read_pipe(pipe: asyncio.StreamReader | None, content: bytearray, cut: slice) -> None:
+    """Read a pipe of a program to its end, without keeping the part that `cut` names."""
     assert pipe is not None
     while part := await pipe.read(2**16):
         content += part
-        if at_end:
-            del content[:-most]
-        else:
-            del content[most:]
+        del content[cut]
 
 
 async def _wait_for_end(
