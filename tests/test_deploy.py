@@ -106,3 +106,26 @@ def test_pods_of_ray_are_such_as_kubernetes_takes():
         fields = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}}
         validator.validate({**fields, "spec": pod}, "1.33", strict=True)
         assert pod["securityContext"]["runAsNonRoot"]
+
+
+def test_clusters_of_ray_ask_for_a_token():
+    cluster = yaml.safe_load((DEPLOY / "raycluster.yaml").read_text())["spec"]
+    job = yaml.safe_load((DEPLOY / "rayjob.yaml").read_text())["spec"]["rayClusterSpec"]
+    assert cluster["authOptions"] == job["authOptions"] == {"mode": "token"}
+    assert cluster["headGroupSpec"]["rayStartParams"]["dashboard-host"] == "127.0.0.1"
+
+
+def test_image_has_pinned_packages():
+    (install,) = [text for word, text in instructions() if word == "RUN"]
+    assert "--require-hashes" in install
+    assert "-c constraints.txt" in install
+
+
+def test_actions_are_pinned():
+    files = [ROOT / "action.yml", *(ROOT / ".github" / "workflows").glob("*.yml")]
+    for file in files:
+        for line in file.read_text().splitlines():
+            used = re.search(r"uses: (\S+)@(\S+)(.*)", line)
+            if used and used[1] != "pypa/gh-action-pypi-publish":
+                assert re.fullmatch("[0-9a-f]{40}", used[2]), line
+                assert re.fullmatch(r" # v[0-9]+\.[0-9]+\.[0-9]+", used[3]), line

@@ -8,8 +8,6 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("apscheduler")
-
 from textevolve.llm.testing import ScriptedServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.guard]

@@ -63,7 +63,6 @@ whenever the figure falls."""
 HEAVY = frozenset(
     {
         *(
-            "apscheduler",
             "dspy",
             "fcntl",
             "genai_prices",

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("apscheduler")
-
 ROWS = '{"id": "a", "input": "2 + 2?", "candidates": ["4", "5"]}\n'
 
 

@@ -160,6 +160,7 @@ def test_calls_of_other_tools_are_read(call):
 SECRETS = [
     "http://app/ask?api_key=abcdef12",
     "http://app/ask?lang=pt&access_token=a",
+    "http://app/ask?subscription-key=abcdefgh",
     "http://app/ask?key=AIzaSyB0123456",
     "http://app/v1/sk-proj-abcdefghijklmnop/ask",
     "cmd:./ask.sh --api-key abcdef12",
@@ -173,7 +174,7 @@ PLAIN = [
     "http://app/ask?max_tokens=500&api_key=env:APP_KEY",
     "http://app/ask?sort_key=created&q=token",
     "cmd:./ask.sh --max-tokens 500 --tokenizer wordpiece",
-    "cmd:./ask.sh --primary-key customer_id --auth basic",
+    "cmd:./ask.sh --primary-key customer_identifier --auth basic",
     'cmd:sh -c "./ask.sh --api-key $APP_KEY"',
 ]
 

@@ -10,8 +10,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-pytest.importorskip("apscheduler")
-
 from textevolve.errors import InputError
 from textevolve.jobs.job_spec import DAYS, JobSpec, check_schedule, find_next
 

@@ -53,6 +53,10 @@ ERRORS = {
         "",
     ),
     "a status": ({"status": "failed", "reason": "queue is full"}, ""),
+    "an event in data": (
+        {"event": "error", "data": {"type": "error", "error": {"message": "queue is full"}}},
+        "",
+    ),
     "a path": ({"error": {"message": "queue is full"}}, "answer"),
 }
 
@@ -60,7 +64,7 @@ ERRORS = {
 @pytest.mark.parametrize("kind", ERRORS)
 def test_error_events_end_answers(kind):
     event, path = ERRORS[kind]
-    with pytest.raises(AnswerError, match="reports an error: queue is full"):
+    with pytest.raises(AnswerError, match=r"reports an error: .*queue is full"):
         read(send(OPENING, event), path)
 
 
@@ -115,6 +119,24 @@ WHOLE = {
 def test_streams_are_read_once(kind):
     parts, last = STREAMS[kind]
     assert read(send(*parts, last)).text == WHOLE.get(kind, "Rice")
+
+
+def test_unframed_error_ends_answers():
+    stream = send(OPENING) + '{"code": 500, "message": "queue is full"}\n'
+    with pytest.raises(AnswerError, match="reports an error: queue is full"):
+        read(stream)
+
+
+def test_unframed_streams_are_read():
+    assert read('{"answer": "Ri"}\n{"answer": "ce"}\n').text == "Rice"
+
+
+def test_partial_messages_are_read_once():
+    parts = [("messages/partial", [{"content": text}]) for text in ("R", "Ri", "Rice")]
+    stream = send(
+        ("messages/metadata", {"run": 1}), *parts, ("messages/complete", [{"content": "Rice"}])
+    )
+    assert read(stream, "0.content").text == "Rice"
 
 
 def test_path_skips_thoughts():
@@ -192,6 +214,15 @@ def test_programs_end_by_themselves(cli, home, kind):
 def test_empty_output_shows_errors(cli, home):
     write_program(home, "echo first >&2\necho 'KeyError: MENU is not set' >&2\n")
     assert "KeyError: MENU is not set" in compare(cli, home, "cmd:./app.sh")["reason"]
+
+
+@pytest.mark.slow
+def test_late_program_shows_errors(cli, home):
+    write_program(home, "echo 'waiting for the oven' >&2\nexec sleep 61.8\n")
+    (home / "app.yaml").write_text("target: cmd:./app.sh\ntimeout: 0.3\n")
+    (home / "textevolve.toml").write_text("[retries]\nattempts = 1\n")
+    reason = compare(cli, home, "app.yaml")["reason"]
+    assert "no answer in 0.3 s; the last line of its standard error: waiting for the oven" in reason
 
 
 @pytest.mark.slow

@@ -285,6 +285,17 @@ TARGETS: Mapping[str, Target] = {
                 events(WORDS, 'event: error\ndata: {"error": {"message": "overloaded"}}'),
                 "overloaded",
             ),
+            "a failed run after words": Misbehaviour(
+                events(WORDS, 'data: {"type": "RUN_ERROR", "message": "overloaded"}'), "overloaded"
+            ),
+            "an unframed error after words": Misbehaviour(
+                events(WORDS, '{"code": 500, "message": "overloaded"}'), "overloaded"
+            ),
+            "status 403": Misbehaviour(body({"detail": "not for you"}, 403), "403.*not for you"),
+            "status 404": Misbehaviour(body({"detail": "no such page"}, 404), "404.*no such page"),
+            "a status beside the answer": Misbehaviour(
+                body({"answer": "Oslo", "status": "failed", "reason": "overloaded"}), "overloaded"
+            ),
             "an event of the type error": Misbehaviour(
                 events(WORDS, 'data: {"type": "error", "message": "overloaded"}'), "overloaded"
             ),
@@ -319,6 +330,7 @@ TARGETS: Mapping[str, Target] = {
         {
             "ends with 3": Misbehaviour("echo it broke >&2; exit 3", "3|it broke"),
             "ends with 3 after words": Misbehaviour("echo Oslo; exit 3", "3"),
+            "says nothing but an error": Misbehaviour("echo it broke >&2", "empty.*it broke"),
             "says nothing": Misbehaviour("true", "empty|no answer|nothing|no text"),
             "has an error beside the answer": Misbehaviour(
                 f"echo '{json.dumps(BESIDE)}'", "backend is down"

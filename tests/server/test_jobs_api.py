@@ -5,9 +5,6 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-
-pytest.importorskip("apscheduler")
-
 from plain_http import wait_for
 
 from postgres_server import address_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -13,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import model_validator
 
 from textevolve.agents.resources import ResourceName
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError
 from textevolve.rows import names_rows
 from textevolve.rows.images import PREFIX
 from textevolve.runs.driver import Launch
@@ -141,8 +142,8 @@ def _from_root(value: Any) -> Any:
 
 # The times of jobs, by a cron expression in the job's time zone.
 #
-# When clocks change, a time that is skipped comes an hour later by the clock, and a time that
-# occurs twice counts once.
+# When clocks change, a time that is skipped comes later by what is skipped, and a time that occurs
+# twice counts once.
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 """The days of the week by their numbers in cron, where both 0 and 7 are Sunday."""
@@ -150,31 +151,63 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 FIELDS: Mapping[str, tuple[int, int, Sequence[str]]] = {
     "minute": (0, 59, ()),
     "hour": (0, 23, ()),
-    "day": (1, 31, ()),
+    "day of the month": (1, 31, ()),
     "month": (1, 12, MONTHS),
-    "day_of_week": (0, 6, DAYS),
+    "day of the week": (0, 6, DAYS),
 }
 """The fields of a cron expression, in order, with their lowest and highest numbers and their
 names."""
-ORDINALS = ("1st", "2nd", "3rd", "4th", "5th")
-LAST_DAY = "last"
+WEEK = "day of the week"
+LAST = 6
+"""The number that stands for the last day of its kind in a month: `5L` is `5#6`."""
+HORIZON = 15_000
+"""The days that are searched for a time. The dates of forty years have every day of the week."""
 _ITEM = re.compile(
     r"(?P<first>\*|[a-z]{3}|\d+)(?:-(?P<last>[a-z]{3}|\d+))?(?:/(?P<step>[1-9]\d*))?"
 )
 _NUMBERED_DAY = re.compile(r"([a-z]{3}|\d)(?:#([1-5])|l)")
 """A day of the week by its number in the month, such as `1#2`, or the last one, `5L`."""
-STEP = timedelta(microseconds=1)
-NO_TIME = timedelta()
-SECONDS_OF_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class CronTimes:
+    """The times that a cron expression means.
+
+    Attributes:
+        numbered_days: Days of the week with their number in the month.
+        takes_last_day: Whether the last day of a month is one of the days.
+        needs_both: Whether the day of the month and that of the week must both fit.
+    """
+
+    minutes: Sequence[int]
+    hours: Sequence[int]
+    days: Collection[int]
+    months: Collection[int]
+    weekdays: Collection[int]
+    numbered_days: Collection[tuple[int, int]]
+    takes_last_day: bool
+    needs_both: bool
+
+    def fits(self, day: date) -> bool:
+        if day.month not in self.months:
+            return False
+        weekday = day.isoweekday() % 7
+        number = (day.day + 6) // 7
+        is_last = (day + timedelta(days=7)).month != day.month
+        in_week = (
+            weekday in self.weekdays
+            or (weekday, number) in self.numbered_days
+            or (is_last and (weekday, LAST) in self.numbered_days)
+        )
+        ends_month = (day + timedelta(days=1)).month != day.month
+        in_month = day.day in self.days or (self.takes_last_day and ends_month)
+
+        return (in_week and in_month) if self.needs_both else (in_week or in_month)
 
 
 def next_due(job: StoredJob, after: float) -> float | None:
     """Return the next time of a job after a time, both in seconds since 1970; None if it never runs
-    again.
-
-    Raises:
-        SettingsError: the package for cron expressions is not installed.
-    """
+    again."""
     return find_next(read_job(job), after)
 
 
@@ -183,42 +216,26 @@ def find_next(spec: JobSpec, after: float) -> float | None:
     none.
 
     Raises:
-        InputError: the schedule cannot be used. SettingsError: the package for cron expressions is
-            not installed.
+        InputError: the schedule cannot be used.
     """
-    try:
-        from apscheduler.triggers.cron import CronTrigger
-    except ImportError:
-        raise SettingsError("jobs need more packages: pip install 'textevolve[server]'") from None
-
-    try:
-        triggers = [CronTrigger(**fields, timezone=UTC) for fields in _read_cron(spec.cron)]
-    except ValueError as error:
-        raise InputError(f"--cron '{spec.cron}': {error}") from None
-
-    times = [_find_by_trigger(trigger, spec, after) for trigger in triggers]
-
-    return min((time for time in times if time is not None), default=None)
-
-
-def _find_by_trigger(trigger: Any, spec: JobSpec, after: float) -> float | None:
-    """Return the next time of a cron trigger after a time. The trigger computes local times as if
-    clocks never changed, since its own search may not end near a change."""
-    local = datetime.fromtimestamp(after, spec.time_zone)
-    # Times that the clock has skipped during the last day may still come, later by the clock.
-    before = datetime.fromtimestamp(after - SECONDS_OF_DAY, spec.time_zone)
-    skipped = (local.utcoffset() or NO_TIME) - (before.utcoffset() or NO_TIME)
-    wall = local.replace(tzinfo=UTC, fold=0) - max(skipped, NO_TIME)
+    times = _read_cron(spec.cron)
+    # A time of yesterday that the clock skipped may still come.
+    first_day = datetime.fromtimestamp(after, spec.time_zone).date() - timedelta(days=1)
     moments: list[float] = []
-
-    while (wall := trigger.get_next_fire_time(None, wall + STEP)) is not None:
-        moment = wall.replace(tzinfo=spec.time_zone).timestamp()
-        if moment > after:
-            moments.append(moment)
-            # A time that the clock skips comes after times that it shows within the next hour.
-            shown = datetime.fromtimestamp(moments[0], spec.time_zone).replace(tzinfo=UTC, fold=0)
-            if wall >= shown:
-                break
+    for number in range(HORIZON):
+        day = first_day + timedelta(days=number)
+        # A day more than needed, since a skipped time comes after times that the clock shows.
+        is_last_day = bool(moments)
+        if times.fits(day):
+            clock = (
+                time(hour, minute, tzinfo=spec.time_zone)
+                for hour in times.hours
+                for minute in times.minutes
+            )
+            starts = (datetime.combine(day, start).timestamp() for start in clock)
+            moments += [start for start in starts if start > after]
+        if is_last_day:
+            break
 
     return min(moments, default=None)
 
@@ -237,73 +254,66 @@ def describe_schedule(spec: JobSpec) -> str:
     return f"cron {spec.cron} ({spec.zone})"
 
 
-def _read_cron(text: str) -> Iterator[dict[str, str]]:
-    """Yield the fields of a cron expression as schedules for the scheduling library. If both the
-    day of the month and the day of the week are restricted, cron requires only one of them; this
-    gives two schedules."""
-    fields = text.split()
-
-    if len(fields) != len(FIELDS):
-        raise ValueError(
-            f"has {len(fields)} fields instead of 5: minute, hour, day of the month, month, day of"
-            " the week"
-        )
-    fields = [re.sub(r"^\?$", "*", field.lower()) for field in fields]
-    minutes, hours, days, months, week = fields
-    numbered_days = [item for item in week.split(",") if _NUMBERED_DAY.fullmatch(item)]
-    weekdays = ",".join(item for item in week.split(",") if item not in numbered_days)
-    takes_all_days = days.startswith("*")
-    takes_whole_week = week.startswith("*")
-    if numbered_days and takes_all_days and days != "*":
-        raise ValueError(f"{', '.join(numbered_days)} cannot be combined with the days {days}")
-
-    # The library has other rules for ranges, steps and days of the week, so it gets lists.
-    values = zip(FIELDS, (minutes, hours, days, months, weekdays or "*"), strict=True)
-    schedule = {name: _expand_field(name, text) for name, text in values}
-    if (takes_all_days and weekdays) or takes_whole_week:
-        yield schedule
-    elif weekdays:
-        yield {**schedule, "day": "*"}
-    if not (takes_all_days or takes_whole_week):
-        yield {**schedule, "day_of_week": "*"}
-    for item in numbered_days:
-        yield {**schedule, "day": _name_numbered_day(item), "day_of_week": "*"}
-
-
-def _expand_field(name: str, text: str) -> str:
-    """Return a field of a cron expression as a list of numbers, of names for days of the week.
+def _read_cron(text: str) -> CronTimes:
+    """Return the times that a cron expression means. If both the day of the month and the day of
+    the week are restricted, cron requires only one of them.
 
     Raises:
-        ValueError: it cannot be read.
+        InputError: it cannot be read.
     """
-    if text == "*":
-        return text
+    fields = [re.sub(r"^\?$", "*", field.lower()) for field in text.split()]
+    if len(fields) != len(FIELDS):
+        raise InputError(
+            f"--cron '{text}': has {len(fields)} fields instead of 5: minute, hour, day of the"
+            " month, month, day of the week"
+        )
+
+    minutes, hours, days, months, week = (field.split(",") for field in fields)
+    numbered_days: list[tuple[int, int]] = []
+    for item in week:
+        if match := _NUMBERED_DAY.fullmatch(item):
+            numbered_days.append((_read_number(WEEK, match[1], item) % 7, int(match[2] or LAST)))
+    weekdays = [item for item in week if not _NUMBERED_DAY.fullmatch(item)]
+    last_days = [item for item in days if item == "l"]
+    month_days = [item for item in days if item != "l"]
+    try:
+        lists = map(_read_items, FIELDS, (minutes, hours, month_days, months, weekdays))
+        return CronTimes(
+            *lists,
+            numbered_days=numbered_days,
+            takes_last_day=bool(last_days),
+            needs_both=fields[2].startswith("*") or fields[4].startswith("*"),
+        )
+    except ValueError as error:
+        raise InputError(f"--cron '{text}': {error}") from None
+
+
+def _read_items(name: str, items: Sequence[str]) -> Sequence[int]:
+    """Return the numbers that the items of a field mean.
+
+    Raises:
+        ValueError: one cannot be read.
+    """
     low, high, _ = FIELDS[name]
-    size = high - low + 1
     numbers: set[int] = set()
-    items = text.split(",")
-    last_days = [LAST_DAY] if name == "day" and {"l", LAST_DAY} & {*items} else []
 
     for item in items:
-        if last_days and item in ("l", LAST_DAY):
-            continue
         match = _ITEM.fullmatch(item)
         if match is None:
             raise _unreadable(name, item)
-        step = int(match["step"] or 1)
         first = low if match["first"] == "*" else _read_number(name, match["first"], item)
         last = first
         if match["last"]:
             last = _read_number(name, match["last"], item)
         elif match["first"] == "*" or match["step"]:
             last = max(first, high)
+        size = high - low + 1
         if last < first:
             last += size  # such as fri-mon, or 22-2 for hours
-        numbers.update(low + (number - low) % size for number in range(first, last + 1, step))
+        values = range(first, last + 1, int(match["step"] or 1))
+        numbers.update(low + (value - low) % size for value in values)
 
-    is_week = name == "day_of_week"
-    listed = [DAYS[number] if is_week else str(number) for number in sorted(numbers)]
-    return ",".join(listed + last_days)
+    return sorted(numbers)
 
 
 def _read_number(name: str, text: str, item: str) -> int:
@@ -311,26 +321,17 @@ def _read_number(name: str, text: str, item: str) -> int:
     if text in names:
         return names.index(text) + low
     # Sunday is 7, too.
-    most = 7 if name == "day_of_week" else high
+    most = 7 if name == WEEK else high
     if not text.isdecimal() or not low <= int(text) <= most:
         raise _unreadable(name, item)
     return int(text)
 
 
-def _name_numbered_day(item: str) -> str:
-    """Return a day such as `1#2` in the words of the scheduling library."""
-    match = _NUMBERED_DAY.fullmatch(item)
-    assert match is not None
-    ordinal = ORDINALS[int(match[2]) - 1] if match[2] else LAST_DAY
-    return f"{ordinal} {DAYS[_read_number('day_of_week', match[1], item) % 7]}"
-
-
 def _unreadable(name: str, item: str) -> ValueError:
     low, high, names = FIELDS[name]
     words = f" or {names[0]} to {names[-1]}" if names else ""
-    more = ", 1#2 for the second Monday, 5L for the last Friday" if names is DAYS else ""
-    field = {"day": "day of the month", "day_of_week": "day of the week"}.get(name, name)
+    more = ", 1#2 for the second Monday, 5L for the last Friday" if name == WEEK else ""
     return ValueError(
-        f"'{item}' is no {field}: write {low} to {high}{words}, a list, a range, a step such as */2"
+        f"'{item}' is no {name}: write {low} to {high}{words}, a list, a range, a step such as */2"
         f"{more}"
     )

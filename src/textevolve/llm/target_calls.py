@@ -221,9 +221,10 @@ class TargetModel:
         try:
             async with asyncio.timeout(self.seconds):
                 text, reason = await self.call(sent.text, about.get(COOKIES, {}))
-        except TimeoutError:
+        except TimeoutError as error:
+            notes = getattr(error.__cause__, "__notes__", ())
             raise UnavailableError(
-                f"{self.target.label}: no answer in {self.seconds:g} s"
+                "; ".join([f"{self.target.label}: no answer in {self.seconds:g} s", *notes])
             ) from None
         except AccessError as error:
             self.calls["refused"] += 1
@@ -313,9 +314,15 @@ def split_events(text: str) -> list[Any]:
     """Return the data of server-sent events, parsed from JSON, without the mark of the end. An
     event with a name is an object with the name and the data."""
     events: list[Any] = []
+    is_framed = re.search("^data:", text, re.MULTILINE) is not None
     for block in re.sub(r"\r\n?", "\n", text).split("\n\n"):
         fields: dict[str, list[str]] = {}
         for line in block.split("\n"):
+            if line.startswith("{"):
+                # What is not framed is what a server writes when its stream fails, or every event.
+                stray = parse_text(line)
+                events.append({EVENT: "error", DATA: stray} if is_framed else stray)
+                continue
             field, _, value = line.partition(":")
             fields.setdefault(field, []).append(value.removeprefix(" "))
         data = "\n".join(fields.get("data", ()))
@@ -408,12 +415,16 @@ def _call_program(target: Target, largest: int) -> TargetCall:
         errors = bytearray()
         work: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(_feed(process, f"{body}\n".encode())),
-            asyncio.ensure_future(_read_pipe(process.stdout, output, largest + 1, at_end=False)),
-            asyncio.ensure_future(_read_pipe(process.stderr, errors, TAIL, at_end=True)),
+            asyncio.ensure_future(_read_pipe(process.stdout, output, slice(largest + 1, None))),
+            asyncio.ensure_future(_read_pipe(process.stderr, errors, slice(None, -TAIL))),
             asyncio.ensure_future(process.wait()),
         ]
         try:
             await _wait_for_end(process, work, output, largest)
+        except asyncio.CancelledError as error:
+            if last := _last_line(errors):
+                error.add_note(f"the last line of its standard error: {last}")
+            raise
         finally:
             # What the program has started ends with it, also if it holds the pipes open.
             kill_group(process.pid)
@@ -426,7 +437,7 @@ def _call_program(target: Target, largest: int) -> TargetCall:
 
         if len(output) > largest:
             raise _too_large(target, largest)
-        last = one_line(errors.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        last = _last_line(errors)
         if process.returncode:
             raise AnswerError(
                 f"{target.label}: the program ended with exit code {process.returncode}: {last}"
@@ -442,6 +453,10 @@ def _call_program(target: Target, largest: int) -> TargetCall:
     return call
 
 
+def _last_line(errors: bytearray) -> str:
+    return one_line(errors.decode("utf-8", "replace").strip().rpartition("\n")[2])
+
+
 async def _feed(process: Process, body: bytes) -> None:
     """Write the input of a program, which need not read it."""
     assert process.stdin is not None
@@ -451,17 +466,12 @@ async def _feed(process: Process, body: bytes) -> None:
     process.stdin.close()
 
 
-async def _read_pipe(
-    pipe: asyncio.StreamReader | None, content: bytearray, most: int, *, at_end: bool
-) -> None:
-    """Read a pipe of a program to its end, and keep the first or the last bytes of it."""
+async def _read_pipe(pipe: asyncio.StreamReader | None, content: bytearray, cut: slice) -> None:
+    """Read a pipe of a program to its end, without keeping the part that `cut` names."""
     assert pipe is not None
     while part := await pipe.read(2**16):
         content += part
-        if at_end:
-            del content[:-most]
-        else:
-            del content[most:]
+        del content[cut]
 
 
 async def _wait_for_end(

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -51,6 +51,10 @@ _SECRET_WORDS = (
 )
 """The last words of names of parameters, options and fields that hold a secret. Words such as
 `tokens` or `keys` hold none: `max_tokens`, `--keys`."""
+_OF_KEYS = frozenset(
+    {"api", "access", "private", "service", "subscription", "functions", "account"}
+)
+"""Words in the name of a key that is secret."""
 _KEY = re.compile(
     r"\b(sk|pk|rk|xox[abps]|gh[pousr]|glpat|hf|github_pat)[-_]\w[-\w]{14,}|\bAIza[-\w]{30,}"
     r"|\beyJ[-\w]{8,}\.eyJ|://[^\s/@:]+:[^\s/@]+@|\s(-u|--user)\s+[^\s:$]+:[^\s$]"
@@ -60,6 +64,8 @@ _ASSIGNED = re.compile(
     r"(?:^|[\s?&;'\"])-{0,2}([A-Za-z][\w.-]*)(?:=|:\s*|\s+)(?:(?:Bearer|Basic)\s+)?([^\s&;'\"]+)"
 )
 """A name and its value in a command, as an option, a variable or a header."""
+_FIELD = re.compile(r'"([\w.-]+)": "([^"{]+)"')
+"""A name and its text in JSON, without placeholders."""
 
 
 class Target(Frozen):
@@ -163,7 +169,8 @@ class Target(Frozen):
                 f"the address of {self.name or 'the target'} has {secret}, which would be stored"
                 " with the run: put it into an environment variable NAME, and write env:NAME"
             )
-        if secret := _find_secret(_list_fields("", self.body), json.dumps(self.body)):
+        body = json.dumps(self.body)
+        if secret := _find_secret(_FIELD.findall(body), body):
             raise InputError(
                 f"the body of {self.label} has {secret}, which would be stored with the run: send"
                 " it as a header env:NAME"
@@ -194,30 +201,19 @@ def _find_secret(values: Iterable[tuple[str, str]], text: str) -> str:
     for name, value in values:
         words = re.split(r"[\W_]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
         is_written = not re.match(r"env:|\$|\{", value)
-        if is_written and words[-1] in _SECRET_WORDS and _may_be_secret(words[-1], value):
+        if is_written and words[-1] in _SECRET_WORDS and _may_be_secret(words, value):
             return f"the value of {name}"
 
     return "a key" if _KEY.search(text) else ""
 
 
-def _may_be_secret(word: str, value: str) -> bool:
-    """Return whether a value may be a secret. Keys that sort or group are words, as names of
-    methods are, and secret ones have digits or are long."""
-    if word not in ("key", "auth", "cookie"):
+def _may_be_secret(words: Sequence[str], value: str) -> bool:
+    """Return whether a value may be a secret, by the words of its name. Keys that sort or group are
+    words, as names of methods are; keys of an API have digits, or a name that says so."""
+    if words[-1] not in ("key", "auth", "cookie"):
         return not value.isdecimal() or len(value) > 3
-    return len(value) >= 16 or (len(value) >= 8 and not value.replace("_", "").isalpha())
-
-
-def _list_fields(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the texts in a request's body with the names of their fields."""
-    if isinstance(value, dict):
-        for field, inner in cast("dict[str, Any]", value).items():
-            yield from _list_fields(field, inner)
-    elif isinstance(value, list):
-        for inner in cast("list[Any]", value):
-            yield from _list_fields(name, inner)
-    elif isinstance(value, str) and "{" not in value:
-        yield name, value
+    is_named = not _OF_KEYS.isdisjoint(words)
+    return len(value) >= 8 and (is_named or any(map(str.isdigit, value)))
 
 
 def keep_common_key(targets: Sequence[Target]) -> tuple[Target, ...]:

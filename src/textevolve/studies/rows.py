@@ -22,6 +22,7 @@ from textevolve.evaluation import Case, Usage, mend_text
 from textevolve.json_texts import as_object, find_path
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
+from textevolve.llm.refusals import error_object
 from textevolve.llm.targets import COOKIES, DATA, EVENT, EVENTS, Target
 from textevolve.mappings import drop_empty, drop_none, first_of, map_values
 from textevolve.protocol.reported import ReportedUsage
@@ -366,17 +367,12 @@ def _find_error(target: Target, event: AnswerEvent) -> str:
     if not error and not is_failed:
         return ""
 
-    inner = as_object(fields.get("response")).get("error")
-    words = error if error and error is not True else inner
-    names = ("message", "detail", "errorText", "error_description", "reason", "data")
-    for part in (words, fields, event.data):
-        if isinstance(part, str):
-            return wording.shorten(part, 300)
-        message = first_of(drop_none(as_object(part)), names)
-        if message:
-            return wording.shorten(column_text(message), 300)
+    # Most put the words under `error`; others beside the kind, or into the whole event.
+    words = "" if error is True else error
+    words = words or first_of(drop_none(fields), ("errorText", "reason", "data", "response"))
+    reason = error_object(words or event.data).message
 
-    return wording.shorten(json.dumps(event.data, ensure_ascii=False), 300)
+    return wording.shorten(reason, 300)
 
 
 def _join_texts(target: Target, events: Sequence[AnswerEvent]) -> str | None:
@@ -391,9 +387,10 @@ def _join_texts(target: Target, events: Sequence[AnswerEvent]) -> str | None:
         return texts[0][1] if texts else None
     texts = [pair for pair in texts if not _ASIDE_KIND.search(pair[0].kind)] or texts
 
-    # A stream may send all of the text so far with each event.
+    # A stream may send all of the text so far with each event, and the last one twice.
     steps = list(pairwise(text for _, text in texts))
-    if len(steps) > 1 and all(after.startswith(text) and after != text for text, after in steps):
+    growing = [after for text, after in steps if after != text]
+    if len(growing) > 1 and all(after.startswith(text) for text, after in steps):
         return texts[-1][1]
     joined = ""
     for number, (event, text) in enumerate(texts):
