@@ -504,6 +504,52 @@ def drop_thoughts(value: object) -> object:
     return {name: drop_thoughts(part) for name, part in fields.items() if name not in left_out}
 
 
+DATA = ("data", "base64", "bytes", "b64_json", "file_data", "content")
+"""The fields that may hold the bytes of a medium."""
+MIME_TYPES = ("mime_type", "mimeType", "media_type", "mediaType")
+_DATA_ADDRESS = re.compile(r"data:(\w+)/[\w.+-]+(?:;[\w=.+-]+)*;base64,[A-Za-z0-9+/=_%-]*")
+_LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{400,}={0,2}")
+
+
+def drop_media(value: object) -> object:
+    """Return data with a mark such as `<image>` for each embedded medium: nobody can read its
+    bytes, and a judge would have to pay for them."""
+    if isinstance(value, str):
+        text = _DATA_ADDRESS.sub(lambda match: f"<{MEDIA.get(match[1], 'file')}>", value)
+        return _LONG_RUN.sub(_name_data, text)
+    if isinstance(value, list | tuple):
+        return [drop_media(part) for part in cast("Sequence[object]", value)]
+    if not isinstance(value, Mapping):
+        return value
+
+    fields = fields_of(cast("object", value))
+    mime = first_of(fields, MIME_TYPES)
+    medium = MEDIA.get(str(mime).partition("/")[0], "file") if mime else ""
+    # A field such as `file` beside others may be any field of a state.
+    if "type" in fields or len(fields) == 1 or any(key in fields for key in EMBEDDED):
+        medium = medium_of(fields) or medium
+    if medium and not str(mime).startswith("text/") and _has_data(fields):
+        return f"<{medium}>"
+
+    return {name: drop_media(part) for name, part in fields.items()}
+
+
+def _name_data(match: re.Match[str]) -> str:
+    """Return a mark for a long run of base64; a long word of another kind stays as it is."""
+    run = match[0]
+    is_data = not (run.isupper() or run.islower()) and any(map(str.isdigit, run))
+    return f"<{len(run):,} characters of data>" if is_data else run
+
+
+def _has_data(fields: Mapping[str, Any], depth: int = 0) -> bool:
+    """Tell whether a part holds the bytes of a medium."""
+    if any(isinstance(fields.get(key), str | bytes) for key in DATA):
+        return True
+    return depth < MOST_LEVELS and any(
+        _has_data(fields_of(part), depth + 1) for part in fields.values()
+    )
+
+
 def _is_thought(part: object) -> bool:
     """Tell whether a part of a list is a thought."""
     fields = fields_of(part)

@@ -170,9 +170,10 @@ OLD_NAMES: Mapping[str, str] = {
         ("as_runnable", "as_chat_model", "as_dspy_lm", "as_dspy_module"),
         "it is a method of textevolve.Client",
     ),
+    "judge_memory": "textevolve.memory_eval.judging.judge_subject judges one item",
     **dict.fromkeys(
-        ("judge_memory", "judge_accuracy", "judge_answer", "judge_integrity", "judge_update"),
-        "textevolve.memory_eval.judging.judge_subject judges one item",
+        ("judge_accuracy", "judge_answer", "judge_integrity", "judge_update"),
+        "it is in textevolve.memory_eval.judging",
     ),
     **dict.fromkeys(
         ("ChatFormat", "JinjaTemplate", "chat_format", "parse_chat", "render_chat"), _OF_FORMATS

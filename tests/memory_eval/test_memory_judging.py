@@ -18,7 +18,11 @@ from textevolve.memory_eval.judging import (
     Subject,
     answer_question,
     fence_texts,
+    judge_accuracy,
+    judge_answer,
+    judge_integrity,
     judge_subject,
+    judge_update,
 )
 
 TEXTS = {
@@ -179,3 +183,35 @@ async def test_a_question_is_answered_from_the_memories():
 async def test_an_answer_that_is_none_is_an_error(answer, reason):
     with pytest.raises(AnswerError, match=reason):
         await answered(answer)
+
+
+@pytest.mark.parametrize(
+    ("function", "task", "answer", "label"),
+    [
+        (judge_integrity, "integrity", {"reasoning": "r", "score": 1}, 1),
+        (
+            judge_accuracy,
+            "accuracy",
+            {"reason": "r", "accuracy_score": 2, "is_included_in_golden_memories": True},
+            2,
+        ),
+        (judge_update, "update", {"reason": "r", "evaluation_result": "Omission"}, "Omission"),
+        (judge_answer, "question", {"reasoning": "r", "evaluation_result": "Correct"}, "Correct"),
+    ],
+)
+async def test_texts_of_a_script(function, task, answer, label):
+    async with ScriptedServer(lambda _body, _number: json.dumps(answer)) as server:
+        async with OpenAIClient(server.url, "scripted") as client:
+            verdict = await function(client, **TEXTS[task])
+        prompt = str(server.requests[0]["messages"])
+    assert (verdict.label, verdict.reason) == (label, "r")
+    assert all(text.splitlines()[0] in prompt for text in TEXTS[task].values())
+
+
+async def test_failure_of_a_script():
+    async with (
+        ScriptedServer(lambda _body, _number: "no JSON") as server,
+        OpenAIClient(server.url, "scripted") as client,
+    ):
+        verdict = await judge_integrity(client, expected="a", memories=["b", "c"])
+    assert isinstance(verdict, Failure)

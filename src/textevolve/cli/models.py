@@ -24,13 +24,18 @@ from textevolve.llm.chat_formats.catalogue import (
     detect_prompt,
 )
 from textevolve.llm.chat_formats.chat_format import (
+    ChatFile,
     ChatFormat,
     parse_chat,
     read_conversation,
     render_chat,
     to_jinja,
 )
-from textevolve.llm.chat_formats.sources import is_model_file, read_chat_template
+from textevolve.llm.chat_formats.sources import (
+    JinjaTemplate,
+    is_model_file,
+    read_chat_template,
+)
 from textevolve.llm.providers import LOCAL, PROVIDERS
 from textevolve.llm.quantize import Quantized, check_copy, quantize_file, quantized_name
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
@@ -269,19 +274,27 @@ def convert(
             f" models templates check {source}"
         )
 
-    messages, tools, asks = _read(read_text(source), source, came_from)
+    chat = _read(read_text(source), source, came_from)
+    messages = chat.messages
+    rendering = chat.rendering
 
-    if template is not None:
-        model = read_chat_template(template)
-        _write(model.render(messages, tools=tools, add_generation_prompt=asks))
-    elif tools:
+    if template is not None or (to is None and chat.chat_template is not None):
+        # A request may bring its own template, which needs no model.
+        model = JinjaTemplate("") if template is None else read_chat_template(template)
+        text = model.render(
+            messages, tools=chat.tools, add_generation_prompt=chat.asks, **rendering
+        )
+        _write(text)
+    elif chat.tools or rendering:
+        parts = ", ".join(filter(None, ["tools" if chat.tools else "", *rendering]))
         raise InputError(
-            "the known formats cannot write tools; name a model's own template with --template FILE"
+            f"the known formats cannot write {parts}; name a model's own template with"
+            " --template FILE"
         )
     elif to is None:
         _write(json.dumps({"messages": messages}, indent=2, ensure_ascii=False) + "\n")
     else:
-        _write(render_chat(chat_format(to), messages, add_generation_prompt=asks))
+        _write(render_chat(chat_format(to), messages, add_generation_prompt=chat.asks))
 
 
 def check(
@@ -323,11 +336,10 @@ def _spell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, Any]], Any, bool]:
-    """Return the messages and tools of a file, and whether it ends with a request for an answer."""
+def _read(text: str, name: str, came_from: str | None) -> ChatFile:
+    """Return the conversation of a file, with the fields that say how it is rendered."""
     if came_from is None and text.lstrip().startswith(("[", "{")):
-        chat = read_conversation(text, name)
-        return chat.messages, chat.tools, True
+        return read_conversation(text, name)
     names = [came_from] if came_from else detect_prompt(text)
     if not names:
         raise InputError(
@@ -335,9 +347,11 @@ def _read(text: str, name: str, came_from: str | None) -> tuple[list[dict[str, A
         )
 
     parsed = parse_chat(chat_format(names[0]), text)
-    messages = [dict(message) for message in parsed.messages]
 
-    return messages, None, parsed.add_generation_prompt
+    return ChatFile(
+        messages=[dict(message) for message in parsed.messages],
+        add_generation_prompt=parsed.add_generation_prompt,
+    )
 
 
 def _write(text: str) -> None:

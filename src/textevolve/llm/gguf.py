@@ -155,17 +155,34 @@ def _read_header(path: Path, _changed: int) -> GgufHeader:
     )
 
 
-def read_tokenizer(path: Path) -> tuple[str, str | None, str | None]:
-    """Return the chat template, the BOS token and the EOS token; a token that the file does not
-    name is None. The whole header is read, which takes some seconds for a large vocabulary.
+TOKENS = {
+    "unknown": "unk_token",
+    "seperator": "sep_token",  # as llama.cpp writes it
+    "separator": "sep_token",
+    "padding": "pad_token",
+    "cls": "cls_token",
+    "mask": "mask_token",
+}
+"""The names of further special tokens in chat templates, by their names in the metadata."""
+
+
+def read_tokenizer(
+    path: Path,
+) -> tuple[str, str | None, str | None, dict[str, str], dict[str, str]]:
+    """Return the chat template, the BOS token and the EOS token; then further special tokens and
+    further templates by their names. A token that the file does not name is None. The whole header
+    is read, which takes some seconds for a large vocabulary.
 
     Raises:
         SettingsError: the file has no chat template, is missing or damaged, or the package gguf is
             missing.
     """
     reader = open_gguf(path)
-    template = read_field(reader, "tokenizer.chat_template")
-    if not template:
+    template = read_field(reader, "tokenizer.chat_template") or ""
+    names: list[str] = read_field(reader, "tokenizer.chat_templates") or []
+    sources = {name: read_field(reader, f"tokenizer.chat_template.{name}") for name in names}
+    named = {name: source for name, source in sources.items() if source}
+    if not template and not named:
         raise SettingsError(f"{path}: this GGUF file has no chat template in its metadata")
 
     def token(name: str) -> str | None:
@@ -175,4 +192,6 @@ def read_tokenizer(path: Path) -> tuple[str, str | None, str | None]:
             return None
         return tokens.contents(number)
 
-    return template, token("bos"), token("eos")
+    more = {name: text for key, name in TOKENS.items() if (text := token(key)) is not None}
+
+    return template, token("bos"), token("eos"), more, named

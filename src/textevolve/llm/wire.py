@@ -242,6 +242,7 @@ class EventStream:
         except (ValueError, RecursionError):
             return False
 
+        chunk.drop_repeats(self._chunks)
         self._chunks.append(chunk)
         self._told.add(self._thoughts.pass_text(chunk.text))
         return True

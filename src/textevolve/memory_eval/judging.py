@@ -262,6 +262,56 @@ async def judge_subject(model: Model, subject: Subject, *, seed: int = 0) -> Mem
     return await _judge(subject, meter, ask)
 
 
+async def judge_integrity(
+    model: Model, *, expected: str, memories: str | Sequence[str]
+) -> MemoryVerdict | Failure:
+    """Judge whether an expected memory is among the memories: 2 wholly, 1 in part, 0 not at all."""
+    return await _judge_texts(model, "integrity", expected=expected, memories=memories)
+
+
+async def judge_accuracy(
+    model: Model, *, memory: str, dialogue: str, gold: str | Sequence[str] = ()
+) -> MemoryVerdict | Failure:
+    """Judge whether a memory is true by the dialogue and the expected memories: 2 wholly, 1 in
+    part, 0 not at all; `included` tells whether the expected memories have all of it."""
+    return await _judge_texts(model, "accuracy", memory=memory, dialogue=dialogue, gold=gold)
+
+
+async def judge_update(
+    model: Model, *, expected: str, original: str | Sequence[str], memories: str | Sequence[str]
+) -> MemoryVerdict | Failure:
+    """Judge whether the memories have the expected text instead of the original one."""
+    return await _judge_texts(
+        model, "update", expected=expected, original=original, memories=memories
+    )
+
+
+async def judge_answer(
+    model: Model, *, question: str, answer: str, reference: str, evidence: str | Sequence[str] = ()
+) -> MemoryVerdict | Failure:
+    """Judge an answer by the reference answer and the memories that it should rest on."""
+    return await _judge_texts(
+        model, "question", question=question, answer=answer, reference=reference, evidence=evidence
+    )
+
+
+async def _judge_texts(
+    model: Model, task: Task, **texts: str | Sequence[str]
+) -> MemoryVerdict | Failure:
+    """Judge texts of a script's own; several ones are lines. The verdict has the label and the
+    reason, a failure the reason why there is none.
+
+    Raises:
+        FatalModelError: no call can succeed. BudgetError: a limit was reached.
+    """
+    joined = {
+        name: text if isinstance(text, str) else "\n".join(text) for name, text in texts.items()
+    }
+    judgement = await judge_subject(model, Subject(task, "", 0, 1, joined))
+
+    return judgement.outcome
+
+
 async def _judge(
     subject: Subject, meter: UsageMeter | _Spent, ask: Callable[[], Awaitable[MemoryVerdict]]
 ) -> MemoryJudgement:

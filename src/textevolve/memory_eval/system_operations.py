@@ -68,12 +68,12 @@ def count_planned(session: Session) -> int:
     return 0 if session.is_generated_qa else len(session.points) + len(session.questions)
 
 
-def judge_extraction(user: str, session: Session, extracted: FoundMemories) -> Iterator[Subject]:
+def extraction_subjects(user: str, session: Session, extracted: FoundMemories) -> Iterator[Subject]:
     """Yield the subjects of a session's extraction: integrity of every point that is no update, and
     accuracy of every extracted memory."""
     for place, point in enumerate(session.points, 1):
         if not point.is_update:
-            yield judge_integrity(user, session, place, point, extracted)
+            yield integrity_subject(user, session, place, point, extracted)
     if isinstance(extracted, Failure) or not extracted:
         return
     texts = {
@@ -84,7 +84,7 @@ def judge_extraction(user: str, session: Session, extracted: FoundMemories) -> I
         yield Subject("accuracy", user, session.index, place, {**texts, "memory": memory})
 
 
-def judge_integrity(
+def integrity_subject(
     user: str, session: Session, place: int, point: MemoryPoint, extracted: FoundMemories
 ) -> Subject:
     """Build the subject that asks whether a point is among the extracted memories. If no memory was
@@ -93,7 +93,7 @@ def judge_integrity(
     return _with_memories(subject, extracted, 0)
 
 
-def judge_update(
+def update_subject(
     user: str,
     session: Session,
     place: int,
@@ -105,7 +105,7 @@ def judge_update(
     nothing, the subject for the point's integrity. If the extracted memories are unknown (None), an
     empty result counts as an omission by rule, so that the point is not left out."""
     if not returned and extracted is not None:
-        return judge_integrity(user, session, place, point, extracted)
+        return integrity_subject(user, session, place, point, extracted)
     subject = _subject_of("update", user, session, place, point)
     texts = {**subject.texts, "original": "\n".join(point.originals)}
 
@@ -121,7 +121,7 @@ def _with_memories(subject: Subject, memories: FoundMemories, absent: Label) -> 
     return replace(subject, texts=texts, by_rule=None if memories else absent)
 
 
-def judge_answer(
+def answer_subject(
     user: str, session: Session, place: int, question: MemoryQuestion, answer: str | Failure | None
 ) -> Subject:
     """Build the subject for a question's answer; `answer` is None if it is not given yet."""
@@ -246,14 +246,14 @@ def _read_session(user: str, session: Session, survey: Survey) -> Iterator[Subje
     if extracted is None and survey.has_extracted:
         extracted = Failure("failed", "no extracted memories are recorded for this session")
     if extracted is not None:
-        yield from judge_extraction(user, session, extracted)
+        yield from extraction_subjects(user, session, extracted)
     for place, point in enumerate(session.points, 1):
         if point.is_update and (point.returned is not None or extracted is not None):
-            yield judge_update(user, session, place, point, point.returned or (), extracted)
+            yield update_subject(user, session, place, point, point.returned or (), extracted)
     for place, question in enumerate(session.questions, 1) if survey.has_answers else ():
         answer = question.recorded_answer
         lacking = Failure("failed", "no answer is recorded for this question")
-        yield judge_answer(user, session, place, question, lacking if answer is None else answer)
+        yield answer_subject(user, session, place, question, lacking if answer is None else answer)
 
 
 def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[User | Malformed]:
@@ -500,7 +500,7 @@ class SessionFeeding:
             return
         extracted = added if can.extracts else None
         if extracted is not None:
-            for subject in judge_extraction(self.user, session, extracted):
+            for subject in extraction_subjects(self.user, session, extracted):
                 yield subject
         for place, point in enumerate(session.points, 1):
             if not point.is_update or (not can.searches and extracted is None):
@@ -508,20 +508,20 @@ class SessionFeeding:
             returned: FoundMemories = ()
             if can.searches:
                 returned = await self._search(added, point.content, UPDATE_LIMIT)
-            yield judge_update(self.user, session, place, point, returned, extracted)
+            yield update_subject(self.user, session, place, point, returned, extracted)
 
         for place, question in enumerate(session.questions, 1) if can.searches else ():
             answer: Any = await self._search(added, question.question, QUESTION_LIMIT)
             if not isinstance(answer, Failure):
                 if not can.answers:
-                    subject = judge_answer(self.user, session, place, question, None)
+                    subject = answer_subject(self.user, session, place, question, None)
                     yield Unanswered(subject, answer)
                     continue
 
                 arguments = {"question": question.question, "memories": answer}
                 answer = await self._do(self._write("answer", **arguments))
 
-            yield judge_answer(self.user, session, place, question, answer)
+            yield answer_subject(self.user, session, place, question, answer)
 
     async def _search(self, added: FoundMemories, query: str, limit: int) -> FoundMemories:
         """Return the retrieved memories, or why the session could not be added."""

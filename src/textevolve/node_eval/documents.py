@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import itemgetter
+from string import hexdigits
 from typing import Any, TypeAlias, cast
 
 from google.protobuf.json_format import ParseDict, ParseError
@@ -56,6 +57,9 @@ IDS = ("trace_id", "span_id", "parent_span_id")
 """The parts of spans and logs that are ids. They are no base64, which protobuf would expect."""
 UNPARSED = {"links", *(name for part in IDS for name in PARTS[part])}
 
+HEXADECIMAL = {*hexdigits, "-"}
+"""The characters of an id in hexadecimal digits."""
+
 EXPORT = "export"
 SPAN = "span"
 LOG = "log"
@@ -83,6 +87,7 @@ METADATA = {
     **dict.fromkeys(("thread_id", "conversation_id"), "gen_ai.conversation.id"),
     "session_id": "session.id",
     "user_id": "user.id",
+    "langgraph_node": "langgraph.node",
 }
 """OpenInference's names by the names of fields in LangSmith's metadata."""
 
@@ -140,7 +145,7 @@ def _parse_message(raw: object, message: Any) -> list[str]:
     fields = cast("SpanFields", raw)
     parsed = {name: value for name, value in fields.items() if name not in UNPARSED}
     ParseDict(parsed, message, ignore_unknown_fields=True)
-    return [str(_find_part(fields, part) or "") for part in IDS]
+    return [_read_id(_find_part(fields, part)) for part in IDS]
 
 
 def _read_span(raw: object) -> Span:
@@ -150,8 +155,6 @@ def _read_span(raw: object) -> Span:
         raise ParseError("it has no traceId or no spanId")
     start = span.start_time_unix_nano
     end = span.end_time_unix_nano
-    if end < start:
-        raise ParseError("it ends before it starts")
     events = tuple((event.name, _read_pairs(event.attributes)) for event in span.events)
     failed = span.status.code == Status.STATUS_CODE_ERROR
     status = span.status.message if failed else None
@@ -196,7 +199,7 @@ def _read_exported(raw: object) -> Span:
         _read_id(_find_part(record, "parent_span_id")),
         str(record.get("name") or ""),
         start,
-        max(end, start),
+        end,
         _flatten(attributes),
         tuple(
             (str(event.get("name") or ""), _flatten(as_fields(event.get("attributes"))))
@@ -229,12 +232,13 @@ def _describe_unknown(record: Mapping[str, Any]) -> str:
 
 
 def _read_id(value: Any) -> str:
-    """Return an id in hexadecimal digits; MLflow writes them as base64."""
+    """Return an id in small hexadecimal digits. MLflow and protobuf's own JSON write base64, and
+    some tools write capitals, also for one of two spans alone."""
     text = str(value or "")
     if text.endswith("=") or (len(text) in (11, 12, 22, 24) and not text.isalnum()):
         with suppress(ValueError):
             return base64.b64decode(text, validate=True).hex()
-    return text
+    return text.lower() if set(text) <= HEXADECIMAL else text
 
 
 def _read_time(value: Any) -> int:

@@ -9,13 +9,14 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Collection, Iterator, Mapping
+from contextlib import suppress
 from numbers import Real
 from typing import Any, Literal, cast
 
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
 from textevolve.json_texts import write_text
-from textevolve.messages import drop_thoughts
+from textevolve.messages import drop_media, drop_thoughts
 from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
 from textevolve.texts.prose import fold_case, split_words
@@ -65,9 +66,10 @@ class NodeEvaluator(ABC):
 
 
 class ThresholdEvaluator(NodeEvaluator):
-    """An evaluator that compares a number with a threshold. score = `output_state[key]`, otherwise
-    the recorded attribute of that name, otherwise 0.0; passed = the score is at least `threshold`.
-    A value that is no number gets the score 0.0 and does not pass."""
+    """An evaluator that compares a number with a threshold. score = the output's field `key`, which
+    may be a path such as `outputs.sure`, otherwise the recorded attribute, otherwise 0.0; passed =
+    the score is at least `threshold`. A value that is no number gets the score 0.0 and does not
+    pass."""
 
     def __init__(
         self, name: str, key: str, threshold: float, target_instructions: Targets = None
@@ -80,9 +82,11 @@ class ThresholdEvaluator(NodeEvaluator):
 
     def evaluate(self, history: History) -> EvaluationResult:
         item = history.entries[-1][-1]
-        value: Any = item.attributes.get(self.key, 0.0)
-        if is_state(item.output_state):
-            value = cast("dict[Any, Any]", item.output_state).get(self.key, value)
+        value: Any = 0.0
+        for state in (item.output_state, item.attributes):
+            with suppress(LookupError):
+                value = _find(state, self.key)
+                break
         metadata = {"key": self.key, "threshold": self.threshold, "value": value}
         if not is_number(value):
             shown = f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
@@ -250,12 +254,12 @@ def _find(state: Any, key: str) -> Any:
 
 
 def read_text(state: Any, key: str | None, place: str) -> str:
-    """Return a field as a text.
+    """Return a field as a text, in which embedded media are named.
 
     Raises:
         FieldError: there is no such field, or it was truncated.
     """
-    return as_text(read_value(state, key, place))
+    return as_text(drop_media(read_value(state, key, place)))
 
 
 def as_text(value: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from textevolve.errors import InputError
@@ -20,6 +21,7 @@ from textevolve.node_eval.judging import Episode, EpisodeInstructions, Reading
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.node_eval.span_states import (
     Span,
+    as_fields,
     attributes_of,
     error_of,
     ids_of,
@@ -89,8 +91,34 @@ def read_spans(
         )
 
 
+PLUMBING_KINDS = ("PROMPT", "PARSER")
+"""The kinds of spans in which a framework prepares a request, or reads an answer."""
+PLUMBING = re.compile(
+    r"Runnable\w*(<.*)?|Channel(Write|Read)\b.*|Branch<.*|_write|__start__|__end__|Prompt"
+    r"|should_continue|tools_condition|\w*PromptTemplate|\w+OutputParser",
+    re.DOTALL,
+)
+"""The names of the functions by which LangChain and LangGraph connect the steps of an agent."""
+
+
 def is_node(span: Span, instructions: EpisodeInstructions) -> bool:
-    return bool(span.operation or span.kind) or span.name in instructions
+    """Tell whether a span is a step of the agent: it has an operation or a kind, or the user has
+    named its type. What a framework runs between steps is none."""
+    if not instructions.keys().isdisjoint((span.name, span.kind)):
+        return True
+    return bool(span.operation) or bool(span.kind and not _is_plumbing(span))
+
+
+def _is_plumbing(span: Span) -> bool:
+    if span.kind in PLUMBING_KINDS:
+        return True
+    if span.kind not in ("CHAIN", "UNKNOWN"):
+        return False
+    # LangGraph names the node in each function that it runs inside of the node, as in a router.
+    metadata = as_fields(span.attributes.get("metadata"))
+    step = span.attributes.get("langgraph.node") or metadata.get("langgraph_node")
+
+    return bool(PLUMBING.fullmatch(span.name)) or (step is not None and step != span.name)
 
 
 def _build(
@@ -162,15 +190,15 @@ def _parallel_groups(spans: Sequence[Span]) -> list[list[Span]]:
     groups: list[list[Span]] = []
     first_end = -math.inf
 
-    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+    for span in sorted(spans, key=lambda span: (span.start, span.last)):
         if groups and span.start < first_end:
             groups[-1].append(span)
-            first_end = min(first_end, span.end)
+            first_end = min(first_end, span.last)
         else:
             groups.append([span])
-            first_end = span.end
+            first_end = span.last
 
-    return [sorted(group, key=lambda span: span.end) for group in groups]
+    return [sorted(group, key=lambda span: span.last) for group in groups]
 
 
 def as_node(
@@ -205,7 +233,7 @@ def as_node(
         output_state=take_snapshot(output_of(span), WHOLE),
         node=name,
         path=tuple(node_name_of(outer) for outer in around),
-        seconds=(span.end - span.start) / 1e9,
+        seconds=span.seconds,
         tokens=tokens_of(span),
         error=error_of(span),
         attributes=take_snapshot(attributes_of(span), WHOLE),

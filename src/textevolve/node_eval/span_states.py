@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -30,7 +31,7 @@ from textevolve.messages import (
     read_message,
     result_text,
 )
-from textevolve.node_eval.snapshots import WHOLE, mask_json, take_snapshot
+from textevolve.node_eval.snapshots import MARK, WHOLE, mask_json, take_snapshot
 
 # Read the messages to and from models, as instrumentations record them, as texts. A message may be
 # JSON, a list, or flattened into numbered attributes.
@@ -136,6 +137,33 @@ def write_part(part: Mapping[str, Any]) -> str:
         return f"<{medium}>"
 
     return f"<{medium}: {address}>"
+
+
+_CUT_OBJECT = re.compile(r"\s*(?:\[\s*)*\{\s*\"")
+_MESSAGE_KEY = re.compile(
+    r'"(role|content|parts|messages|choices|generations|kwargs|tool_calls)"\s*:'
+)
+_MARK_OF_CUT = 24
+"""The most characters that a tool writes after the place where it cut a text."""
+
+
+def is_cut(value: object, is_json: bool) -> bool:
+    """Tell whether a text is JSON that a limit on the length of attributes has cut, so that its end
+    is missing. `is_json`: whether the convention or the span says that it is JSON; otherwise it
+    must have a field of messages, since an answer may itself be a broken object."""
+    if not isinstance(value, str) or not _CUT_OBJECT.match(value):
+        return False
+    if not (is_json or _MESSAGE_KEY.search(value)):
+        return False
+    try:
+        json.loads(value)
+    except json.JSONDecodeError as error:
+        is_open = error.msg.startswith("Unterminated string")
+        return is_open or error.pos >= len(value.rstrip()) - _MARK_OF_CUT
+    except RecursionError:
+        return False
+
+    return False
 
 
 def as_fields(value: object) -> dict[str, Any]:
@@ -296,6 +324,7 @@ CONVENTIONS = (
     "user.",
     "logfire.",
     "pydantic_ai.",
+    "langgraph.",
     "model_request_parameters",
 )
 """The prefixes of attributes that belong to a convention. Other attributes that are no input or
@@ -351,8 +380,8 @@ EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
 
 @dataclass(frozen=True)
 class Span:
-    """A span of a trace. Times are nanoseconds since 1970. `status`: the message of a failed span;
-    None for a span that did not fail."""
+    """A span of a trace. Times are nanoseconds since 1970, 0 if they were not recorded. `status`:
+    the message of a failed span; None for a span that did not fail."""
 
     trace_id: str
     span_id: str
@@ -363,6 +392,17 @@ class Span:
     attributes: Attributes
     events: tuple[Event, ...]
     status: str | None
+
+    @property
+    def last(self) -> int:
+        """Return the time at which the span ended, but not before it started: clocks of two
+        machines differ, and a span that was exported too early has no end."""
+        return max(self.start, self.end)
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long the span took; None if its start or its end was not recorded."""
+        return (self.last - self.start) / 1e9 if self.start and self.end else None
 
     @property
     def operation(self) -> str:
@@ -432,6 +472,9 @@ def output_of(span: Span) -> State:
         return state
     others = [n for n, message in enumerate(messages, 1) if message.role != "assistant"]
     answer = messages[others[-1] :] if others else messages
+    pieces = [message.content or "" for message in answer]
+    if len(pieces) > 2 and "".join(pieces[:-1]) == pieces[-1]:
+        answer = answer[-1:]  # a stream's parts, and the whole message after them
     return {"text": join_texts(answer or messages), "messages": _as_dicts(messages)}
 
 
@@ -491,8 +534,14 @@ def _read_state(side: str, keys: Sequence[str], span: Span) -> tuple[list[SpanMe
             return messages, None
         empty = empty or (messages if "" in contents else [])
 
-    values = (_find_value(span.attributes, key) for key in keys)
-    value = next((value for value in values if value is not None), None)
+    values = [(key, _find_value(span.attributes, key)) for key in keys]
+    whole = [value for key, value in values if value is not None and not _is_cut(span, key, value)]
+    value = next(iter(whole), None)
+    cut = _cut_values(side, keys, span)
+    if value is None and cut:
+        # A part of the JSON would be judged as if the model had said it.
+        shown = str(cut[0])
+        return [], {"text": f"{shown}{MARK.format('JSON that was cut')}"}
     if "TOOL" in span.kind or span.operation == "execute_tool":
         value = unwrap_result(value)
 
@@ -510,10 +559,11 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
         if name in roles
     ]
     for key in MESSAGES[side]:
-        yield read_messages(_find_value(attributes, key), role)
-        yield [
-            message for _, event in span.events for message in read_messages(event.get(key), role)
-        ]
+        value = _find_value(attributes, key)
+        yield [] if _is_cut(span, key, value) else read_messages(value, role)
+        values = [event.get(key) for _, event in span.events]
+        whole = [value for value in values if not _is_cut(span, key, value)]
+        yield [message for value in whole for message in read_messages(value, role)]
     task = as_fields(attributes.get("output.value"))
     transcript = task.get("messages") if task.keys() >= CREWAI else None
     transcript = attributes.get("pydantic_ai.all_messages") if transcript is None else transcript
@@ -527,8 +577,24 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
         )
         yield messages[: next(own, len(messages))]
 
-    if span.kind == "LLM":
-        yield read_messages(attributes.get(f"{side}.value"), role)
+    value = attributes.get(f"{side}.value")
+    if span.kind == "LLM" and not _is_cut(span, f"{side}.value", value):
+        yield read_messages(value, role)
+
+
+def _is_cut(span: Span, key: str, value: object) -> bool:
+    """Tell whether the value of this attribute is JSON of which a part is missing."""
+    side = key.partition(".")[0]
+    is_json = key.endswith(".messages") or "json" in _text(span.attributes.get(f"{side}.mime_type"))
+    return is_cut(value, is_json)
+
+
+def _cut_values(side: str, keys: Sequence[str], span: Span) -> list[object]:
+    """Return the values of a side that were cut."""
+    names = (*MESSAGES[side], *keys)
+    places = (span.attributes, *(event for _, event in span.events))
+    pairs = [(name, place.get(name)) for name in names for place in places]
+    return [value for name, value in pairs if _is_cut(span, name, value)]
 
 
 def _find_value(attributes: Attributes, key: str) -> Any:

@@ -368,11 +368,10 @@ class Completion(_Reported):
 
 class _ChunkChoice(_Ended):
     """The part of an answer in a chunk of a stream; some servers name the field `message` and not
-    `delta`."""
+    `delta`, and others end with the whole `message` after the deltas."""
 
-    delta: Annotated[_Message | None, Field(validation_alias=AliasChoices("delta", "message"))] = (
-        None
-    )
+    delta: _Message | None = None
+    message: _Message | None = None
 
 
 def _first_choices(value: object) -> object:
@@ -409,7 +408,37 @@ class CompletionChunk(_Reported):
 
     @property
     def deltas(self) -> Iterator[_Message]:
-        return (choice.delta for choice in self.choices if choice.delta)
+        parts = (choice.delta or choice.message for choice in self.choices)
+        return (part for part in parts if part)
+
+    def drop_repeats(self, earlier: Sequence[CompletionChunk]) -> None:
+        """Leave out what the deltas of the earlier chunks have said, if this chunk is the whole
+        message after them. A stream whose parts are all named `message` has no deltas."""
+        for choice in self.choices:
+            whole = choice.message
+            if whole is None or choice.delta or not any(chunk.has_delta for chunk in earlier):
+                continue
+            text = "".join(chunk.text for chunk in earlier)
+            thoughts = "".join(chunk.thoughts for chunk in earlier)
+            has_calls = any(chunk.tool_calls for chunk in earlier)
+            has_refusal = any(chunk.refusal for chunk in earlier)
+            choice.delta = _Message(
+                content=_rest_of(whole.text, text),
+                reasoning=_rest_of(whole.thoughts, thoughts) or None,
+                refusal=None if has_refusal else whole.refusal,
+                tool_calls=None if has_calls else whole.tool_calls,
+            )
+            if any(part.logprobs for chunk in earlier for part in chunk.choices):
+                choice.logprobs = None
+
+    @property
+    def has_delta(self) -> bool:
+        return any(choice.delta for choice in self.choices)
+
+
+def _rest_of(whole: str, beginning: str) -> str:
+    """Return what a whole text has after its beginning; servers may trim the whole one."""
+    return "" if whole.strip() == beginning.strip() else whole.removeprefix(beginning)
 
 
 def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) -> Completion:

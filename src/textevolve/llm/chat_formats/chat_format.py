@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.llm.prompts import JOINER, literal_pattern
+from textevolve.mappings import drop_none
 from textevolve.spec import Frozen
 
 Messages = Sequence[Mapping[str, Any]]
@@ -38,10 +39,33 @@ _FIELDS = {"role", "content", "reasoning_content"}
 
 
 class ChatFile(BaseModel):
-    """The content of a chat file: its messages, and `tools`, the function definitions, or None."""
+    """The content of a chat file: its messages, and `tools`, the function definitions, or None; and
+    the fields by which a chat request says how a server is to render it, as in vLLM."""
 
     messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
     tools: Annotated[list[dict[str, Any]], Field(min_length=1)] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+
+    @property
+    def asks(self) -> bool:
+        """Return whether the prompt ends by asking for the next answer."""
+        if self.add_generation_prompt is None:
+            return not self.continue_final_message
+        return self.add_generation_prompt
+
+    @property
+    def rendering(self) -> dict[str, Any]:
+        """Return the arguments that only a template of a model knows, without unset ones."""
+        own = {
+            "documents": self.documents,
+            "continue_final_message": self.continue_final_message or None,
+            "chat_template": self.chat_template,
+        }
+        return {**self.chat_template_kwargs, **drop_none(own)}
 
 
 def read_conversation(text: str, name: str) -> ChatFile:
@@ -55,7 +79,10 @@ def read_conversation(text: str, name: str) -> ChatFile:
         body: Any = json.loads(text)
         return ChatFile.model_validate(body if isinstance(body, dict) else {"messages": body})
     except ValidationError as error:
-        part = error.errors()[0]["loc"][0]
+        fault = error.errors()[0]
+        part = fault["loc"][0]
+        if part not in ("messages", "tools"):
+            raise InputError(f"{name}: {part}: {fault['msg']}") from error
         raise InputError(
             f"{name}: the {part} must be a list of one or more JSON objects"
         ) from error

@@ -1,7 +1,8 @@
 """Read chat templates from the files of models, and render them as transformers does.
 
-A template comes from a folder as transformers saves it (`chat_template.jinja`, `chat_templates/`,
-`tokenizer_config.json`, `chat_template.json`), from one of these files alone, or from a GGUF file.
+A template comes from a folder as transformers saves it (`chat_template.jinja` and
+`additional_chat_templates/`, or `tokenizer_config.json`), from one of these files alone, or from a
+GGUF file. A model may have several, with names: `tool_use` writes conversations with tools.
 A template is code of a stranger: it runs in Jinja's sandbox, in a separate process, with limits of
 time, memory and size. The process (`jinja_engine`) is started with the first template, shared by
 all, and ends with this process.
@@ -24,7 +25,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.json_texts import as_array
+from textevolve.evaluation import empty_default
+from textevolve.json_texts import as_array, as_object
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.mappings import drop_none, first_of
 from textevolve.settings import today
@@ -211,13 +213,16 @@ one."""
 @dataclass(frozen=True, slots=True)
 class JinjaTemplate:
     """A Jinja chat template with its special tokens. A token that is None is undefined in the
-    template. `origin`: the path of the template's file."""
+    template. `origin`: the path of the template's file. `tokens`: further special tokens by their
+    names, such as `pad_token`. `named`: the model's other templates by their names."""
 
     source: str
     bos_token: str | None = ""
     eos_token: str | None = ""
     limits: TemplateLimits = LIMITS
     origin: str = ""
+    tokens: Mapping[str, str] = empty_default(dict)
+    named: Mapping[str, str] = empty_default(dict)
 
     def render(
         self,
@@ -226,13 +231,17 @@ class JinjaTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        chat_template: str | None = None,
         **values: Any,
     ) -> str:
         """Render a conversation, byte for byte like `apply_chat_template` in transformers.
 
         `messages`, `tools` (JSON schemas), `documents` and `values` hold JSON values. Keys of a
         message whose value is None are left out. The date that a template asks for is that of
-        `TEXTEVOLVE_TODAY` where it is set.
+        `TEXTEVOLVE_TODAY` where it is set. `continue_final_message`: end within the last message,
+        so that the model continues it. `chat_template`: the name of one of the model's templates,
+        or the source of another one; default: `tool_use` for tools, if the model has it.
 
         Raises:
             InputError: no messages, values that are not JSON, or a template that refuses the
@@ -240,7 +249,8 @@ class JinjaTemplate:
         """
         if not messages:
             raise InputError("a conversation without a message cannot be rendered")
-        tokens = {"bos_token": self.bos_token, "eos_token": self.eos_token}
+        source = self._choose_source(chat_template, tools is not None)
+        tokens = {**self.tokens, "bos_token": self.bos_token, "eos_token": self.eos_token}
         variables = {
             **drop_none(tokens),
             **values,
@@ -248,20 +258,90 @@ class JinjaTemplate:
             "documents": documents,
             "add_generation_prompt": add_generation_prompt,
         }
-        talk = [_prepare(message) for message in messages]
-
-        if len(self.source) > self.limits.source:
+        if continue_final_message and add_generation_prompt:
             raise InputError(
-                f"the chat template has {len(self.source):,} characters, and at most"
+                "continue_final_message and add_generation_prompt exclude each other: the first"
+                " ends within the last message, the second begins another one"
+            )
+        talk = [_prepare(message) for message in messages]
+        final_text = _mark_end(talk[-1]) if continue_final_message else ""
+
+        if len(source) > self.limits.source:
+            raise InputError(
+                f"the chat template has {len(source):,} characters, and at most"
                 f" {self.limits.source:,} are allowed: it may not be a chat template"
             )
 
         try:
-            request = json.dumps([_now().isoformat(), self.source, variables, talk])
+            request = json.dumps([_now().isoformat(), source, variables, talk])
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"a conversation must be made of JSON values: {error}") from error
 
-        return render_apart(request.encode(), self.limits)
+        text = render_apart(request.encode(), self.limits)
+
+        return _cut_at_end(text, final_text) if continue_final_message else text
+
+    def _choose_source(self, chat_template: str | None, has_tools: bool) -> str:
+        """Return the template for a conversation, by the rules of transformers.
+
+        Raises:
+            InputError: the model has several templates, and none of them is the default.
+        """
+        if chat_template is not None:
+            # A model with one template has no names, so the text is a source.
+            named = {**self.named, "default": self.source} if self.named else {}
+            return named.get(chat_template, chat_template)
+        if has_tools and "tool_use" in self.named:
+            return self.named["tool_use"]
+        if not self.source and self.named:
+            names = ", ".join(sorted(self.named))
+            raise InputError(
+                f"{self.origin}: has several chat templates and no default; name one of them as"
+                f" chat_template: {names}"
+            )
+
+        return self.source
+
+
+_END_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
+"""The text that transformers, too, puts at the place where the last message is cut."""
+
+
+def _mark_end(message: dict[str, Any]) -> str:
+    """Put the mark behind the text of the last message, and return that text.
+
+    Raises:
+        InputError: the message has no text that could be continued.
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        message["content"] = content + _END_MARK
+        return content
+
+    parts = as_array(content)
+    for place in reversed(range(len(parts))):
+        fields = as_object(parts[place])
+        text = fields.get("text")
+        if isinstance(text, str):
+            parts[place] = {**fields, "text": text + _END_MARK}
+            message["content"] = parts
+            return text
+
+    raise InputError("continue_final_message: the last message has no text to continue")
+
+
+def _cut_at_end(text: str, final_text: str) -> str:
+    """Return the rendered text up to the mark. A template that trims texts also removes the white
+    space at the end of the mark; that of the message before it goes, too."""
+    place = text.rfind(_END_MARK.strip())
+    if place < 0 or final_text.strip() not in text:
+        raise InputError(
+            "continue_final_message: the chat template leaves out the end of the last message, so"
+            " it cannot be continued"
+        )
+    is_whole = text.startswith(_END_MARK, place)
+
+    return text[:place] if is_whole else text[:place].rstrip()
 
 
 def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,6 +361,9 @@ def _now() -> datetime:
 
 
 JINJA = "chat_template.jinja"
+NAMED = "additional_chat_templates"
+TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+"""The names of special tokens, beside those for the beginning and the end."""
 CONFIG = "tokenizer_config.json"
 _JINJA = (".jinja", ".jinja2", ".j2")
 
@@ -309,7 +392,8 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
         raise InputError(f"{place}: there is no such file or folder")
     if place.suffix == ".gguf":
         try:
-            return JinjaTemplate(*read_tokenizer(place), origin=str(place))
+            source, bos, eos, more, named = read_tokenizer(place)
+            return JinjaTemplate(source, bos, eos, origin=str(place), tokens=more, named=named)
         except SettingsError as error:
             raise InputError(str(error)) from error
 
@@ -321,11 +405,34 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
 
     config = place if place.suffix == ".json" else place.with_name(CONFIG)
     config_fields = _load(config) if config.is_file() else {}
-    source = _read(place) if place.suffix in _JINJA else _default(config_fields, place)
+    named: dict[str, str] = {}
+    if place.suffix in _JINJA:
+        source = _read(place)
+        if place.name == JINJA:
+            named = {
+                file.stem: _read(file) for file in sorted((place.parent / NAMED).glob("*.jinja"))
+            }
+    else:
+        named = _named(config_fields, place)
+        source = named.pop("default", "")
     bos = _token(config_fields, "bos_token")
     eos = _token(config_fields, "eos_token")
 
-    return JinjaTemplate(source, bos, eos, origin=str(place))
+    return JinjaTemplate(
+        source, bos, eos, origin=str(place), tokens=_more_tokens(config_fields), named=named
+    )
+
+
+def _more_tokens(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens of a configuration beside those for the beginning and the end:
+    those that all models may have, and the model's own, such as `image_token`."""
+    own: dict[str, Any] = {name: fields[name] for name in fields if name.endswith("_token")}
+    for group in ("extra_special_tokens", "model_specific_special_tokens"):
+        own |= as_object(fields.get(group))
+    texts = {name: _token(own, name) for name in (*TOKENS, *own)}
+    known = ("bos_token", "eos_token")
+
+    return {name: text for name, text in texts.items() if text is not None and name not in known}
 
 
 def _token(fields: Mapping[str, Any], name: str) -> str | None:
@@ -336,20 +443,24 @@ def _token(fields: Mapping[str, Any], name: str) -> str | None:
             return None
 
 
-def _default(fields: Mapping[str, Any], place: Path) -> str:
-    """Return the template of a configuration, or the default of a list of named ones."""
+def _named(fields: Mapping[str, Any], place: Path) -> dict[str, str]:
+    """Return the templates of a configuration by their names; a single one is the default."""
     written: Any = fields.get("chat_template")
+    if isinstance(written, str):
+        return {"default": written}
+
+    named: dict[str, str] = {}
     for entry in as_array(written):
         match entry:
-            case {"name": "default", "template": str(source)}:
-                return source
+            case {"name": str(name), "template": str(source)}:
+                named[name] = source
             case _:
                 pass
 
-    if not isinstance(written, str):
+    if not named:
         raise InputError(f"{place}: has no field chat_template")
 
-    return written
+    return named
 
 
 def _load(place: Path) -> dict[str, Any]:
