@@ -15,9 +15,10 @@ was tried. Each pair is debated by the agents of a shipped profile over two roun
 - form: the share of arguments that speak of marks, codes, lots, scores or the form of the answer.
 - tokens: prompts and answers of all calls of the debate, scores included.
 
-`earlier` is the wording before plain arguments: one JSON object a turn after all other turns, asked
-at temperature 0. `--blind` writes ten arguments of the first round without their speakers, for a
-reader who guesses, and the speakers to a second file. Every call is journaled, so the same run asks nothing.
+`earlier` is the wording before plain arguments: one JSON object a turn after all other turns, at
+temperature 0. `--blind` writes ten arguments of the first round without their speakers, for a
+reader who guesses, and the speakers to a second file. Every call is journaled, so the same run asks
+nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from textevolve.debate.context import prompt
 from textevolve.debate.deciding import answer_type
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
+from textevolve.debate.result import NOTHING_TO_ADD
 from textevolve.evaluation import Case, Usage
 from textevolve.llm.model import Message, Model, Request, UsageMeter
 from textevolve.llm.prompts import draw_nonce, fence
@@ -125,7 +127,7 @@ def quotes(argument: Argument) -> bool:
 
 
 def likeness(arguments: Sequence[Argument], round: int) -> list[float]:
-    """Return ROUGE-L of each two agents in a round of each debate; 1 where one of them is silent."""
+    """Return ROUGE-L of each two agents in a round of a debate; 1 where one of them is silent."""
     values: list[float] = []
     for _, group in itertools.groupby(arguments, key=lambda argument: argument.case.id):
         texts = [argument.text for argument in group if argument.round == round]
@@ -187,14 +189,13 @@ async def debate_earlier(case: Case, profile: Profile, model: Model) -> list[Arg
 
 async def debate_now(case: Case, debate: Debate, speakers: Profile) -> tuple[list[Argument], Usage]:
     result = await debate(case)
-    silent = "Nothing to add."
     arguments = [
         Argument(
             case,
             turn.round,
             turn.agent,
             speakers.agents[turn.agent].name,
-            "" if turn.argument == silent else turn.argument,
+            "" if turn.argument == NOTHING_TO_ADD else turn.argument,
         )
         for turn in result.turns
     ]
@@ -216,6 +217,7 @@ async def measure(
             "rounds": ROUNDS,
             "convergence": None,
             "readout": "pointwise",
+            "argument_words": options.words,
         },
     )
     parameters = {"benchmark": "debate_arguments", "half": options.half, "profile": options.profile}
@@ -270,8 +272,9 @@ def write_blind(path: str, arguments: Sequence[Argument]) -> None:
     shuffled = [a for a in arguments if a.round == 0]
     random.Random(0).shuffle(shuffled)
     chosen = shuffled[:10]
-    lines = [f"{n}. ({a.case.id}) {a.text}\n" for n, a in enumerate(chosen, 1)]
     speakers = ", ".join(sorted({a.speaker for a in chosen}))
+    names = re.compile("|".join({a.speaker for a in chosen}), re.IGNORECASE)
+    lines = [f"{n}. ({a.case.id}) {names.sub('(name)', a.text)}\n" for n, a in enumerate(chosen, 1)]
     answers = [f"{n}. {a.speaker}" for n, a in enumerate(chosen, 1)]
     text = f"Speakers: {speakers}\n\n" + "\n".join(lines)
     Path(path).write_text(text, encoding="utf-8")
@@ -286,6 +289,7 @@ async def main() -> None:
     parser.add_argument("--items", type=int, default=HALF)
     parser.add_argument("--profile", default="general")
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
+    parser.add_argument("--words", type=int, help="limits the new arguments; leaves out remarks")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--blind", help="write ten arguments without their speakers to this file")
     options = parser.parse_args()

@@ -109,17 +109,28 @@ class DebateContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """A message of the debate in the two forms in which a turn may see it: between marks, with its
+    scores (`marked`), and as a quotation of the argument alone (`quoted`)."""
+
+    marked: str
+    quoted: str
+
+
+@dataclass(frozen=True, slots=True)
 class Speech:
     """The data of one agent's turn that are the same for all questions of the turn. `history`: the
     messages that the turn sees. `sample`: the number of the sample, from 0, if the same question is
-    asked several times. `decider`: the model that answers with the readout `decide`."""
+    asked several times. `decider`: the model that answers with the readout `decide`. `spoken`: the
+    arguments that came before, which the agent should not repeat, whether it sees them or not."""
 
     context: DebateContext
     model: Model
     decider: Model
     speaker: Agent
-    history: tuple[str, ...]
+    history: tuple[Heard, ...]
     sample: int
+    spoken: tuple[str, ...] = ()
 
 
 def read_rules(profile: Profile) -> str:
