@@ -66,9 +66,14 @@ async def debate(server, **parameters):
 async def test_each_argument_quotes_first():
     async with ScriptedServer(arguing) as server:
         result = await debate(server)
+    reasons = [reason for _, reason in SENTENCES.values()]
+    quoted = [
+        "Trains are late now and then, so be",
+        "Take the bus from stop four, which leaves",
+        "four, which leaves at nine",  # of the same sentence, words of which nobody has spoken
+    ]
     assert [turn.argument for turn in result.turns] == [
-        f'"{" ".join(words.split()[:8]).rstrip(",")}" {reason}'
-        for words, reason in SENTENCES.values()
+        f'"{words}" {reason}' for words, reason in zip(quoted, reasons, strict=True)
     ]
 
 
@@ -108,7 +113,7 @@ async def test_local_debates_begin_blind():
 async def test_a_rebuttal_shows_one_argument():
     async with ScriptedServer(arguing) as server:
         result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
-        later = [body for body in server.requests if "speaks against this" in json.dumps(body)]
+        later = [body for body in server.requests if "overlooked there" in json.dumps(body)]
     assert result.profile.protocol == "rebuttal"
     assert {speaker_of(body) for body in later} == set(AGENTS)
     for body in later:

@@ -13,7 +13,6 @@ said the same. If that does not help, invented quotations are left out, and a re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from textevolve.debate.context import DebateContext, Speech, prompt
@@ -61,7 +60,8 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
     context = speech.context
     heard = [message.quoted for message in speech.history if message.quoted]
     sources = (*context.candidates, context.input, *heard, remembered)
-    beginning = _open(speech, turn, remembered, heard)
+    # What another one said is shown after the words are chosen: a small model copies it otherwise.
+    beginning = _open(speech, turn, remembered)
     quotation = await _choose_words(speech, turn, beginning)
     messages = beginning
     if quotation:
@@ -73,7 +73,11 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
 
     for attempt, fault in enumerate(("", REPEATED)):
         question = prompt("argue").render(
-            agent=speech.speaker.name, quotation=quotation, words=most, fault=fault
+            arguments=heard,
+            agent=speech.speaker.name,
+            quotation=quotation,
+            words=most,
+            fault=fault,
         )
         request = _add(messages, question)
         answer = await _ask(speech, turn, request, attempt)
@@ -90,12 +94,11 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
     return Argument(clean_text, request, sanitized)
 
 
-def _open(speech: Speech, turn: Turn, remembered: str, heard: Sequence[str]) -> tuple[Message, ...]:
-    """Return the messages before the first question: what is judged, by whom, and what was said."""
+def _open(speech: Speech, turn: Turn, remembered: str) -> tuple[Message, ...]:
+    """Return the messages before the first question: what is judged, and by whom."""
     context = speech.context
     speaker = prompt("argue_speaker").render(
         memories=remembered,
-        arguments=heard,
         agent=speech.speaker.name,
         persona=speech.speaker.persona,
         today=context.today,
@@ -118,28 +121,26 @@ def _add(messages: tuple[Message, ...], question: str) -> tuple[Message, ...]:
 def _ask_for_words(
     speech: Speech, beginning: tuple[Message, ...], fault: str
 ) -> tuple[Message, ...]:
-    question = prompt("argue_words").render(
-        agent=speech.speaker.name, answers=bool(speech.history), fault=fault
-    )
+    question = prompt("argue_words").render(agent=speech.speaker.name, fault=fault)
     return _add(beginning, question)
 
 
 async def _choose_words(speech: Speech, turn: Turn, beginning: tuple[Message, ...]) -> str:
-    """Return words that the agent copied from a response; empty if it always wrote others."""
+    """Return words that the agent copied from a response; empty if it always wrote others.
+    Words of which nobody has spoken are preferred."""
+    candidates = speech.context.candidates
+    quotation = ""
     fault = ""
 
     for attempt in range(WORD_ATTEMPTS):
         messages = _ask_for_words(speech, beginning, fault)
         answer = await _ask(speech, turn, messages, attempt)
-        quotation = copied_words(answer, speech.context.candidates)
-        if not quotation:
-            fault = NOT_QUOTED
-        elif attempt + 1 < WORD_ATTEMPTS and copied_words(quotation, speech.spoken):
-            fault = REPEATED
-        else:
-            return quotation
+        if unspoken := copied_words(answer, candidates, speech.spoken):
+            return unspoken
+        quotation = copied_words(answer, candidates) or quotation
+        fault = REPEATED if quotation else NOT_QUOTED
 
-    return ""
+    return quotation
 
 
 async def _ask(speech: Speech, turn: Turn, messages: tuple[Message, ...], attempt: int) -> str:
@@ -161,7 +162,9 @@ async def _ask(speech: Speech, turn: Turn, messages: tuple[Message, ...], attemp
     if reason := describe_fault(response, "the argument", may_be_cut=True):
         raise AnswerError(reason)
 
-    return response.text.strip()
+    text = response.text.strip()
+    # A quotation that is opened and never closed would hide the one that is.
+    return text.removeprefix('"') if text.count('"') % 2 else text
 
 
 def _rules(context: DebateContext) -> str:

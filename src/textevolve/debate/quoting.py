@@ -59,19 +59,25 @@ def verbatim(text: str, candidates: Sequence[str]) -> str:
     return next((words for words in quoted if is_copied(words, candidates)), "")
 
 
-def copied_words(answer: str, candidates: Sequence[str]) -> str:
+def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] = ()) -> str:
     """Return the longest run of words in an answer that stands in one of the candidates, at most
-    `LONGEST_QUOTATION` words of it; empty if no run is long enough (`is_copied`)."""
+    `LONGEST_QUOTATION` words of it; empty if no run is long enough (`is_copied`). Runs that share a
+    quotation with what was `spoken` are left out."""
     words = answer.split()
     longest: list[str] = []
 
     for start in range(len(words)):
         end = start + len(longest) + 1
         # A run that is longer than the longest so far, or none that starts here.
-        while end <= min(len(words), start + LONGEST_QUOTATION) and is_quoted(
-            " ".join(words[start:end]), candidates
-        ):
-            longest = words[start:end]
+        while end <= min(len(words), start + LONGEST_QUOTATION):
+            run = words[start:end]
+            is_new = not any(
+                is_quoted(" ".join(run[n : n + QUOTED_WORDS]), spoken)
+                for n in range(len(run) - QUOTED_WORDS + 1)
+            )
+            if not is_new or not is_quoted(" ".join(run), candidates):
+                break
+            longest = run
             end += 1
 
     quotation = " ".join(longest).strip(_EDGES)
