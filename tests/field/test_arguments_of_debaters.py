@@ -113,7 +113,7 @@ async def test_local_debates_begin_blind():
 async def test_a_rebuttal_shows_one_argument():
     async with ScriptedServer(arguing) as server:
         result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
-        later = [body for body in server.requests if "overlooked there" in json.dumps(body)]
+        later = [body for body in server.requests if "not fully agree" in json.dumps(body)]
     assert result.profile.protocol == "rebuttal"
     assert {speaker_of(body) for body in later} == set(AGENTS)
     for body in later:
