@@ -1,7 +1,8 @@
 """Do the agents of a debate argue: different things, about the texts, as themselves?
 
     python benchmarks/debate_arguments.py natural.json --store build/arguments.db
-        [--half report] [--arms earlier new] [--items 10] [--model SPEC] [--show] [--blind FILE]
+        [--half report] [--arms earlier new] [--items 10] [--model SPEC] [--blind FILE]
+        [--words 40] [--accuracy 60]
 
 FILE is one of LLMBar's (a list of `input`, `output_1`, `output_2`, `label`). Short pairs of it are
 sorted by a hash of the input: wordings were chosen on the first ten (`--half choose`), and the
@@ -19,6 +20,9 @@ was tried. Each pair is debated by the agents of a shipped profile over two roun
 temperature 0. `--blind` writes ten arguments of the first round without their speakers, for a
 reader who guesses, and the speakers to a second file. Every call is journaled, so the same run asks
 nothing.
+
+`--accuracy N` instead asks one agent for the better output of N short pairs, before its argument
+(the readout pointwise) and after it (after-argument), and shows the share of right answers.
 """
 
 from __future__ import annotations
@@ -51,6 +55,7 @@ from textevolve.llm.prompts import draw_nonce, fence
 from textevolve.llm.structured import answer_schema, ask_structured
 from textevolve.metrics.overlap import rouge_l
 from textevolve.settings import Settings, read_settings, today
+from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.wiring import Limits
 
@@ -89,10 +94,8 @@ class Figures:
 
 
 def read_pairs(path: str, half: str, number: int) -> list[Case]:
-    """Return the short pairs of one half, sorted by a hash that says nothing of their content."""
-    rows = json.loads(Path(path).read_text(encoding="utf-8"))
-    short = [row for row in rows if is_short(row)]
-    short.sort(key=lambda row: hashlib.sha256(row["input"].encode()).hexdigest())
+    """Return the short pairs of one half."""
+    short = [row for row in read_rows(path) if is_short(row)]
     start = {"choose": 0, "report": HALF}[half]
     return [
         Case(row["input"], (row["output_1"], row["output_2"]), f"pair-{start + n}")
@@ -100,11 +103,17 @@ def read_pairs(path: str, half: str, number: int) -> list[Case]:
     ]
 
 
-def is_short(row: dict[str, Any]) -> bool:
+def read_rows(path: str) -> list[dict[str, Any]]:
+    """Return all rows, sorted by a hash that says nothing of their content."""
+    rows: list[dict[str, Any]] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return sorted(rows, key=lambda row: hashlib.sha256(row["input"].encode()).hexdigest())
+
+
+def is_short(row: dict[str, Any], shortest: int = SHORTEST) -> bool:
     lengths = {field: len(row[field].split()) for field in LONGEST}
     outputs = (lengths["output_1"], lengths["output_2"])
     fits = all(lengths[field] <= most for field, most in LONGEST.items())
-    return fits and min(outputs) >= SHORTEST
+    return fits and min(outputs) >= shortest
 
 
 def words_of(text: str) -> list[str]:
@@ -281,6 +290,36 @@ def write_blind(path: str, arguments: Sequence[Argument]) -> None:
     Path(f"{path}.speakers").write_text("\n".join(answers) + "\n", encoding="utf-8")
 
 
+async def show_accuracy(
+    path: str, number: int, store: Store, settings: Settings, options: argparse.Namespace
+) -> None:
+    """Show how often one agent's scores are right before and after its argument."""
+    rows = [row for row in read_rows(path) if is_short(row, 1)][:number]
+    cases = [
+        Case(row["input"], (row["output_1"], row["output_2"]), f"accuracy-{n}")
+        for n, row in enumerate(rows)
+    ]
+    parameters = {"benchmark": "debate_arguments", "accuracy": number}
+    run = await keep_run(store, settings, options.model, parameters, cases)
+    hits: dict[str, list[float]] = {"pointwise": [], "after-argument": []}
+
+    async with open_run(store, run, settings) as bench:
+        for case, row in zip(cases, rows, strict=True):
+            for readout, values in hits.items():
+                changes = {"components": ["completeness"], "rounds": 1, "readout": readout}
+                profile = override(load_profile(options.profile), changes | {"argument_words": 40})
+                lone = profile.model_copy(update={"agents": profile.agents[-1:]})
+                result = await Debate(lone, lambda _: bench.model, concurrency=1)(case)
+                right = int(row["label"]) - 1
+                values.append(0.5 if result.tied else float(result.best == right))
+            print(f"{case.id}: {hits['pointwise'][-1]} {hits['after-argument'][-1]}", flush=True)
+
+    for readout, values in hits.items():
+        interval = wilson_interval(sum(values), len(values))
+        share = sum(values) / len(values)
+        print(f"{readout}: {share:.1%} of {len(values)} ({interval.low:.0%}-{interval.high:.0%})")
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file")
@@ -292,11 +331,17 @@ async def main() -> None:
     parser.add_argument("--words", type=int, help="limits the new arguments; leaves out remarks")
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--blind", help="write ten arguments without their speakers to this file")
+    parser.add_argument("--accuracy", type=int, help="short pairs, before and after an argument")
     options = parser.parse_args()
+    settings = read_settings(store=options.store or None)
+    if options.accuracy:
+        with open_store(settings.store) as store:
+            await show_accuracy(options.file, options.accuracy, store, settings, options)
+        return
+
     cases = read_pairs(options.file, options.half, options.items)
     print(f"{options.model}, {len(cases)} pairs ({options.half}), profile {options.profile}")
     print(tell_machine())
-    settings = read_settings(store=options.store or None)
     with open_store(settings.store) as store:
         for arm in options.arms:
             figures = await measure(arm, cases, store, settings, options)

@@ -136,11 +136,13 @@ async def _choose_words(speech: Speech, turn: Turn, beginning: tuple[Message, ..
         messages = _ask_for_words(speech, beginning, fault)
         answer = await _ask(speech, turn, messages, attempt)
         if unspoken := copied_words(answer, candidates, speech.spoken):
-            return unspoken
+            quotation = unspoken
+            break
         quotation = copied_words(answer, candidates) or quotation
         fault = REPEATED if quotation else NOT_QUOTED
 
-    return quotation
+    # Within quotation marks others would end the quotation.
+    return quotation.replace('"', "'")
 
 
 async def _ask(speech: Speech, turn: Turn, messages: tuple[Message, ...], attempt: int) -> str:

@@ -20,7 +20,8 @@ SAME_REMARK = 0.8
 """The share of words in common from which two short remarks say the same."""
 
 _QUOTATION = regex.compile(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
-_EDGES = ' .,;:!?…"“”„«»「」『』'
+_MARKS = regex.compile('["“”„‘’]')
+_EDGES = " .,;:!?…\"'“”„«»「」『』"
 _SENTENCE = regex.compile(r"[^.!?。！？।؟]*(?:[.!?。！？।؟]+[\"”“«»」』]?\s*|$)")
 
 
@@ -39,8 +40,7 @@ def is_quoted(words: str, texts: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _bare(text: str) -> str:
-    folded = fold_case(text).replace("’", "'").replace("‘", "'")
-    return " ".join(folded.split())
+    return " ".join(_MARKS.sub("'", fold_case(text)).split())
 
 
 def is_copied(words: str, candidates: Sequence[str]) -> bool:
