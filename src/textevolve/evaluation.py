@@ -140,8 +140,8 @@ def check_images(case: Case) -> None:
             f" {len(case.candidates)} candidates; give one list of images for each candidate"
         )
 
-    for place, own in enumerate(case.candidate_images, 1):
-        for number, url in enumerate(own, 1):
+    for place, own_names in enumerate(case.candidate_images, 1):
+        for number, url in enumerate(own_names, 1):
             check_image(f"image {number} of candidate {place}", url)
 
 

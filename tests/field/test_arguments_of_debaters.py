@@ -12,7 +12,7 @@ import pytest
 
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
-from textevolve.debate.quoting import copied_words, drop_inventions, is_quoted, similarity, verbatim
+from textevolve.debate.quoting import copied_words, drop_inventions, is_quoted, share_of_words, verbatim
 from textevolve.debate.result import NOTHING_TO_ADD, DebateResult
 from textevolve.evaluation import Case
 from textevolve.llm.client import OpenAIClient
@@ -233,5 +233,5 @@ def test_quotation_marks_of_languages(text, source):
 
 
 def test_similar_arguments_differ_in_words():
-    assert similarity("The bus leaves at nine.", "the BUS leaves at nine") == 1
-    assert similarity("The bus leaves at nine.", "I would rather wait here") < 0.3
+    assert share_of_words("The bus leaves at nine.", "the BUS leaves at nine") == 1
+    assert share_of_words("The bus leaves at nine.", "I would rather wait here") < 0.3

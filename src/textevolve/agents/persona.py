@@ -250,7 +250,7 @@ def batch_memories(
     remaining = list(memories)
     batches = list[tuple[MemoryRecord, ...]]()
     while remaining:
-        number = count_fitting([one.text for one in remaining], plan.budget)
+        number = count_fitting([memory.text for memory in remaining], plan.budget)
         batches.append(tuple(remaining[:number]))
         remaining = remaining[number:]
 

@@ -100,11 +100,11 @@ class AsyncMemories:
         skipped, so that a repeated call adds nothing. `label`: their origin. If the call ends
         early, the finished batches stay stored."""
         collection = await self.collection()
-        known = {each async for one in self.stream(closed=True) for each in digests_of(one)}
+        known = {each async for memory in self.stream(closed=True) for each in digests_of(memory)}
         done = Imported()
-        rest = iter(memories)
+        remaining_memories = iter(memories)
 
-        while batch := list(islice(rest, AT_ONCE)):
+        while batch := list(islice(remaining_memories, AT_ONCE)):
             new: dict[bytes, MemorySpec] = {}
             for spec in batch:
                 if (own := digest_of(spec)) not in known:
@@ -144,12 +144,12 @@ class AsyncMemories:
     async def get(self, *ids: str) -> Sequence[MemoryRecord]:
         """Return the memories with these ids; NotFoundError is raised if one is in another
         collection."""
-        return [self._own(one) for one in await self._desk.memories.get(ids)]
+        return [self._own(memory) for memory in await self._desk.memories.get(ids)]
 
     async def history(self, id: str) -> Sequence[MemoryRecord]:
         """Return a memory together with its earlier and later versions, oldest first: the memories
         that it replaced, and the memories that replaced it."""
-        return [self._own(one) for one in await self._desk.memories.history(id)]
+        return [self._own(memory) for memory in await self._desk.memories.history(id)]
 
     async def graph(self) -> Sequence[Entity]:
         """Return the entities that the current memories mention, the most frequent first."""
@@ -179,7 +179,7 @@ class AsyncMemories:
     async def forget(self, *ids: str, erase: bool = False) -> None:
         """Close memories: searches no longer find them, but the history keeps them. `erase`: also
         delete their texts, from the journal, runs and chats, too."""
-        texts = [one.text for one in await self.get(*ids) if erase and one.text]
+        texts = [memory.text for memory in await self.get(*ids) if erase and memory.text]
         changes = [Forget(id, erase) for id in dict.fromkeys(ids)]
         async with self._desk.erasing(texts):
             await self._desk.memories.apply(self.name, changes)
@@ -199,7 +199,7 @@ class AsyncMemories:
         collection = await self.collection()
         embedder, numbers = await self._desk.settle(embedder, dimension)
         moved = replace(collection, embedder=embedder, dimension=numbers)
-        texts = {one.id: one.text async for one in self.stream(closed=True) if one.text}
+        texts = {memory.id: memory.text async for memory in self.stream(closed=True) if memory.text}
         vectors: dict[str, Vector] = {}
         rest = iter(texts)
         while batch := list(islice(rest, AT_ONCE)):
@@ -265,8 +265,8 @@ class AsyncResources(Generic[S, R]):
         such as `memory`, are merged."""
         for field in fields:
             if field not in self._kind.spec.model_fields:
-                known = tuple(self._kind.spec.model_fields)
-                raise InputError(f"unknown field '{field}'{suggest(field, known)}")
+                known_names = tuple(self._kind.spec.model_fields)
+                raise InputError(f"unknown field '{field}'{suggest(field, known_names)}")
 
         return await self._write(kinds.update, name, fields)
 

@@ -145,16 +145,16 @@ def _resume(run: str = "last", **values: Any) -> None:
     )
 
     with open_store(settings.store) as opened:
-        whole = _get_whole(opened, run)
-        check_outputs(whole.study, run_options.output or (), files_read(whole.spec))
-        is_finished = whole.record.status == "finished"
-        complete = is_finished and {*opened.count_records(whole.id)} == {"scored"}
-        follow = partial(_reread, opened, whole) if complete else None  # metrics may take long
+        full_run = _get_whole(opened, run)
+        check_outputs(full_run.study, run_options.output or (), files_read(full_run.spec))
+        is_finished = full_run.record.status == "finished"
+        complete = is_finished and {*opened.count_records(full_run.id)} == {"scored"}
+        follow = partial(_reread, opened, full_run) if complete else None  # metrics may take long
         if complete:
             with suppress(InputError):  # a file that is gone changes nothing of what is stored
-                driver.require_unchanged(whole, {})
+                driver.require_unchanged(full_run, {})
         raise typer.Exit(
-            execute(opened, whole, settings, take_launch(run_options), run_options, follow)
+            execute(opened, full_run, settings, take_launch(run_options), run_options, follow)
         )
 
 
@@ -183,12 +183,12 @@ def export(
     if not output and to is None:
         raise InputError("name a file to write, such as results.csv")
     with _open(store) as (settings, opened):
-        whole = _get_whole(opened, run)
-        check_outputs(whole.study, output or (), files_read(whole.spec))
-        _restore(opened, whole, settings)
-        write_outputs(opened, whole, read_records(opened, whole), output or ())
+        full_run = _get_whole(opened, run)
+        check_outputs(full_run.study, output or (), files_read(full_run.spec))
+        _restore(opened, full_run, settings)
+        write_outputs(opened, full_run, read_records(opened, full_run), output or ())
         if to is not None:
-            say(f"written to {sync.run(write_run(opened, whole, to, settings))}")
+            say(f"written to {sync.run(write_run(opened, full_run, to, settings))}")
 
 
 def annotate(

@@ -84,7 +84,7 @@ def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] =
     return quotation if is_copied(quotation, candidates) else ""
 
 
-def similarity(text: str, other: str) -> float:
+def share_of_words(text: str, other: str) -> float:
     """Return the share of words, in [0, 1], that two texts have in common in the same order."""
     words = split_words(fold_case(text), "parts")
     other_words = split_words(fold_case(other), "parts")
@@ -92,7 +92,7 @@ def similarity(text: str, other: str) -> float:
 
 
 def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:
-    return any(similarity(text, other) > limit for other in others)
+    return any(share_of_words(text, other) > limit for other in others)
 
 
 def drop_inventions(text: str, sources: Sequence[str]) -> str:

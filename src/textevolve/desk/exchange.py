@@ -130,10 +130,10 @@ def _take_line(resources: list[Exported], row: Mapping[str, Any]) -> None:
 
 def _reject_unknown(row: Mapping[str, Any], stored: Any) -> None:
     """Raise InputError if a resource or a memory has fields that would be lost."""
-    known = {field.name for field in fields(stored)}
-    unknown = sorted(row.keys() - known)
+    known_names = {field.name for field in fields(stored)}
+    unknown = sorted(row.keys() - known_names)
     if unknown:
-        raise InputError(f"unknown field '{unknown[0]}'{suggest(unknown[0], sorted(known))}")
+        raise InputError(f"unknown field '{unknown[0]}'{suggest(unknown[0], sorted(known_names))}")
 
 
 async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: str | None) -> None:

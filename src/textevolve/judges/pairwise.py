@@ -94,7 +94,10 @@ def _weigh_pairs(
     count = len(context.case.candidates)
     answers = {pair: both for pair, both in outcomes.items() if not isinstance(both, Failure)}
     # The second answer is about the turned pair, so its sign is turned, too.
-    odds = {pair: (one.log_odds[0], -other.log_odds[0]) for pair, (one, other) in answers.items()}
+    odds = {
+        pair: (answer_odds.log_odds[0], -other.log_odds[0])
+        for pair, (answer_odds, other) in answers.items()
+    }
     wins = np.zeros((count, count))
     for (a, b), both in odds.items():
         wins[a, b] = probability(sum(both) / 2)

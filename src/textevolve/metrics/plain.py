@@ -324,8 +324,9 @@ def open_numeric(argument: str) -> PlainMetric:
             return EvaluationResult(0.0, False, feedback)
 
         right = any(
-            abs(value - wanted) <= max(absolute, share * abs(wanted)) + _rounding(value, wanted)
-            for value, wanted in _pair_readings(number, expected)
+            abs(value - expected_value)
+            <= max(absolute, share * abs(expected_value)) + _rounding(value, expected_value)
+            for value, expected_value in _pair_readings(number, expected)
         )
         feedback = f"The last number is {number.value:g}; {expected.value:g} was wanted."
 
@@ -387,7 +388,11 @@ def _pair_readings(number: Quantity, expected: Quantity) -> list[tuple[float, fl
     or as 0.2 on the other side, but 20 % is not 0.2 %."""
     if number.is_percent and expected.is_percent:
         return [(number.value, expected.value)]
-    return [(value, wanted) for value in number.readings for wanted in expected.readings]
+    return [
+        (value, expected_reading)
+        for value in number.readings
+        for expected_reading in expected.readings
+    ]
 
 
 def _read_tolerance(text: str) -> tuple[float, float]:

@@ -209,8 +209,8 @@ def _read_exported(raw: object) -> Span:
 def is_export(record: Mapping[str, Any]) -> bool:
     """Return whether the first line of a file belongs to an export, and not to TextEvolve's own
     format."""
-    known = frozenset(LISTS).union(*(names for names, _ in COMMANDS.values()))
-    return bool(known & record.keys()) and not {"node", "instruction"} & record.keys()
+    known_names = frozenset(LISTS).union(*(names for names, _ in COMMANDS.values()))
+    return bool(known_names & record.keys()) and not {"node", "instruction"} & record.keys()
 
 
 def _describe_unknown(record: Mapping[str, Any]) -> str:
@@ -338,7 +338,9 @@ def _list_records(document: object, form: str, shared: SpanFields) -> Iterator[t
 
     if isinstance(document, list):
         inner = [("", item) for item in as_array(cast(object, document))]
-    elif columns and all(isinstance(one, dict) and [*one] == [*columns[0]] for one in columns):
+    elif columns and all(
+        isinstance(column, dict) and [*column] == [*columns[0]] for column in columns
+    ):
         inner = [("", {name: record[name][key] for name in record}) for key in columns[0]]
     elif all(_find_part(record, part) for part in ("trace_id", "span_id", "start")):
         yield form, {**record, "shared": shared}

@@ -86,14 +86,14 @@ class ThresholdEvaluator(NodeEvaluator):
         metadata = {"key": self.key, "threshold": self.threshold, "value": value}
         if not is_number(value):
             shown = f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
-            said = f"{self.key} is not a number but {shown}: failed"
-            return EvaluationResult(0.0, False, f"{said} (threshold {self.threshold})", metadata)
+            answer = f"{self.key} is not a number but {shown}: failed"
+            return EvaluationResult(0.0, False, f"{answer} (threshold {self.threshold})", metadata)
 
         passed = bool(value >= self.threshold)
         outcome = "passed" if passed else "failed"
-        said = f"{self.key} = {value:.4g}, threshold {self.threshold}: {outcome}"
+        answer = f"{self.key} = {value:.4g}, threshold {self.threshold}: {outcome}"
 
-        return EvaluationResult(float(value), passed, said, metadata)
+        return EvaluationResult(float(value), passed, answer, metadata)
 
 
 def is_state(state: object) -> bool:
@@ -184,11 +184,11 @@ def as_failure(error: BaseException) -> Failure:
 def describe_exception(error: BaseException) -> str:
     """Describe an exception on one line, even if its own text raises."""
     try:
-        said = " ".join(str(error).split())[:ERROR_KEPT]
+        answer = " ".join(str(error).split())[:ERROR_KEPT]
     except Exception:  # noqa: BLE001
-        said = ""
+        answer = ""
 
-    return f"raised {type(error).__name__}" + (f": {said}" if said else "")
+    return f"raised {type(error).__name__}" + (f": {answer}" if answer else "")
 
 
 # Read a field of a node's state for an evaluator by its key, unchanged or as a text. A field that

@@ -135,8 +135,10 @@ def read_instruction(given: Any) -> Instruction | None:
     try:
         return Instruction(name)
     except ValueError:
-        known = ", ".join(one.name for one in Instruction)
-        raise InputError(f"no instruction type {str(given)[:40]!r}; there are: {known}") from None
+        known_name = ", ".join(instruction.name for instruction in Instruction)
+        raise InputError(
+            f"no instruction type {str(given)[:40]!r}; there are: {known_name}"
+        ) from None
 
 
 FEEDBACK_SHOWN = 100
@@ -257,9 +259,9 @@ def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
     if isinstance(result, Failure):
         what = "not scored" if result.kind == "failed" else "skipped"
         return f"{one_line(name)}  {what}: {one_line(result.reason)}"
-    said = f": {one_line(result.feedback)}" if result.feedback else ""
+    answer = f": {one_line(result.feedback)}" if result.feedback else ""
     verdict = "passed" if result.passed else "not passed"
-    return f"{one_line(name)}  {result.score:.2f} {verdict}{said}"
+    return f"{one_line(name)}  {result.score:.2f} {verdict}{answer}"
 
 
 def one_line(text: str, most: int = FEEDBACK_SHOWN) -> str:

@@ -193,8 +193,12 @@ async def _judge_node(
 
     with current_span.get().open("node", f"node {item.node}", facts) as here:
         here.note(output=item.output_state, reason=item.error)
-        outcomes = await gather_bounded([partial(judge, one) for one in wanted], len(wanted) or 1)
-        results = dict(zip((one.name for one in wanted), outcomes, strict=True))
+        outcomes = await gather_bounded(
+            [partial(judge, node_evaluator) for node_evaluator in wanted], len(wanted) or 1
+        )
+        results = dict(
+            zip((node_evaluator.name for node_evaluator in wanted), outcomes, strict=True)
+        )
         for name, outcome in results.items():
             here.judge(name, outcome)
 
@@ -224,10 +228,10 @@ async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
     """Return an evaluator's result for `history.entries[-1][-1]`, or a failure with the reason."""
     limit: asyncio.Timeout | None = None
     try:
-        made: Any = evaluator.evaluate(history)
-        if inspect.isawaitable(made):
+        evaluation: Any = evaluator.evaluate(history)
+        if inspect.isawaitable(evaluation):
             async with asyncio.timeout(getattr(evaluator, "timeout", None)) as limit:
-                made = await made
+                evaluation = await evaluation
     except (FatalModelError, StoreError):
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001  an evaluator of the user's
@@ -235,7 +239,7 @@ async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
             return Failure("failed", f"no answer within {evaluator.timeout:g} s")
         return as_failure(error)
 
-    return check_outcome(made, WHOLE)
+    return check_outcome(evaluation, WHOLE)
 
 
 NO_REQUEST = "(no request was recorded)"
@@ -474,8 +478,8 @@ class NodeJudge:
             item.evaluation_results[evaluator.name] = results[evaluator.name] = outcome
 
         return EvaluationResult(
-            sum(one.score for one in results.values()) / len(results),
-            all(one.passed for one in results.values()),
+            sum(result.score for result in results.values()) / len(results),
+            all(result.passed for result in results.values()),
             "\n".join(list_failed(results)),
-            {"scores": {name: one.score for name, one in results.items()}},
+            {"scores": {name: result.score for name, result in results.items()}},
         )

@@ -81,12 +81,12 @@ def _check_names(graph: Pregel[Any, Any, Any, Any], names: Mapping[str, Any]) ->
     """Raise InputError for a name that no node has. Only the first name of a path is checked, since
     graphs that a node calls in its own code may be unknown."""
     inside = [each for _, each in cast(Any, graph).get_subgraphs(recurse=True)]
-    known = [name for each in (graph, *inside) for name in each.nodes if name != START_NODE]
+    known_names = [name for each in (graph, *inside) for name in each.nodes if name != START_NODE]
 
     for name in names:
-        if name.partition(BETWEEN)[0] not in known:
+        if name.partition(BETWEEN)[0] not in known_names:
             raise InputError(
-                f"no node {name!r} in the graph, which has {', '.join(known)};"
+                f"no node {name!r} in the graph, which has {', '.join(known_names)};"
                 f" a node of a graph inside a node is named 'outer{BETWEEN}inner'"
             )
 

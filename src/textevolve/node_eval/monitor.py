@@ -184,7 +184,7 @@ def _input_reader(
 
     skipped = 1 if parameters and parameters[0].name in ("self", "cls") else 0
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    names = [one.name for one in parameters[skipped:] if one.kind <= positional]
+    names = [parameter.name for parameter in parameters[skipped:] if parameter.kind <= positional]
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = args[skipped:]
@@ -399,8 +399,8 @@ class Monitor:
         """Record that a node was cancelled, or waits for input from outside, after which it may run
         again."""
         seconds = perf_counter() - node.began
-        said = str(take_snapshot(reason, self.limits))[:ERROR_KEPT]
-        return self._close(node, seconds, None, tokens, said, interrupted=True)
+        answer = str(take_snapshot(reason, self.limits))[:ERROR_KEPT]
+        return self._close(node, seconds, None, tokens, answer, interrupted=True)
 
     def _close(
         self,

@@ -187,9 +187,11 @@ def as_node(
     name = node_name_of(span)
     ids = {**shared, **ids_of(span), "span_id": span.span_id}
     ids |= {"parent_id": around[-1].span_id} if around else {}
-    known = (instructions.get(key) for key in (name, span.name, span.operation, span.kind))
+    known_responses = (
+        instructions.get(key) for key in (name, span.name, span.operation, span.kind)
+    )
     default = OPERATIONS.get(span.operation) or KINDS.get(span.kind)
-    instruction = next(filter(None, known), default)
+    instruction = next(filter(None, known_responses), default)
     state = input_of(span)
     if state and instruction is Instruction.GENERATE and "tools" not in state:
         # Some record the tools on offer with the agent alone.

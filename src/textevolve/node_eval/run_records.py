@@ -191,7 +191,11 @@ class Feedback:
     @property
     def passed(self) -> bool | None:
         """Return whether every score passed; None if there are no scores."""
-        scored = [one.passed for one in self.results.values() if isinstance(one, EvaluationResult)]
+        scored = [
+            result.passed
+            for result in self.results.values()
+            if isinstance(result, EvaluationResult)
+        ]
         return all(scored) if scored else None
 
     @property
@@ -206,9 +210,9 @@ class Feedback:
 def list_failed(results: Mapping[str, EvaluationResult | Failure]) -> list[str]:
     """List a line for each evaluator that was not passed, with its feedback."""
     return [
-        f"{name}: {one.feedback or 'not passed'}"
-        for name, one in results.items()
-        if isinstance(one, EvaluationResult) and not one.passed
+        f"{name}: {result.feedback or 'not passed'}"
+        for name, result in results.items()
+        if isinstance(result, EvaluationResult) and not result.passed
     ]
 
 

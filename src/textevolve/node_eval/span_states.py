@@ -394,7 +394,7 @@ def input_of(span: Span) -> State:
     instructions = next((place[key] for place in places if place.get(key)), None)
     if system := flatten(parse_text(instructions, CONTAINERS)):
         messages = [SpanMessage("system", system), *messages]
-    text = "\n\n".join(f"{one.speaker}: {one.content or ''}" for one in messages)
+    text = "\n\n".join(f"{message.speaker}: {message.content or ''}" for message in messages)
     text = text if len(messages) > 1 else join_texts(messages)
     tools = tools_of(span.attributes)
 
@@ -430,7 +430,7 @@ def output_of(span: Span) -> State:
     messages, state = _read_state(OUTPUT, OUTPUTS, span)
     if not messages:
         return state
-    others = [n for n, one in enumerate(messages, 1) if one.role != "assistant"]
+    others = [n for n, message in enumerate(messages, 1) if message.role != "assistant"]
     answer = messages[others[-1] :] if others else messages
     return {"text": join_texts(answer or messages), "messages": _as_dicts(messages)}
 
@@ -457,8 +457,8 @@ def tokens_of(span: Span) -> int | None:
     the span has neither."""
     for parts in TOKENS:
         counts = (_count(span.attributes.get(key)) for key in parts)
-        if known := [count for count in counts if count is not None]:
-            return sum(known)
+        if known_counts := [count for count in counts if count is not None]:
+            return sum(known_counts)
 
     return None
 
@@ -511,7 +511,9 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
     ]
     for key in MESSAGES[side]:
         yield read_messages(_find_value(attributes, key), role)
-        yield [one for _, event in span.events for one in read_messages(event.get(key), role)]
+        yield [
+            message for _, event in span.events for message in read_messages(event.get(key), role)
+        ]
     task = as_fields(attributes.get("output.value"))
     transcript = task.get("messages") if task.keys() >= CREWAI else None
     transcript = attributes.get("pydantic_ai.all_messages") if transcript is None else transcript
@@ -520,7 +522,9 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
         # Those of earlier runs, which Pydantic AI records as well, are kept, whoever wrote them.
         messages = read_messages(transcript, role)
         first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
-        own = (n for n, one in enumerate(messages) if n >= first and one.role == "assistant")
+        own = (
+            n for n, message in enumerate(messages) if n >= first and message.role == "assistant"
+        )
         yield messages[: next(own, len(messages))]
 
     if span.kind == "LLM":
@@ -547,9 +551,11 @@ def _as_state(value: object) -> dict[str, Any]:
 
 def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
     return [
-        {"role": one.role, "content": one.content or ""}
-        | drop_empty({"tool_calls": list(one.calls), "thought": one.thought, OTHERS: one.others})
-        for one in messages
+        {"role": message.role, "content": message.content or ""}
+        | drop_empty(
+            {"tool_calls": list(message.calls), "thought": message.thought, OTHERS: message.others}
+        )
+        for message in messages
     ]
 
 

@@ -169,8 +169,8 @@ def describe_node(episode: str, step: int, item: HistoryItem) -> dict[str, Any]:
 def describe_run(item: HistoryItem) -> dict[str, Any]:
     """Return the ids of a node, its run and its conversation, by the names of a line's fields.
     Without a known run or conversation both are left out."""
-    known = item.run_id or item.thread_id
-    run = {"run_id": item.run_id, "thread_id": item.thread_id} if known else {}
+    known_name = item.run_id or item.thread_id
+    run = {"run_id": item.run_id, "thread_id": item.thread_id} if known_name else {}
     return {**run, **item.ids}
 
 
@@ -259,8 +259,8 @@ def read_episodes(
             unread.leave_out_unread()
 
     if not found.nodes:
-        why = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
-        raise InputError(f"no node can be used: {why}")
+        reason = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
+        raise InputError(f"no node can be used: {reason}")
 
 
 def _read_table(path: str) -> list[dict[str, Any]]:

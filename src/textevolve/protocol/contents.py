@@ -132,15 +132,15 @@ class StreamedThoughts:
         self._tail = self._tail[-_LONGEST:] + text
         if self._within and "</th" not in self._tail:  # nearly always, of long thoughts
             return ""
-        whole = "".join(self._parts)
-        start = whole.lstrip()
+        full_text = "".join(self._parts)
+        start = full_text.lstrip()
         if any(tag.startswith(start) for tag in _TAGS):
             return ""
         match = _THOUGHTS.match(start)
         self._within = match is None and start.startswith(_TAGS)
         if self._within:
             return ""
-        answer = whole if match is None else start[match.end() :]
+        answer = full_text if match is None else start[match.end() :]
         self._passed = bool(answer)
 
         return answer

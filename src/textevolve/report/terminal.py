@@ -68,8 +68,8 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
         yield draw_grid(heads, drawn, console)
 
     if len(table.rows) > len(rows):
-        left = wording.count(len(table.rows) - len(rows), "more row")
-        yield Text(f"{left} not shown here.", "dim")
+        remainder = wording.count(len(table.rows) - len(rows), "more row")
+        yield Text(f"{remainder} not shown here.", "dim")
     if note := table.remark("*"):
         yield safe(note, "dim")
 

@@ -78,8 +78,8 @@ def read_transcript(text: str) -> Chat | None:
         return None
     pieces = _SPOKEN.split(f"\n\n{text.lstrip()}")[1:]
     turns = [
-        ChatTurn(speaker_of(role), said.strip())
-        for role, said in zip(pieces[::2], pieces[1::2], strict=True)
+        ChatTurn(speaker_of(role), answer.strip())
+        for role, answer in zip(pieces[::2], pieces[1::2], strict=True)
     ]
     return tuple(turns)
 

@@ -270,14 +270,14 @@ def _read_cases(store: Store, run: StudyRun) -> Iterator[Case]:
     reads = run.study.reads(run.spec)
     by_reference = bool(asks.metrics) or any(judge.reads_reference for judge in asks.judges)
     for case in store.iterate_cases(run.id):
-        read = reads(case)
-        answers = pick(read.parameters, ANSWERS)
+        loaded_case = reads(case)
+        answers = pick(loaded_case.parameters, ANSWERS)
         if by_reference:
-            tools = read.trajectory.expected_tools if read.trajectory else None
-            answers = {"reference": read.reference, "expected tools": tools, **answers}
+            tools = loaded_case.trajectory.expected_tools if loaded_case.trajectory else None
+            answers = {"reference": loaded_case.reference, "expected tools": tools, **answers}
         # The texts of a labelled item are the question; elsewhere they are what is tested.
-        candidates = read.candidates if "human" in answers else ()
-        yield Case(read.input, candidates, read.id, answers)
+        candidates = loaded_case.candidates if "human" in answers else ()
+        yield Case(loaded_case.input, candidates, loaded_case.id, answers)
 
 
 def _find_difference(before: Case, now: Case) -> str:

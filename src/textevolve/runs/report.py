@@ -718,10 +718,10 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComp
         InputError: the runs were scored in different ways, a case has different inputs in them, or
             they share no case with a score.
     """
-    first = StudyRun(run)
-    second = StudyRun(other)
-    require_same_ruler(first, second)
-    require_same_cases(store, first, second)
+    first_run = StudyRun(run)
+    second_run = StudyRun(other)
+    require_same_ruler(first_run, second_run)
+    require_same_cases(store, first_run, second_run)
     comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
     names = run.name or run.id, other.name or other.id
 

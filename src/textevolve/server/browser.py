@@ -183,7 +183,7 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
     if is_here(host):
         return
     name = _name_of(host)
-    names = [known.lower() for known in (*options.allow_host, options.host.strip("[]"))]
+    names = [known_name.lower() for known_name in (*options.allow_host, options.host.strip("[]"))]
     # DNS cannot redirect a numeric IP address.
     is_address = ":" in name or name.replace(".", "").isdigit()
     if needs_key and name and (name in names or is_address):

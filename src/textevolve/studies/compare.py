@@ -407,10 +407,10 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
     """Yield a row of the matrix for each sample of each row of data, while the outputs are read;
     those of the same row and sample must follow each other."""
     for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
-        first_output, *others = cells
+        first_output, *other_outputs = cells
         entries = {
             output.variant: _entry(output)
-            for output in (first_output, *others)
+            for output in (first_output, *other_outputs)
             # An interrupted run did not reach cells that are skipped.
             if output.text or output.failure is None or output.failure.kind != "skipped"
         }

@@ -195,9 +195,9 @@ def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) 
         return [_fill_body(inner, row, texts) for inner in cast("list[Any]", template)]
     if not isinstance(template, str):
         return template
-    whole = whole_placeholder(template, row)
-    if whole is not None:
-        return row[whole]
+    full_text = whole_placeholder(template, row)
+    if full_text is not None:
+        return row[full_text]
 
     return fill(template, texts)
 

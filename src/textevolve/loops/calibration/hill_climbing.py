@@ -73,8 +73,8 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
     for k in range(width):
         rows = search.faults(parent)
         shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
-        known = [search.outcomes[parent, row] for row in rows[:MOST_SHOWN]]
-        outcomes = fit_outcomes(known, search.context.shown)
+        known_outcomes = [search.outcomes[parent, row] for row in rows[:MOST_SHOWN]]
+        outcomes = fit_outcomes(known_outcomes, search.context.shown)
         part = names[(search.rounds + k - 1) % len(names)]
         drawn.append((part, tuple(rows[: len(outcomes)])))
         sample = search.rounds * 1000 + k

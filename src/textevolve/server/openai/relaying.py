@@ -257,8 +257,8 @@ def check_is_answer(raw: bytes) -> None:
     with suppress(ValueError):
         body = as_object(from_json(raw))
         if (error := body.get("error")) and not body.get("choices"):
-            read = error_object(error)
-            refusal = replace(read, message=one_line(read.message))
+            loaded_refusal = error_object(error)
+            refusal = replace(loaded_refusal, message=one_line(loaded_refusal.message))
             raise as_refusal(Refused(status_of(refusal, 502), refusal, None))
 
 
