@@ -117,7 +117,7 @@ class DebateContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class DebateMessage:
     """A message of the debate in the two forms in which a turn may see it: between marks, with its
     scores (`marked`), and as a quotation of the argument alone (`quoted`)."""
 
@@ -136,7 +136,7 @@ class Speech:
     model: Model
     decider: Model
     speaker: Agent
-    history: tuple[Heard, ...]
+    history: tuple[DebateMessage, ...]
     sample: int
     spoken: tuple[str, ...] = ()
 

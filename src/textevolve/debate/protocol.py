@@ -28,7 +28,7 @@ from functools import partial
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.context import DebateContext, Heard, prompt, read_rules
+from textevolve.debate.context import DebateContext, DebateMessage, prompt, read_rules
 from textevolve.debate.modes import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import (
@@ -186,7 +186,7 @@ class _Table:
         self.context = context
         self.agents = range(len(context.profile.agents))
         self.turns: list[Turn] = []
-        self.spoken: list[tuple[int, Heard]] = []
+        self.spoken: list[tuple[int, DebateMessage]] = []
         self.summaries: list[str] = []
         self.extra = Usage()
 
@@ -215,7 +215,7 @@ class _Table:
             self.summaries.append(summary)
             fenced = fence("summary", summary, self.context.nonce)
             marked = prompt("summarised").render(round=r, summary=fenced)
-            history = (Heard(marked, quote(summary)),)
+            history = (DebateMessage(marked, quote(summary)),)
 
         turns = await gather_bounded(
             [
@@ -238,14 +238,14 @@ class _Table:
     def _arguments(self) -> tuple[str, ...]:
         return tuple(turn.argument for turn in self.turns if not turn.is_silent)
 
-    def _rebutted(self, r: int, agent: int) -> tuple[Heard, ...]:
+    def _rebutted(self, r: int, agent: int) -> tuple[DebateMessage, ...]:
         """Return the strongest argument against the agent's favourite; nothing in round 1."""
         turn = strongest_opponent(self.turns, self.context.profile, r, agent)
         if turn is None or turn.scores is None:
             return ()
         return (quote_turn(self.context, turn, turn.scores),)
 
-    def _window(self, r: int) -> tuple[Heard, ...]:
+    def _window(self, r: int) -> tuple[DebateMessage, ...]:
         """Return the texts of the turns that round r may see: those of rounds q with r - l <= q (l:
         the profile's `history_rounds`; None: all), including the current round."""
         window = self.context.profile.history_rounds

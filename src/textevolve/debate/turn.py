@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from textevolve.debate.arguing import argue, ask_points, quote_argument
-from textevolve.debate.context import DebateContext, Heard, Speech, prompt
+from textevolve.debate.context import DebateContext, DebateMessage, Speech, prompt
 from textevolve.debate.deciding import (
     answer_type,
     decide_scores,
@@ -147,7 +147,7 @@ async def take_turn(
     context: DebateContext,
     round: int,
     agent: int,
-    history: Sequence[Heard],
+    history: Sequence[DebateMessage],
     spoken: Sequence[str] = (),
 ) -> Turn:
     """Let one agent speak, and return its turn. A failed turn has a `failure` and no scores.
@@ -326,7 +326,7 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
     return replace(both, decided_by=replace(first_turn.decided_by, cut=cut))
 
 
-def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> Heard:
+def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> DebateMessage:
     """Return a turn as later turns see it in their history."""
     names = [component.name for component in context.profile.components]
     lines: list[str] = []
@@ -335,7 +335,7 @@ def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> Heard
         lines.append(f"Response {context.labels[j]}: {', '.join(cells)}")
     marked = _quote(context, turn, f"{'; '.join(lines)}.")
 
-    return Heard(marked, "" if turn.is_silent else quote_argument(context, turn))
+    return DebateMessage(marked, "" if turn.is_silent else quote_argument(context, turn))
 
 
 def _quote(context: DebateContext, turn: Turn, scores: str = "") -> str:
@@ -349,7 +349,7 @@ def _quote(context: DebateContext, turn: Turn, scores: str = "") -> str:
 
 
 async def sum_up(
-    context: DebateContext, history: Sequence[Heard], round: int
+    context: DebateContext, history: Sequence[DebateMessage], round: int
 ) -> tuple[str | Failure, Usage]:
     """Ask the first agent's model for a neutral summary of the debate so far. Return the summary or
     the failure of the call, and the usage."""
