@@ -12,7 +12,13 @@ import pytest
 
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
-from textevolve.debate.quoting import copied_words, drop_inventions, is_quoted, share_of_words, verbatim
+from textevolve.debate.quoting import (
+    copied_words,
+    drop_inventions,
+    is_quoted,
+    share_of_words,
+    verbatim,
+)
 from textevolve.debate.result import NOTHING_TO_ADD, DebateResult
 from textevolve.evaluation import Case
 from textevolve.llm.client import OpenAIClient
@@ -210,6 +216,13 @@ async def test_a_move_names_what_it_answers():
 )  # fmt: skip
 def test_copied_words_stand_in_candidates(answer, words):
     assert copied_words(answer, CANDIDATES) == words
+
+
+def test_signs_without_spaces_are_words():
+    candidates = ["今天列车九点出发，请在二号站台等候。"]
+    assert copied_words("我选：列车九点出发", candidates) == "列车九点出发"
+    assert copied_words("列车九点出发", candidates, ["“列车九点出发”"]) == ""
+    assert copied_words("รถไฟออกเวลาเก้าโมงเช้า", ["วันนี้รถไฟออกเวลาเก้าโมงเช้า"])
 
 
 def test_short_candidates_are_quoted_whole():

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import regex
 
-from textevolve.texts.prose import fold_case, split_words
+from textevolve.texts.prose import compose, fold_case, space_out, split_words
 
 QUOTED_WORDS = 4
 """The least number of words in a row that make a quotation; fewer may be a mere expression."""
@@ -63,24 +63,33 @@ def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] =
     """Return the longest run of words in an answer that stands in one of the candidates, at most
     `LONGEST_QUOTATION` words of it; empty if no run is long enough (`is_copied`). Runs that share a
     quotation with what was `spoken` are left out."""
-    words = answer.split()
-    longest: list[str] = []
+    text = compose(answer)
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for word in space_out(text).split():
+        start = text.index(word, end)
+        end = start + len(word)
+        spans.append((start, end))
 
-    for start in range(len(words)):
-        end = start + len(longest) + 1
+    longest = 0
+    quotation = ""
+
+    for first in range(len(spans)):
+        last = first + longest
         # A run that is longer than the longest so far, or none that starts here.
-        while end <= min(len(words), start + LONGEST_QUOTATION):
-            run = words[start:end]
-            is_new = not any(
-                is_quoted(" ".join(run[n : n + QUOTED_WORDS]), spoken)
-                for n in range(len(run) - QUOTED_WORDS + 1)
+        while last < min(len(spans), first + LONGEST_QUOTATION):
+            run = text[spans[first][0] : spans[last][1]]
+            is_old = any(
+                is_quoted(text[spans[n][0] : spans[n + QUOTED_WORDS - 1][1]], spoken)
+                for n in range(first, last - QUOTED_WORDS + 2)
             )
-            if not is_new or not is_quoted(" ".join(run), candidates):
+            if is_old or not is_quoted(run, candidates):
                 break
-            longest = run
-            end += 1
+            longest = last - first + 1
+            quotation = run
+            last += 1
 
-    quotation = " ".join(longest).strip(_EDGES)
+    quotation = quotation.strip(_EDGES)
     return quotation if is_copied(quotation, candidates) else ""
 
 
