@@ -65,8 +65,9 @@ SHORTEST = 12
 """The least words of an output: a quotation of four words needs something to be quoted from."""
 ROUNDS = 2
 QUOTED = 4
+# Not `mark` in the singular, which is a name of persons.
 FORM = re.compile(
-    r"\b(json|codes?|marks?|markers?|brackets?|labels?|lots?|rounds?|scores?|scored|format"
+    r"\b(json|codes?|marks|markers?|brackets?|labels?|lots?|rounds?|scores?|scored|format"
     r"|out of (?:5|10|five|ten)|debaters?|debate)\b|\[\[",
     re.IGNORECASE,
 )
