@@ -199,7 +199,7 @@ async def test_a_record_comes_back_as_it_was(readout):
     )
     assert (result.turns[0].log_odds is not None) == (readout == "after-argument")
     if readout == "after-argument":
-        assert result.usage.calls == 6 * (1 + 3 * 5)
+        assert result.usage.calls >= 6 * (3 + 3 * 5)  # words, argument, remarks, probes
     figures = json.loads(result.to_json())["metrics"]
     assert figures["s_norm"] == pytest.approx(result.scores.tolist())
 

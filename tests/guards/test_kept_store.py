@@ -30,6 +30,9 @@ KEPT = Path(__file__).parent / "kept.db.xz"
 MAKING = bool(os.environ.get("MAKE_STORE"))
 CHANGED = frozenset({"chats", "memory_work"})
 """Recordings that change what is there, so that they cannot be played twice in a store."""
+NEW_PROMPTS = frozenset({"readouts"})
+"""Recordings whose arguments were asked for in one JSON object then, and are in plain text now: the
+same figures come of new requests."""
 CUT = ["evaluate", "cut.jsonl", "--judge", "probe", "--name", "cut", "--json"]
 CUT_CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Why {n}?", "candidates": ["A good one.", "Another."]})
@@ -151,7 +154,7 @@ def test_a_kept_run_is_played_again_without_a_request(cli, server, kept, monkeyp
     exactly = recorded.pop("arithmetic") == name_arithmetic()
     before, now = map(named_steps, (recorded, played))
     assert list(find_differences(before, now, exactly=exactly)) == []
-    assert server.calls == 0
+    assert bool(server.calls) == (name in NEW_PROMPTS)
 
 
 def test_an_interrupted_run_of_then_is_resumed(cli, server, kept):

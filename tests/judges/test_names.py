@@ -46,8 +46,7 @@ def test_the_decider_is_one_of_the_models_that_a_debate_asks():
     assert plain.models("openai/gpt-5") == ("openai/gpt-5",)
     assert debate.describe()["profile"]["decider"] == "local/laya"
     assert debate.describe() != plain.describe()
-    assert debate.decides
-    assert not any(parse_judge(text).decides for text in ("debate", "probe", "rules:x.yaml"))
+    assert [profile.readout for profile in debate.profiles] == ["decide"]
 
 
 def test_debates_are_profiles_with_something_set():

@@ -42,6 +42,8 @@ def say(body: Mapping[str, Any]) -> Answer | str:
         fields = set(schema["properties"])
         if "argument" in fields:
             return argue(messages, schema)
+        if any(field.startswith("Response ") for field in fields):
+            return remark(messages, fields)
         if "template" in fields or "instructions" in fields:
             return edit_template(messages, fields)
         if "input" in fields:
@@ -49,6 +51,8 @@ def say(body: Mapping[str, Any]) -> Answer | str:
         return judge_memory(messages, fields)
     if body.get("max_tokens") == 1:
         return choose(messages, body.get("seed"))
+    if "word for word" in last or 'beginning with "I"' in last:
+        return speak(messages, last)
     if last.startswith("What is "):
         return fill_in(last)
     if "memories" in texts_of(last):
@@ -115,6 +119,25 @@ def argue(asked: list[dict[str, str]], schema: Mapping[str, Any]) -> str:
             part["scores"] = {name: min(10, value + liked) for name, value in scores.items()}
         fields[label] = part
     return break_some(json.dumps(fields), texts["input"], agent, round, again=len(asked) > 2)
+
+
+def speak(asked: list[dict[str, str]], last: str) -> str:
+    """A debater's words in plain text: first a response, copied, then what it finds in it."""
+    if "word for word" in last:
+        return quoted(last)[-1]
+    agent = re.findall(r"^You are (.+?)\. You ", asked[1]["content"], re.MULTILINE)[-1]
+    return f"I, the {agent}, count {len(quoted(asked[1]['content'])[-1])} signs here."
+
+
+def remark(asked: list[dict[str, str]], fields: set[str]) -> str:
+    """A debater's remarks after an argument in plain text."""
+    agent = re.findall(r"^You are (.+?)\. You ", asked[1]["content"], re.MULTILINE)[-1]
+    part = {
+        "strengths": "It is there.",
+        "weaknesses": f"Too few for the {agent}.",
+        "instructions": f"Say more, as the {agent} asks.",
+    }
+    return json.dumps(dict.fromkeys(sorted(fields), part))
 
 
 def break_some(text: str, input: str, agent: str, round: str, *, again: bool) -> str:

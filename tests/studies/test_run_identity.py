@@ -18,6 +18,7 @@ from textevolve.store.repository import open_store
 from textevolve.studies.evaluate import EvaluateSpec, complete
 
 GENERAL = load_profile("general")
+DECIDING = override(GENERAL, {"readout": "decide"})
 CASES = [Case("?", ("a", "b"), "1"), Case("??", ("c",), "2", {"rounds": 1})]
 
 
@@ -90,7 +91,7 @@ def prompt_files(room):
         ("loops", prompt_versions("loops")),
         ("judges", judge_prompts()),
         ("memory_eval", evaluation_prompts()),
-        ("debate", debate_prompts(decides=True) | memory_prompts()),
+        ("debate", debate_prompts([DECIDING]) | memory_prompts()),
     ],
 )
 def test_each_prompt_has_a_version(room, versions):
@@ -105,8 +106,11 @@ def test_each_prompt_has_a_version(room, versions):
 def test_prompts_chosen_by_name():
     whole = prompt_versions("llm")
     assert prompt_versions("llm", "repair") == {"llm.repair": whole["llm.repair"]}
-    assert "decide" in debate_prompts(decides=True)
-    assert not {"decide", "memory"} & set(debate_prompts())
+    assert {"decide", "argue"} <= set(debate_prompts([DECIDING]))
+    assert not {"decide", "memory", "argue"} & set(debate_prompts())
+    blind = override(GENERAL, {"readout": "pointwise", "argue": False})
+    assert "argue" not in debate_prompts([blind])
+    assert "argue" in debate_prompts([GENERAL])  # on a local model
     assert set(memory_prompts()) == {"memory", "memory_alone", "memory_rules"}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from textevolve.debate.profile import STORED_READOUTS, Agent, Profile
+from textevolve.debate.profile import STATED, STORED_READOUTS, Agent, Profile
 from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener
 from textevolve.llm.model import Message, Model
@@ -27,12 +27,20 @@ def prompt(name: str) -> Template:
     return load_template("textevolve.debate", name)
 
 
-def debate_prompts(*, decides: bool = False) -> dict[str, str]:
-    """Return the version of each prompt that a debate uses by the prompt's name, except those that
-    show memories (`memory_prompts`). `decides`: include the prompts of the readout `decide`."""
-    left_out = ("memory",) if decides else ("memory", "decide")
+def debate_prompts(profiles: Iterable[Profile] = ()) -> dict[str, str]:
+    """Return the version of each prompt that debates of these profiles use by the prompt's name,
+    except those that show memories (`memory_prompts`). A readout that is not in use leaves out its
+    prompts, so that a change of them makes no other run."""
+    left_out = {"memory": True, "decide": True, "argue": True}
+    for profile in profiles:
+        if profile.readout == "decide":
+            left_out["decide"] = False
+        if profile.argue and profile.readout not in STATED:
+            left_out["argue"] = False
+
+    prefixes = tuple(prefix for prefix in left_out if left_out[prefix])
     versions = _prompt_versions()
-    return {name: versions[name] for name in versions if not name.startswith(left_out)}
+    return {name: versions[name] for name in versions if not name.startswith(prefixes)}
 
 
 def memory_prompts() -> dict[str, str]:
@@ -109,17 +117,28 @@ class DebateContext:
 
 
 @dataclass(frozen=True, slots=True)
+class DebateMessage:
+    """A message of the debate in the two forms in which a turn may see it: between marks, with its
+    scores (`marked`), and as a quotation of the argument alone (`quoted`)."""
+
+    marked: str
+    quoted: str
+
+
+@dataclass(frozen=True, slots=True)
 class Speech:
     """The data of one agent's turn that are the same for all questions of the turn. `history`: the
     messages that the turn sees. `sample`: the number of the sample, from 0, if the same question is
-    asked several times. `decider`: the model that answers with the readout `decide`."""
+    asked several times. `decider`: the model that answers with the readout `decide`. `spoken`: the
+    arguments that came before, which the agent should not repeat, whether it sees them or not."""
 
     context: DebateContext
     model: Model
     decider: Model
     speaker: Agent
-    history: tuple[str, ...]
+    history: tuple[DebateMessage, ...]
     sample: int
+    spoken: tuple[str, ...] = ()
 
 
 def read_rules(profile: Profile) -> str:

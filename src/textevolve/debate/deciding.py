@@ -105,14 +105,14 @@ def keep_words(text: str, most: int | None) -> str:
 def answer_type(
     labels: tuple[int, ...], components: tuple[str, ...], readout: str, words: int | None = None
 ) -> type[BaseModel]:
-    """Return the pydantic type of a turn's answer: the argument first, then an entry for each
-    response under its label.
+    """Return the pydantic type of a turn's answer: the argument first, unless only `remarks` are
+    asked for in place of a readout, then an entry for each response under its label.
 
     If `words` limits the argument, there are no remarks on the responses, and entries hold only the
-    scores, if the readout needs stated ones.
+    scores.
     """
     points: type[BaseModel] = _Points
-    base: type[BaseModel] = _Answer
+    base: type[BaseModel] = _Bare if readout == "remarks" else _Answer
 
     if words is not None:
         points = _Bare
@@ -129,8 +129,6 @@ def answer_type(
         }
         scores = create_model("Scores", __config__=ConfigDict(extra="forbid"), **fields)
         points = create_model("Points", __base__=points, scores=(scores, ...))
-    elif words is not None:
-        return base
 
     responses: dict[str, Any] = {
         f"response_{n}": (points, Field(alias=f"Response {n}")) for n in labels
@@ -223,7 +221,7 @@ def probe_score(log_odds: float) -> float:
 
 async def probe_after(speech: Speech, turn: Turn, spoken: tuple[Message, ...]) -> Turn:
     """Ask the yes / no questions after an argument, and return the turn with the log-odds of yes
-    and the scores. `spoken`: the turn's messages with its answer.
+    and the scores. `spoken`: the messages that asked for the argument, and the argument.
 
     All questions share these messages as their prefix. Each question repeats its response, because
     small models confuse responses otherwise; the questions about one response follow each other, so
@@ -234,7 +232,7 @@ async def probe_after(speech: Speech, turn: Turn, spoken: tuple[Message, ...]) -
     def messages(candidate: int, component: Component) -> tuple[Message, ...]:
         question = prompt("probe").render(
             label=f"Response {context.labels[candidate]}",
-            response=context.fenced(candidate),
+            response=context.quoted(candidate),
             agent=speech.speaker.name,
             question=component.probe,
         )

@@ -35,17 +35,21 @@ from textevolve.texts.numbers import reject_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
 Protocol = Literal[
+    "auto",
     "sequential",
     "blind-first",
     "escalation",
+    "rebuttal",
     "simultaneous",
     "simultaneous-summary",
     "independent",
 ]
 """The protocol of a debate. An agent's turn sees all earlier turns (`sequential`), none in round 1
 and then all earlier ones (`blind-first`, and `escalation`, which ends after round 1 if its winner
-is certain), the completed rounds (`simultaneous`), a summary of them (`simultaneous-summary`), or
-no other turn (`independent`). Turns that do not see each other run concurrently."""
+is certain), none in round 1 and then the strongest argument against the agent's own favourite
+(`rebuttal`), the completed rounds (`simultaneous`), a summary of them (`simultaneous-summary`), or
+no other turn (`independent`). Turns that do not see each other run concurrently, except those of a
+`rebuttal`. `auto` selects `rebuttal` if all models are local, otherwise `sequential`."""
 STORED_READOUTS = {
     "verbalized": "stated",
     "logprob-weighted": "expected",
@@ -73,6 +77,9 @@ Readout = Annotated[
 ]
 """The way to obtain scores from a model, as `debate.deciding` explains. `auto` selects `pointwise`
 if all models are local, otherwise `verbalized`."""
+STATED = ("verbalized", "logprob-weighted")
+"""The readouts whose scores stand in the answer with the argument, so that both are one JSON
+object. With the others the argument is plain text."""
 Selection = Literal["argmax", "sample"]
 """How a candidate is chosen: the one with the highest score, or a random one by the
 probabilities."""
@@ -242,8 +249,9 @@ class Profile(_Frozen):
 
     `aggregation`: how scores of turns are combined. `select`: whether the best candidate is chosen,
     or one is drawn by the probabilities. `temperature` (T): of the softmax that computes the
-    probabilities. `sampling_temperature`: of the models; None: their default. `threshold`: the
-    score in [0, 1] from which a candidate passes.
+    probabilities. `sampling_temperature`: of the models; None: their default.
+    `argument_temperature`: of arguments that are asked for apart from the scores; at 0 agents write
+    the same. `threshold`: the score in [0, 1] from which a candidate passes.
     """
 
     name: Name = "custom"
@@ -258,7 +266,7 @@ class Profile(_Frozen):
     convergence_mode: ConvergenceMode = "agents"
     escalate_below: float = Field(default=0.9, ge=0, le=1)
     history_rounds: int | None = Field(default=None, ge=0)
-    protocol: Protocol = "sequential"
+    protocol: Protocol = "auto"
     rules: bool = False
     readout: Readout = "auto"
     decider: str | None = Field(default=None, min_length=1)
@@ -269,6 +277,7 @@ class Profile(_Frozen):
     select: Selection = "argmax"
     temperature: float = Field(default=1.0, gt=0)
     sampling_temperature: float | None = Field(default=0.0, ge=0, le=2)
+    argument_temperature: float | None = Field(default=0.7, ge=0, le=2)
     max_answer_tokens: int = Field(default=1200, ge=32)
     threshold: float = Field(default=0.5, ge=0, le=1)
     seed: int = 0
@@ -280,6 +289,7 @@ class Profile(_Frozen):
         "history_rounds",
         "temperature",
         "sampling_temperature",
+        "argument_temperature",
         "max_answer_tokens",
         "argument_words",
         "threshold",
@@ -294,6 +304,7 @@ class Profile(_Frozen):
         "convergence",
         "history_rounds",
         "sampling_temperature",
+        "argument_temperature",
         "argument_words",
         "decider",
         mode="before",

@@ -9,6 +9,8 @@ calls that run one after another:
     sequential             all earlier turns within the window        r x i
     blind-first            nothing in round 1, then as sequential     1 + (r - 1) x i
     escalation             as blind-first                             1, or 1 + (r - 1) x i
+    rebuttal               nothing in round 1, then the strongest     r x i
+                           argument against the agent's favourite
     simultaneous           completed rounds only                      r
     simultaneous-summary   a summary of the completed rounds          2 r
     independent            nothing: a jury                            1
@@ -19,14 +21,14 @@ An escalation continues after round 1 only if the winner of that round is uncert
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.context import DebateContext, prompt, read_rules
+from textevolve.debate.context import DebateContext, DebateMessage, prompt, read_rules
 from textevolve.debate.modes import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import (
@@ -35,7 +37,9 @@ from textevolve.debate.result import (
     Turn,
     end_early,
     measure_certainty,
+    measure_move,
     stack_scores,
+    strongest_opponent,
 )
 from textevolve.debate.tensor import Array
 from textevolve.debate.turn import quote_turn, sum_up, take_turn
@@ -44,7 +48,7 @@ from textevolve.errors import CapabilityError, InputError
 from textevolve.evaluation import Case, Failure, Usage, check_case, select_skipped, settings_of
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model
-from textevolve.llm.prompts import draw_nonce, fence, sanitize
+from textevolve.llm.prompts import draw_nonce, fence, quote, sanitize
 from textevolve.llm.refusals import NO_LOGPROBS
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
@@ -103,13 +107,18 @@ class Debate:
     def _open_context(self, case: Case, profile: Profile) -> DebateContext:
         nonce = draw_nonce((case.input, *sorted(case.candidates)), profile.seed)
         generator = random.Random(f"{profile.seed}:{nonce}")
+        models = [self.model_of(agent).name for agent in profile.agents]
+        is_local = all(name.startswith("local/") for name in models)
+
         if profile.readout == "auto":
             # Small models that state scores give most candidates the same score, and seeing other
             # candidates or arguments makes their scores worse (docs/measurements.md, Judges).
-            models = [self.model_of(agent).name for agent in profile.agents]
-            is_local = all(name.startswith("local/") for name in models)
             readout = "pointwise" if is_local else "verbalized"
             profile = profile.model_copy(update={"readout": readout})
+        if profile.protocol == "auto":
+            # Small models repeat the arguments that they see (docs/measurements.md, Arguments).
+            protocol = "rebuttal" if is_local else "sequential"
+            profile = profile.model_copy(update={"protocol": protocol})
 
         return DebateContext(
             case=case,
@@ -180,19 +189,20 @@ class _Table:
         self.context = context
         self.agents = range(len(context.profile.agents))
         self.turns: list[Turn] = []
-        self.spoken: list[tuple[int, str]] = []
+        self.spoken: list[tuple[int, DebateMessage]] = []
         self.summaries: list[str] = []
         self.extra = Usage()
 
     async def play_round(self, r: int) -> None:
         protocol = self.context.profile.protocol
         blind_first = protocol in ("blind-first", "escalation")
-        if protocol == "sequential" or (blind_first and r > 0):
+        if protocol in ("sequential", "rebuttal") or (blind_first and r > 0):
             for i in self.agents:
-                self._hear(await take_turn(self.context, r, i, self._window(r)))
+                history = self._rebutted(r, i) if protocol == "rebuttal" else self._window(r)
+                self._hear(await take_turn(self.context, r, i, history, self._arguments()))
             return
 
-        history: Sequence[str] = () if r == 0 else self._window(r)
+        history = () if r == 0 else self._window(r)
 
         if protocol == "simultaneous-summary" and r > 0:
             summary, usage = await sum_up(self.context, history, r)
@@ -207,26 +217,43 @@ class _Table:
 
             self.summaries.append(summary)
             fenced = fence("summary", summary, self.context.nonce)
-            history = (prompt("summarised").render(round=r, summary=fenced),)
+            marked = prompt("summarised").render(round=r, summary=fenced)
+            history = (DebateMessage(marked, quote(summary)),)
 
         turns = await gather_bounded(
-            [partial(take_turn, self.context, r, i, history) for i in self.agents],
+            [
+                partial(take_turn, self.context, r, i, history, self._arguments())
+                for i in self.agents
+            ],
             self.context.concurrency,
         )
         for turn in turns:
             self._hear(turn)
 
     def _hear(self, turn: Turn) -> None:
+        context = self.context
         self.turns.append(turn)
+        if move := measure_move(self.turns, turn, context.profile):
+            context.listener(StepFinished(context.case.id, "move", move))
         if turn.scores is not None:
             self.spoken.append((turn.round, quote_turn(self.context, turn, turn.scores)))
 
-    def _window(self, r: int) -> tuple[str, ...]:
+    def _arguments(self) -> tuple[str, ...]:
+        return tuple(turn.argument for turn in self.turns if not turn.is_silent)
+
+    def _rebutted(self, r: int, agent: int) -> tuple[DebateMessage, ...]:
+        """Return the strongest argument against the agent's favourite; nothing in round 1."""
+        turn = strongest_opponent(self.turns, self.context.profile, r, agent)
+        if turn is None or turn.scores is None:
+            return ()
+        return (quote_turn(self.context, turn, turn.scores),)
+
+    def _window(self, r: int) -> tuple[DebateMessage, ...]:
         """Return the texts of the turns that round r may see: those of rounds q with r - l <= q (l:
         the profile's `history_rounds`; None: all), including the current round."""
         window = self.context.profile.history_rounds
         start = 0 if window is None else r - window
-        return tuple(text for q, text in self.spoken if q >= start)
+        return tuple(message for q, message in self.spoken if q >= start)
 
     def scores(self, r: int) -> Array:
         """Return the scores of round r, shape (agents, candidates, components); NaN if a turn

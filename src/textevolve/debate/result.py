@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
@@ -28,6 +28,7 @@ from pydantic_core import to_json
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile, override
+from textevolve.debate.quoting import SAME_REMARK, repeats
 from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, empty_default
@@ -40,6 +41,10 @@ from textevolve.spec import explain
 Stop = Literal["rounds", "converged", "certain", "budget", "failed"]
 """Why a debate ended: all rounds have run, the agents agreed, the first round of an escalation was
 certain, the budget was spent, or no agent answered."""
+
+
+NOTHING_TO_ADD = "Nothing to add."
+"""The argument of an agent that twice repeated what was said before."""
 
 
 def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | None:
@@ -168,6 +173,10 @@ class Turn:
     usage: Usage = Usage()
     seconds: float = 0.0
 
+    @property
+    def is_silent(self) -> bool:
+        return self.argument in ("", NOTHING_TO_ADD)
+
 
 def stack_scores(turns: Iterable[Turn], rounds: int, profile: Profile, candidates: int) -> Array:
     """Return the scores of the first rounds of a debate, shape (rounds, agents, candidates,
@@ -178,6 +187,39 @@ def stack_scores(turns: Iterable[Turn], rounds: int, profile: Profile, candidate
         if turn.scores and turn.round < rounds:
             scores[turn.round, turn.agent] = turn.scores
     return scores
+
+
+def strongest_opponent(
+    turns: Sequence[Turn], profile: Profile, round: int, agent: int
+) -> Turn | None:
+    """Return the latest turn of another agent, from before the given turn, with the strongest
+    argument against the agent's favourite: that of the agent which scores another candidate highest
+    above it, or, of a single candidate, whose score differs most. None if the agent has no earlier
+    turn with scores, or no other agent has one with an argument."""
+    weights = np.array(profile.weight_list)
+    place = round * len(profile.agents) + agent
+    latest: dict[int, tuple[Turn, Array]] = {}
+    for turn in turns:
+        earlier = turn.round * len(profile.agents) + turn.agent < place
+        # An agent that fell silent is answered on what it said before.
+        if turn.scores is not None and earlier and (turn.agent == agent or not turn.is_silent):
+            latest[turn.agent] = turn, arithmetic.turn_scores(np.array(turn.scores), weights)
+    if agent not in latest:
+        return None
+
+    own = latest.pop(agent)[1]
+    favourite = int(np.argmax(own))
+    best: tuple[float, Turn] | None = None
+
+    for turn, scores in latest.values():
+        others = np.delete(scores, favourite)
+        opposition = float(
+            others.max() - scores[favourite] if others.size else abs(scores[0] - own[0])
+        )
+        if best is None or opposition > best[0]:
+            best = opposition, turn
+
+    return None if best is None else best[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +237,45 @@ class Swing:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """What a turn after an agent's first one changed: the agent's weighted scores of the candidates
+    before and after it, from 0 to 10. `answers`: the agent whose argument speaks most against the
+    favourite before; None if no other agent gave one."""
+
+    round: int
+    agent: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    answers: str | None
+
+
+def measure_move(turns: Sequence[Turn], turn: Turn, profile: Profile) -> Move | None:
+    """Return what a turn changed; None if the agent has no earlier scores or gave none now. With
+    the protocol `independent` nobody hears the others, so nothing is answered."""
+    former = [
+        other.scores
+        for other in turns
+        if other.agent == turn.agent and other.round < turn.round and other.scores
+    ]
+    if turn.scores is None or not former:
+        return None
+    weights = np.array(profile.weight_list)
+    before, after = (
+        tuple(arithmetic.turn_scores(np.array(scores), weights).tolist())
+        for scores in (former[-1], turn.scores)
+    )
+    opponent = None
+    if profile.protocol != "independent":
+        opponent = strongest_opponent(turns, profile, turn.round, turn.agent)
+    answers = None if opponent is None else profile.agents[opponent.agent].name
+
+    return Move(turn.round, profile.agents[turn.agent].name, before, after, answers)
+
+
+@dataclass(frozen=True, slots=True)
 class Feedback:
-    """The agents' remarks on one candidate, each with its speaker, the latest round first.
+    """The agents' remarks on one candidate, each with its speakers, the latest round first; what
+    several say in nearly the same words stands once.
     `weakest_component`: the component with the lowest mean score among those with a weight above 0,
     as a text with that score; None without scores."""
 
@@ -370,6 +449,12 @@ class DebateResult(Shown):
         return tuple(swings_list)
 
     @property
+    def moves(self) -> tuple[Move, ...]:
+        """Return what each turn after an agent's first one changed."""
+        moves = [measure_move(self.turns, turn, self.profile) for turn in self.turns]
+        return tuple(move for move in moves if move is not None)
+
+    @property
     def voters(self) -> tuple[int, ...]:
         """Return the number of agents that gave scores in each round that ran; `convergence` is
         computed from their scores."""
@@ -500,18 +585,26 @@ class DebateResult(Shown):
         return arithmetic.normalise(values, self.weights, self.profile.aggregation)
 
     def _feedback(self, candidate: int) -> Feedback:
-        remarks: dict[str, dict[str, None]] = {
-            "strengths": {},
-            "weaknesses": {},
-            "instructions": {},
-        }
+        kinds = ("strengths", "weaknesses", "instructions")
+        # Each remark with its speakers: who says the same is named beside the first one.
+        remarks: dict[str, dict[str, list[str]]] = {kind: {} for kind in kinds}
         for turn in sorted(self.turns, key=lambda t: (-t.round, t.agent)):
-            if turn.points:
-                for kind, lines in remarks.items():
-                    text = " ".join(str(getattr(turn.points[candidate], kind)).split())
-                    if text:
-                        lines[f"{self.agents[turn.agent]}: {text}"] = None
+            for kind in kinds if turn.points else ():
+                text = " ".join(str(getattr(turn.points[candidate], kind)).split())
+                if text:
+                    others = remarks[kind]
+                    same = next(
+                        (other for other in others if repeats(text, [other], SAME_REMARK)), text
+                    )
+                    others.setdefault(same, []).append(self.agents[turn.agent])
 
+        lines = [
+            tuple(
+                f"{', '.join(dict.fromkeys(speakers))}: {text}"
+                for text, speakers in remarks[kind].items()
+            )
+            for kind in kinds
+        ]
         weakest = None
 
         if self.scored:
@@ -520,7 +613,7 @@ class DebateResult(Shown):
             lowest = int(np.argmin(weighted))
             weakest = f"{self.components[lowest]} ({means[lowest]:.1f} of 10)"
 
-        return Feedback(*map(tuple, remarks.values()), weakest_component=weakest)
+        return Feedback(*lines, weakest_component=weakest)
 
 
 FORMAT = 1

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from textevolve.debate.context import DebateContext, Speech, prompt
+from textevolve.debate.arguing import argue, ask_points, quote_argument
+from textevolve.debate.context import DebateContext, DebateMessage, Speech, prompt
 from textevolve.debate.deciding import (
     answer_type,
     decide_scores,
@@ -24,7 +25,7 @@ from textevolve.debate.deciding import (
     read_weighted,
 )
 from textevolve.debate.modes import place_candidates
-from textevolve.debate.profile import Profile
+from textevolve.debate.profile import STATED, Profile
 from textevolve.debate.result import ScoreMatrix, Turn
 from textevolve.errors import (
     AnswerError,
@@ -37,7 +38,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
-from textevolve.llm.model import Message, Request, UsageMeter, draw_sample
+from textevolve.llm.model import Request, UsageMeter, draw_sample
 from textevolve.llm.prompts import fence, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured, describe_fault
 from textevolve.llm.verdicts import TOP_LOGPROBS
@@ -65,7 +66,7 @@ async def remember(speech: Speech) -> tuple[Memory, ...]:
         () if settings is None else settings.collections,
         context.case.input,
         context.case.candidates,
-        _plain(speech.history, context.nonce),
+        _plain([message.marked for message in speech.history], context.nonce),
         settings,
     )
 
@@ -142,8 +143,15 @@ def _ending(
     )
 
 
-async def take_turn(context: DebateContext, round: int, agent: int, history: Sequence[str]) -> Turn:
+async def take_turn(
+    context: DebateContext,
+    round: int,
+    agent: int,
+    history: Sequence[DebateMessage],
+    spoken: Sequence[str] = (),
+) -> Turn:
     """Let one agent speak, and return its turn. A failed turn has a `failure` and no scores.
+    `history`: the messages that the agent sees. `spoken`: the arguments that it should not repeat.
 
     Raises:
         FatalModelError: no later call could succeed either.
@@ -162,7 +170,7 @@ async def take_turn(context: DebateContext, round: int, agent: int, history: Seq
         meters.append(UsageMeter(context.model_of(deciding)))
 
     sample = _number_sample(context.profile, round, agent)
-    speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample)
+    speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample, tuple(spoken))
 
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
         turn = replace(
@@ -223,15 +231,42 @@ async def _score_only(speech: Speech, memories: Sequence[Memory], turn: Turn) ->
 
 
 async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn:
+    """Ask for the argument, and for the scores in the way that the readout says."""
+    profile = speech.context.profile
+    readout = profile.readout
+    if readout in STATED:
+        return await _argue_and_state(speech, memories, turn)
+
+    remembered = quote_memories(speech, memories)
+    argument = await argue(speech, turn, remembered)
+    answered = replace(turn, argument=argument.text, sanitized=argument.sanitized)
+    # A later round of a rebuttal asks for one thing that was overlooked: no new remarks on all.
+    rebuts = profile.protocol == "rebuttal" and turn.round > 0
+    if profile.argument_words is None and not rebuts and not answered.is_silent:
+        answered = await ask_points(speech, answered, argument)
+
+    match readout:
+        case "pointwise":
+            return await probe_alone(speech, answered, remembered)
+        case "after-argument":
+            return await probe_after(speech, answered, argument.spoken)
+        case _:
+            marked = [message.marked for message in speech.history]
+            heard = (*marked, _quote(speech.context, answered))
+            fenced = fence_memories(speech.context, memories)
+            return await decide_scores(speech, answered, heard, fenced)
+
+
+async def _argue_and_state(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn:
+    """Ask for one JSON object with the argument, the remarks and the scores."""
     context = speech.context
     profile = speech.context.profile
     speaker = speech.speaker
     names = tuple(c.name for c in profile.components)
     visible = tuple(context.labels[j] for j in turn.order)
-    fenced = fence_memories(context, memories)
     words = profile.argument_words
     ending = _ending(
-        fenced,
+        fence_memories(context, memories),
         speaker.name,
         speaker.persona,
         turn.round + 1,
@@ -239,11 +274,12 @@ async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn
         context.today,
         visible,
     )
+    marked = [message.marked for message in speech.history]
     kind = answer_type(visible, names, profile.readout, words)
     request = Request(
         messages=(
             context.system,
-            context.user(context.opening(turn.order), *speech.history, ending),
+            context.user(context.opening(turn.order), *marked, ending),
         ),
         schema=answer_schema(kind),
         temperature=profile.sampling_temperature,
@@ -262,21 +298,12 @@ async def _argue(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn
         parse_mode=answer.parse_mode,
         sanitized=sanitized,
     )
-    last = answer.responses[-1]
+    if profile.readout == "logprob-weighted":
+        scores = read_weighted(answer.responses[-1], context.labels, visible, names)
+    else:
+        scores = read_verbalized(answer.value, context.labels)
 
-    match profile.readout:
-        case "pointwise":
-            return await probe_alone(speech, answered, quote_memories(speech, memories))
-        case "after-argument":
-            spoken = (*request.messages, Message("assistant", (last.text,)))
-            return await probe_after(speech, answered, spoken)
-        case "decide":
-            quotation = _quote(context, answered)
-            return await decide_scores(speech, answered, (*speech.history, quotation), fenced)
-        case "logprob-weighted":
-            return replace(answered, scores=read_weighted(last, context.labels, visible, names))
-        case _:
-            return replace(answered, scores=read_verbalized(answer.value, context.labels))
+    return replace(answered, scores=scores)
 
 
 def _average(first_turn: Turn, other: Turn) -> Turn:
@@ -299,14 +326,16 @@ def _average(first_turn: Turn, other: Turn) -> Turn:
     return replace(both, decided_by=replace(first_turn.decided_by, cut=cut))
 
 
-def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> str:
-    """Return a turn, with its scores, as later turns see it in their history."""
+def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> DebateMessage:
+    """Return a turn as later turns see it in their history."""
     names = [component.name for component in context.profile.components]
     lines: list[str] = []
     for j in context.listed:
         cells = [f"{name} {score:.1f}" for name, score in zip(names, scores[j], strict=True)]
         lines.append(f"Response {context.labels[j]}: {', '.join(cells)}")
-    return _quote(context, turn, f"{'; '.join(lines)}.")
+    marked = _quote(context, turn, f"{'; '.join(lines)}.")
+
+    return DebateMessage(marked, "" if turn.is_silent else quote_argument(context, turn))
 
 
 def _quote(context: DebateContext, turn: Turn, scores: str = "") -> str:
@@ -320,13 +349,14 @@ def _quote(context: DebateContext, turn: Turn, scores: str = "") -> str:
 
 
 async def sum_up(
-    context: DebateContext, history: Sequence[str], round: int
+    context: DebateContext, history: Sequence[DebateMessage], round: int
 ) -> tuple[str | Failure, Usage]:
     """Ask the first agent's model for a neutral summary of the debate so far. Return the summary or
     the failure of the call, and the usage."""
     context.listener(StepStarted(context.case.id, "summary", {"round": round}))
     meter = UsageMeter(context.model_of(context.profile.agents[0]))
-    text = (context.opening(context.listed), *history, prompt("summary").render())
+    marked = [message.marked for message in history]
+    text = (context.opening(context.listed), *marked, prompt("summary").render())
     request = Request(
         messages=(context.system, context.user(*text)),
         temperature=context.profile.sampling_temperature,

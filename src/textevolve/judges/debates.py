@@ -63,10 +63,6 @@ class DebateJudge(AskingJudge):
         return True
 
     @property
-    def decides(self) -> bool:
-        return self.load().readout == "decide"
-
-    @property
     def threshold(self) -> float | None:
         return self.load().threshold
 

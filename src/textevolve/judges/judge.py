@@ -187,11 +187,6 @@ class Judge(ABC):
         return getattr(self, "rubric", None) == ""
 
     @property
-    def decides(self) -> bool:
-        """Return whether the judge is a debate whose model scores by answering typed questions."""
-        return False
-
-    @property
     def threshold(self) -> float | None:
         """The score from which it passes a text. None if its verdict does not depend on a
         threshold, as with a metric, or if its parts have different thresholds."""

@@ -160,10 +160,6 @@ class HybridJudge(CombinedJudge):
     judge: Judge = judge_argument()
     usage: ClassVar[str] = "hybrid:FILE.yaml:JUDGE"
 
-    @property
-    def decides(self) -> bool:
-        return self.judge.decides
-
     def describe(self) -> Mapping[str, Any]:
         return {**RulesJudge(self.file).describe(), **self.judge.describe()}
 

@@ -265,10 +265,10 @@ def reasons_of(evaluation: Evaluation) -> str:
 
 
 def _arguments(evaluation: Evaluation) -> list[str]:
-    """Return the arguments of the last round of a debate."""
-    turns = [turn for turn in getattr(evaluation, "turns", ()) if turn.argument]
+    """Return the arguments of the last round of a debate in which somebody argued, each once."""
+    turns = [turn for turn in getattr(evaluation, "turns", ()) if not turn.is_silent]
     last = max((turn.round for turn in turns), default=0)
-    return [turn.argument for turn in turns if turn.round == last]
+    return list(dict.fromkeys(turn.argument for turn in turns if turn.round == last))
 
 
 def _within(lines: Sequence[str], characters: int) -> str:

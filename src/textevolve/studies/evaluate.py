@@ -331,15 +331,14 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge:
-        prompts = debate_prompts(decides=any(judge.decides for judge in spec.judge))
-        return Asks(spec.judge, prompts=prompts | judge_prompts())
+        profiles = [profile for judge in spec.judge for profile in judge.profiles]
+        return Asks(spec.judge, prompts=debate_prompts(profiles) | judge_prompts())
     profile = _profile_of(spec)
     recalls = spec.recall is not None
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
-        prompts=debate_prompts(decides=profile.readout == "decide")
-        | (memory_prompts() if recalls else {}),
+        prompts=debate_prompts([profile]) | (memory_prompts() if recalls else {}),
         collections=() if recalls else profile.collections,
         agents=profile.stored_agents,
     )

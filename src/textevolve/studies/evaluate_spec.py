@@ -116,8 +116,8 @@ class DebateParameters(Frozen):
     )
     protocol: Protocol | None = option(
         None,
-        "The order in which agents speak: sequential, blind-first, escalation, simultaneous,"
-        " simultaneous-summary or independent.",
+        "The order in which agents speak: sequential, blind-first, escalation, rebuttal,"
+        " simultaneous, simultaneous-summary or independent; default: auto.",
         group=GROUP,
         metavar="NAME",
     )

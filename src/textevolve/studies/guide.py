@@ -359,7 +359,9 @@ def write_transcript(result: DebateResult) -> str:
     order = sorted(range(len(result.labels)), key=result.labels.__getitem__)
     parts = [f"Response {result.labels[j]}:\n{result.case.candidates[j]}" for j in order]
     parts += [
-        _format_turn(result, turn, order) for turn in result.turns if turn.argument or turn.points
+        _format_turn(result, turn, order)
+        for turn in result.turns
+        if turn.points or not turn.is_silent
     ]
     return "\n\n".join(parts)
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
-from textevolve.debate.result import DebateResult, DecidedBy, Turn, result_metrics
+from textevolve.debate.quoting import verbatim
+from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result_metrics
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
@@ -70,6 +71,74 @@ def verdict(result: DebateResult) -> str:
     lead = f"{scores[best] - scores[runner_up]:.2f} ahead of {letter(runner_up)}"
 
     return f"{letter(best)} with {scores[best]:.2f}, {lead}"
+
+
+def explain_winner(result: DebateResult) -> str:
+    """Describe in a sentence why the winner won: by which component, and by whose argument with
+    which quoted words. Empty without a single winner."""
+    winner = result.best
+    if winner is None or result.tied or len(result.case.candidates) < 2:
+        return ""
+    totals = result.unit_scores
+    runner_up = max((j for j in range(len(totals)) if j != winner), key=totals.__getitem__)
+    components = [
+        r.metadata["components"] for r in result.result if isinstance(r, EvaluationResult)
+    ]
+    weights = dict(zip(result.components, result.weights.tolist(), strict=True))
+    gaps = {
+        name: weight * (components[winner][name] - components[runner_up][name])
+        for name, weight in weights.items()
+    }
+    name = max(gaps, key=gaps.__getitem__)
+    scores = (components[winner][name], components[runner_up][name])
+    sentence = (
+        f"{letter(winner)} is ahead of {letter(runner_up)} by {visible(name)}"
+        f" ({scores[0]:.1f} against {scores[1]:.1f} of 10)"
+    )
+    if argument := _deciding_argument(result, winner):
+        turn, candidate, words = argument
+        sentence += (
+            f'; {visible(result.agents[turn.agent])} quotes {letter(candidate)}: "{visible(words)}"'
+        )
+
+    return sentence + "."
+
+
+def _deciding_argument(result: DebateResult, winner: int) -> tuple[Turn, int, str] | None:
+    """Return the turn that speaks most for the winner, by its scores, of those that quote the
+    winner, or otherwise of those that quote another candidate; with that candidate and the quoted
+    words. None if nobody quotes one."""
+    quoting: list[tuple[bool, float, Turn, int, str]] = []
+    for turn in result.turns:
+        if turn.scores is None:
+            continue
+        totals = arithmetic.turn_scores(np.array(turn.scores), result.weights)
+        lead = float(totals[winner] - np.delete(totals, winner).max())
+        for j, text in enumerate(result.case.candidates):
+            if lead > 0 and (words := verbatim(turn.argument, [text])):
+                quoting.append((j == winner, lead, turn, j, words))
+    if not quoting:
+        return None
+
+    return max(quoting, key=lambda entry: entry[:2])[2:]
+
+
+def describe_move(move: Move) -> str:
+    """Describe in a sentence what an agent's turn changed, and which argument it answers."""
+    names = range(len(move.before))
+    changed = [
+        f"{letter(j)} {move.before[j]:.1f} → {move.after[j]:.1f}"
+        for j in names
+        if abs(move.before[j] - move.after[j]) >= SHOWN_MOVE
+    ]
+    answers = f", after the argument of {visible(move.answers)}" if move.answers else ""
+    return f"{visible(move.agent)}: {', '.join(changed) or 'no score changed'}{answers}"
+
+
+UNMOVED = (
+    "Scores were asked for without the arguments (readout pointwise), so no argument moved them:"
+    " for small models the arguments before a score cost accuracy."
+)
 
 
 def reason(result: DebateResult) -> str:
@@ -300,6 +369,8 @@ def _outcome(outcome: EvaluationResult | Failure) -> ResultRow:
 TOP = 10.0  # the highest score that agents of a debate give
 LABEL_SHOWN = 60
 NAME_SHOWN = 14
+SHOWN_MOVE = 0.05
+"""The smallest change of a score, of 10, that is not rounded away."""
 
 
 def describe_verdict(judged: Judged) -> str:
@@ -383,6 +454,10 @@ def _show_debate(result: DebateResult) -> Iterator[Block]:
         for j, feedback in enumerate(result.feedback):
             if feedback.strengths or feedback.weaknesses or feedback.instructions:
                 yield Texts(f"Feedback on {wording.letter(j)}", [("", str(feedback))])
+    if result.scored and result.profile.readout == "pointwise" and result.profile.argue:
+        yield Note(UNMOVED)
+    if explanation := explain_winner(result):
+        yield Note(explanation, "strong")
 
 
 def _texts(judged: Judged) -> Section:
@@ -469,6 +544,9 @@ def _round(result: DebateResult, r: int) -> Section:
     blocks: list[Block] = [Note(summary)]
     for turn in (turn for turn in result.turns if turn.round == r):
         blocks += _draw_turn(turn, result.profile, result.labels, _note(turn), _list_points(turn))
+    moves = [describe_move(move) for move in result.moves if move.round == r]
+    if moves and result.profile.readout != "pointwise":
+        blocks.append(Texts("What moved", [("", "\n".join(moves))]))
     if r < len(result.summaries) and result.summaries[r]:
         blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
 
@@ -612,6 +690,10 @@ class LiveDebate:
                 profile = self._debate["profile"]
                 labels = self._debate["labels"]
                 return Report("", "", list(_draw_turn(turn, profile, labels, note)))
+            case StepFinished(step="move", value=Move() as move):
+                if self._debate["profile"].readout == "pointwise":
+                    return None
+                return Report("", "", [Note(describe_move(move))])
             case StepFinished(step="certainty"):
                 self._certainty = event.value
             case StepFinished(step="round", value=(r, cv, voters)):

@@ -308,9 +308,9 @@ def ask(spec: NodesSpec) -> Asks:
         raise InputError("no checks: give --judge, --threshold or another check")
     if not spec.judge:
         return Asks()
-    decides = any(judge.decides for judge in spec.judge)
+    profiles = [profile for judge in spec.judge for profile in judge.profiles]
 
-    return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(decides=decides))
+    return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(profiles))
 
 
 async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Record]:

@@ -1,0 +1,127 @@
+"""Quotations in arguments, and arguments that repeat each other: functions of texts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+import regex
+
+from textevolve.texts.prose import compose, fold_case, space_out, split_words
+
+QUOTED_WORDS = 4
+"""The least number of words in a row that make a quotation; fewer may be a mere expression."""
+LONGEST_QUOTATION = 8
+COPIED = 0.5
+"""The share of words in common from which an argument repeats another one. Arguments of agents that
+did not see each other have 0.2 to 0.35 (docs/measurements.md)."""
+SAME_REMARK = 0.8
+"""The share of words in common from which two short remarks say the same."""
+
+_QUOTATION = regex.compile(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
+_MARKS = regex.compile('["“”„‘’]')
+_EDGES = " .,;:!?…\"'“”„«»「」『』"
+_SENTENCE = regex.compile(r"[^.!?。！？।؟]*(?:[.!?。！？।؟]+[\"”“«»」』]?\s*|$)")
+
+
+def quotations(text: str) -> list[str]:
+    """Return the texts between quotation marks that are long enough to be quotations."""
+    quoted = [match[1].strip() for match in _QUOTATION.finditer(text)]
+    return [words for words in quoted if len(split_words(words, "parts")) >= QUOTED_WORDS]
+
+
+def is_quoted(words: str, texts: Sequence[str]) -> bool:
+    """Return whether a quotation stands in one of the texts, apart from case, white space, and the
+    signs at its ends, which belong to the sentence that quotes."""
+    bare = _bare(words).strip(_EDGES)
+    return bool(bare) and any(bare in _bare(text) for text in texts)
+
+
+@lru_cache(maxsize=256)
+def _bare(text: str) -> str:
+    return " ".join(_MARKS.sub("'", fold_case(text)).split())
+
+
+def is_copied(words: str, candidates: Sequence[str]) -> bool:
+    """Return whether words stand in one of the candidates, and are long enough to be a quotation or
+    the whole of a short candidate."""
+    if len(split_words(words, "parts")) >= QUOTED_WORDS:
+        return is_quoted(words, candidates)
+    bare = _bare(words).strip(_EDGES)
+    return bool(bare) and any(bare == _bare(text).strip(_EDGES) for text in candidates)
+
+
+def verbatim(text: str, candidates: Sequence[str]) -> str:
+    """Return the first quotation in an argument that is copied from one of the candidates; empty if
+    there is none."""
+    quoted = [match[1].strip() for match in _QUOTATION.finditer(text)]
+    return next((words for words in quoted if is_copied(words, candidates)), "")
+
+
+def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] = ()) -> str:
+    """Return the longest run of words in an answer that stands in one of the candidates, at most
+    `LONGEST_QUOTATION` words of it; empty if no run is long enough (`is_copied`). Runs that share a
+    quotation with what was `spoken` are left out."""
+    text = compose(answer)
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for word in space_out(text).split():
+        start = text.index(word, end)
+        end = start + len(word)
+        spans.append((start, end))
+
+    longest = 0
+    quotation = ""
+
+    for first in range(len(spans)):
+        last = first + longest
+        # A run that is longer than the longest so far, or none that starts here.
+        while last < min(len(spans), first + LONGEST_QUOTATION):
+            run = text[spans[first][0] : spans[last][1]]
+            is_old = any(
+                is_quoted(text[spans[n][0] : spans[n + QUOTED_WORDS - 1][1]], spoken)
+                for n in range(first, last - QUOTED_WORDS + 2)
+            )
+            if is_old or not is_quoted(run, candidates):
+                break
+            longest = last - first + 1
+            quotation = run
+            last += 1
+
+    quotation = quotation.strip(_EDGES)
+    return quotation if is_copied(quotation, candidates) else ""
+
+
+def share_of_words(text: str, other: str) -> float:
+    """Return the share of words, in [0, 1], that two texts have in common in the same order."""
+    words = split_words(fold_case(text), "parts")
+    other_words = split_words(fold_case(other), "parts")
+    return SequenceMatcher(None, words, other_words, autojunk=False).ratio()
+
+
+def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:
+    return any(share_of_words(text, other) > limit for other in others)
+
+
+def drop_inventions(text: str, sources: Sequence[str]) -> str:
+    """Return the text without the sentences that quote words which stand in none of the sources. If
+    nothing would remain, only the quotation marks are dropped, so that the words are the
+    agent's."""
+    kept: list[str] = []
+    for sentence in _SENTENCE.findall(_unquote_inventions(text, sources, "\0")):
+        if "\0" not in sentence:
+            kept.append(sentence)
+    remaining = "".join(kept).strip()
+
+    return remaining or _unquote_inventions(text, sources, "")
+
+
+def _unquote_inventions(text: str, sources: Sequence[str], mark: str) -> str:
+    invented = [words for words in quotations(text) if not is_quoted(words, sources)]
+
+    def unquote(match: regex.Match[str]) -> str:
+        words = match[1].strip()
+        return f"{mark}{match[1]}" if words in invented else match[0]
+
+    return _QUOTATION.sub(unquote, text)

@@ -1,0 +1,250 @@
+"""Debaters on a small model all say the same sentence, quote words that nobody wrote, and speak of
+the codes in their prompt.
+
+A debate on one's own machine showed three personas with one identical argument: each agent was
+shown the argument of the one before it, at temperature 0, with one seed for all.
+"""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from textevolve.debate.profile import load_profile, override
+from textevolve.debate.protocol import Debate
+from textevolve.debate.quoting import (
+    copied_words,
+    drop_inventions,
+    is_quoted,
+    share_of_words,
+    verbatim,
+)
+from textevolve.debate.result import NOTHING_TO_ADD, DebateResult
+from textevolve.evaluation import Case
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.studies.judged_report import describe_move, explain_winner
+
+INPUT = "The train is late. What can I do?"
+CANDIDATES = (
+    "Take the bus from stop four, which leaves at nine.",
+    "Trains are late now and then, so be patient and wait.",
+)
+CASE = Case(INPUT, CANDIDATES, "train")
+AGENTS = ("Critic", "Supporter", "Neutral Observer")
+SENTENCES = {
+    "Critic": (CANDIDATES[1], "I reject advice that leaves me where I am on a cold platform."),
+    "Supporter": (CANDIDATES[0], "I would reach work by another way, and that helps at once."),
+    "Neutral Observer": (CANDIDATES[0], "I weigh both: one names a time, the other only soothes."),
+}
+
+
+def speaker_of(body):
+    text = json.dumps(body["messages"])
+    return next(agent for agent in AGENTS if f"You are {agent}." in text)
+
+
+def asks_for_words(body):
+    return "word for word" in body["messages"][-1]["content"]
+
+
+def is_argued(body):
+    return body.get("max_tokens") != 1 and "response_format" not in body
+
+
+def arguing(body, _number):
+    """Agents that copy a sentence, give a reason of their own, and find the first answer good."""
+    if body.get("max_tokens") == 1:
+        return Answer(yes=0.9 if CANDIDATES[0] in body["messages"][-1]["content"] else 0.2)
+    if not is_argued(body):
+        return None
+    words, reason = SENTENCES[speaker_of(body)]
+    return Answer(text=words if asks_for_words(body) else reason)
+
+
+async def debate(server, **parameters):
+    parameters = {"readout": "pointwise", "convergence": None, "rounds": 1} | parameters
+    profile = override(load_profile("general"), parameters)
+    async with OpenAIClient(server.url, "local/small") as client:
+        return await Debate(profile, lambda _agent: client, today="2026-01-01", concurrency=1)(CASE)
+
+
+async def test_each_argument_quotes_first():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server)
+    reasons = [reason for _, reason in SENTENCES.values()]
+    quoted = [
+        "Trains are late now and then, so be",
+        "Take the bus from stop four, which leaves",
+        "four, which leaves at nine",  # of the same sentence, words of which nobody has spoken
+    ]
+    assert [turn.argument for turn in result.turns] == [
+        f'"{words}" {reason}' for words, reason in zip(quoted, reasons, strict=True)
+    ]
+
+
+async def test_the_prompt_has_no_codes():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server, rounds=2, protocol="rebuttal")
+        bodies = [body for body in server.requests if is_argued(body)]
+    for body in bodies:
+        text = json.dumps(body["messages"])
+        assert result.nonce not in text
+        assert "[[" not in text
+        assert "response_format" not in body
+
+
+async def test_turns_have_their_own_seeds():
+    async with ScriptedServer(arguing) as server:
+        await debate(server, rounds=2, protocol="blind-first", argument_words=30)
+        arguments = [body for body in server.requests if is_argued(body)]
+        probes = [body for body in server.requests if body.get("max_tokens") == 1]
+    assert {body["temperature"] for body in arguments} == {0.7}
+    assert {body["temperature"] for body in probes} == {0}
+    first = {speaker_of(body): body["seed"] for body in arguments[:6]}
+    assert len(set(first.values())) == 3
+
+
+async def test_local_debates_begin_blind():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server, rounds=2)
+        bodies = [body for body in server.requests if asks_for_words(body)]
+        first = [body for body in bodies if "said:" not in json.dumps(body)]
+    assert load_profile("general").protocol == "auto"
+    assert result.profile.protocol in ("rebuttal", "sequential")
+    if result.profile.protocol == "rebuttal":
+        assert [speaker_of(body) for body in first] == list(AGENTS)
+
+
+async def test_a_rebuttal_shows_one_argument():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
+        later = [body for body in server.requests if "not fully agree" in json.dumps(body)]
+    assert result.profile.protocol == "rebuttal"
+    assert {speaker_of(body) for body in later} == set(AGENTS)
+    for body in later:
+        assert json.dumps(body).count(" said:") == 1
+
+
+async def test_an_invented_quotation_is_dropped():
+    def inventing(body, number):
+        answer = arguing(body, number)
+        if is_argued(body) and asks_for_words(body):
+            return Answer(text="The railway will refund every late passenger.")
+        if is_argued(body):
+            return Answer(text='I read "we refund every ticket in full". I would rather go by bus.')
+        return answer
+
+    async with ScriptedServer(inventing) as server:
+        result = await debate(server, argument_words=30)
+        questions = [body for body in server.requests if is_argued(body) and asks_for_words(body)]
+    assert len(questions) > 3  # each agent was asked again
+    assert {turn.argument for turn in result.turns} == {"I would rather go by bus."}
+
+
+async def test_a_copy_falls_silent():
+    def copying(body, number):
+        if is_argued(body) and not asks_for_words(body):
+            return Answer(text="I say what everybody here says, again and again.")
+        return arguing(body, number)
+
+    async with ScriptedServer(copying) as server:
+        result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
+    first = [turn.argument for turn in result.turns if turn.round == 0]
+    later = [turn for turn in result.turns if turn.round == 1]
+    assert NOTHING_TO_ADD not in first
+    assert {turn.argument for turn in later} == {NOTHING_TO_ADD}
+    assert all(turn.is_silent and turn.scores for turn in later)
+    assert DebateResult.from_json(result.to_json()) == result
+
+
+async def test_equal_remarks_stand_once():
+    remark = {
+        "strengths": "It names stop four.",
+        "weaknesses": "No fare.",
+        "instructions": "Add it.",
+    }
+
+    def remarking(body, number):
+        if "response_format" in body:
+            remarks = {"Response 1": remark, "Response 2": remark}
+            return Answer(text=json.dumps(remarks))
+        return arguing(body, number)
+
+    async with ScriptedServer(remarking) as server:
+        result = await debate(server)
+    for feedback in result.feedback:
+        assert feedback.strengths == (f"{', '.join(AGENTS)}: It names stop four.",)
+        assert len(feedback.weaknesses) == len(feedback.instructions) == 1
+
+
+async def test_the_winner_is_explained():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server, argument_words=30)
+    assert explain_winner(result) == (
+        "A is ahead of B by confidence (9.0 against 2.0 of 10); Supporter quotes A:"
+        ' "Take the bus from stop four, which leaves".'
+    )
+
+
+async def test_a_move_names_what_it_answers():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
+    turns = list(result.turns)
+    # The Supporter finds the second answer better in its first turn.
+    turns[1] = replace(turns[1], scores=tuple(reversed(turns[1].scores)))
+    changed = replace(result, turns=tuple(turns))
+    moves = {move.agent: move for move in changed.moves}
+    assert list(moves) == list(AGENTS)
+    assert moves["Critic"].answers == "Supporter"
+    assert describe_move(moves["Critic"]) == (
+        "Critic: no score changed, after the argument of Supporter"
+    )
+    assert describe_move(moves["Supporter"]).startswith("Supporter: A 2.0 → 9.0, B 9.0 → 2.0")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (CANDIDATES[1], "Trains are late now and then, so be"),
+        ('He said "take the BUS from stop four" twice', "take the BUS from stop four"),
+        ("“be patient and wait”", "be patient and wait"),
+        ("the bus from stop five", "the bus from stop"),
+        ("bus and train", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_copied_words_stand_in_candidates(answer, words):
+    assert copied_words(answer, CANDIDATES) == words
+
+
+def test_signs_without_spaces_are_words():
+    candidates = ["今天列车九点出发，请在二号站台等候。"]
+    assert copied_words("我选：列车九点出发", candidates) == "列车九点出发"
+    assert copied_words("列车九点出发", candidates, ["“列车九点出发”"]) == ""
+    assert copied_words("รถไฟออกเวลาเก้าโมงเช้า", ["วันนี้รถไฟออกเวลาเก้าโมงเช้า"])
+
+
+def test_short_candidates_are_quoted_whole():
+    assert copied_words("It is: Yes, four.", ["Yes, four.", "No."]) == "Yes, four"
+    assert verbatim('I like "Yes, four." best', ["Yes, four.", "No."]) == "Yes, four."
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("„Der Zug fährt um neun Uhr“", "Heute gilt: der Zug fährt um neun Uhr."),
+        ("「列车九点出发」", "今天列车九点出发。"),
+        ("« le train part à neuf heures »", "Demain le train part à neuf heures."),
+        ("“It’s late, so take it”", "It's late, so take it."),
+    ],
+)
+def test_quotation_marks_of_languages(text, source):
+    assert verbatim(f"{text} ...", [source])
+    assert drop_inventions(text, ["other"]) != text
+    assert is_quoted(text, [source])
+
+
+def test_similar_arguments_differ_in_words():
+    assert share_of_words("The bus leaves at nine.", "the BUS leaves at nine") == 1
+    assert share_of_words("The bus leaves at nine.", "I would rather wait here") < 0.3
