@@ -212,13 +212,13 @@ class PlainMemories:
             match change:
                 case Add(memory):
                     ids.append(self._keep(target, memory, version, now, ()))
-                case Supersede(memories, memory):
+                case Supersede(memories, memory, positions):
                     since = memory.valid_from
                     if since is None:
                         since = min(now, now if memory.created is None else memory.created)
                     memory = replace(memory, valid_from=since)
                     ids.append(self._keep(target, memory, version, now, memories))
-                    for id in memories:
+                    for id in (*memories, *(ids[position] for position in positions)):
                         self._close(id, version, superseded_by=ids[-1], superseded_at=since)
                 case Forget(memory, erase):
                     self._close(memory, version, forgotten=True, **(ERASED if erase else {}))

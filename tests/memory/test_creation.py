@@ -110,9 +110,9 @@ async def test_points_change_the_notes(make):
     (new,) = [memory for memory in make.store.memories if memory.closed is None]
     assert (new.origin.source, new.origin.turn, new.origin.author) == ("a chat", 2, "User")
     assert (new.origin.trust, new.importance) == (0.9, 0.5)
-    old = make.store.memories[0]
-    assert old.superseded_by == new.id
-    assert old.superseded_at == new.valid_from == 1738800000.0
+    lisbon, porto, _ = make.store.memories
+    assert (lisbon.superseded_by, porto.superseded_by) == (porto.id, new.id)
+    assert lisbon.superseded_at == porto.superseded_at == new.valid_from == 1738800000.0
 
 
 BROKEN = {

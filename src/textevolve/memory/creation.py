@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from time import time
@@ -56,7 +56,7 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same, share_words
+from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same
 from textevolve.spans import span
 from textevolve.texts.numbers import write_date
 
@@ -89,10 +89,10 @@ REPLACED = predicate(
 KNOWN = predicate("known", "Does the earlier note already say everything that the new note says?")
 """The yes / no questions about an earlier and a new note."""
 
-ALIKE_LEAST = 0.48
-"""The P(yes) from which a note counts as replaced if both notes share words; otherwise it is 0.5.
-It was chosen on pairs of notes about invented users (`benchmarks/memory_decisions.py`): 0.5 found
-13 of 17 changes, this value 16."""
+SURE_LEAST = 0.55
+UNSURE_LEAST = 0.45
+"""The P(yes) from which a note counts as replaced or known, and that from which the decision says
+that both notes are kept since the model is unsure. A probability near a half loses no fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +140,20 @@ async def _ask_about_each(
     (docs/measurements.md).
     """
     probabilities = [await _probability(model, REPLACED, new, note) for note in near]
-    over = [
-        probability - _least(new, note)
-        for probability, note in zip(probabilities, near, strict=True)
-    ]
-    most = max(range(len(near)), key=over.__getitem__)
+    most = max(range(len(near)), key=probabilities.__getitem__)
     highest = probabilities[most]
-    if over[most] >= 0:
+    if highest >= SURE_LEAST:
         return "replaces", most, f"both cannot be true (P = {highest:.2f})"
     if not lacks(near[0].text, new.text):
         redundancy = await _probability(model, KNOWN, new, near[0])
-        if redundancy >= 0.5:
+        if redundancy >= SURE_LEAST:
             return "same", 0, f"known already (P = {redundancy:.2f})"
 
+    if highest >= UNSURE_LEAST:
+        still = f"it is unsure whether the earlier one still holds (P = {1 - highest:.2f})"
+        return "different", most, f"both are kept, since {still}"
+
     return "different", most, f"both can be true (P = {1 - highest:.2f})"
-
-
-def _least(new: ComparedNote, note: ComparedNote) -> float:
-    """Return the P(yes) from which a note counts as replaced. A small model is biased to no, most
-    of all for notes of one shape, such as two about who somebody's sister is."""
-    return ALIKE_LEAST if share_words(note.text, new.text) else 0.5
 
 
 async def _probability(
@@ -289,7 +283,7 @@ class PointDecision:
     """The decision on a point, and its reason. `by`: whether a rule or the model decided, or
     neither could (`fallback`: the point is added). `near`: the texts with which it was compared.
     `text`: the stored text, empty for a dropped point; `before`: the texts that it replaces. `id`:
-    the memory with that text, which several points may share."""
+    the id of the memory with that text."""
 
     point: DialoguePoint
     action: Action
@@ -317,19 +311,17 @@ class Ground:
 @dataclass(slots=True)
 class MemoryDraft:
     """A memory that is about to be stored. `closes`: the ids of the memories that it supersedes.
-    `until`: the end of its validity, if a memory of a later time is known already. `into`: the
-    later draft that replaces it; None if it will be stored."""
+    `until`: the end of its validity, if a memory of a later time is known already. `earlier`: the
+    draft of the same dialogue that it supersedes. `superseded`: whether a later draft supersedes
+    this one; both are stored, since this one held until then."""
 
     decision: PointDecision
     embedding: Vector
     trust: float
     closes: tuple[str, ...] = ()
     until: float | None = None
-    into: MemoryDraft | None = None
-
-    @property
-    def last(self) -> MemoryDraft:
-        return self if self.into is None else self.into.last
+    earlier: MemoryDraft | None = None
+    superseded: bool = False
 
 
 Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
@@ -337,8 +329,8 @@ Outcome: TypeAlias = tuple[PointDecision, MemoryDraft | None]
 
 
 def drafts_of(outcomes: Sequence[Outcome]) -> list[MemoryDraft]:
-    """Return the drafts that no later draft has replaced."""
-    return [draft for _, draft in outcomes if draft is not None and draft.into is None]
+    """Return the drafts of the memories to store, in the order of their points."""
+    return [draft for _, draft in outcomes if draft is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +408,8 @@ async def _find_near(
     ]
 
     for draft in drafts:
+        if draft.superseded:
+            continue
         like = float(draft.embedding @ vector)
         decision = draft.decision
         near_memory = NearMemory(decision.text, "", like)
@@ -493,7 +487,7 @@ async def _settle(
 async def _put_in_place(
     ground: Ground, decision: PointDecision, replaced: NearNote, vector: Vector
 ) -> MemoryDraft:
-    """Create a draft that replaces a memory, or an earlier draft with all that it replaces."""
+    """Create a draft that supersedes a memory, or an earlier draft."""
     if decision.text != decision.point.text:
         vector = await ground.embed(ground.collection, decision.text)
     trust = (
@@ -501,12 +495,11 @@ async def _put_in_place(
         if decision.action == "update"
         else min(decision.point.trust, replaced.trust)
     )
-    closes = (replaced.memory.id,) if replaced.draft is None else replaced.draft.closes
-    draft = MemoryDraft(decision, vector, trust, closes)
-    if replaced.draft is not None:
-        replaced.draft.into = draft
+    if replaced.draft is None:
+        return MemoryDraft(decision, vector, trust, (replaced.memory.id,))
+    replaced.draft.superseded = True
 
-    return draft
+    return MemoryDraft(decision, vector, trust, earlier=replaced.draft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -621,7 +614,9 @@ async def keep_points(
     done = await reconcile(ground, points, collection.version)
     if not ground.writes:
         return CreatedMemories(_decisions(done), None, start.done_turns)
-    changes = [_change(draft, source) for draft in drafts_of(done)]
+    drafts = drafts_of(done)
+    places = {id(draft): place for place, draft in enumerate(drafts)}
+    changes = [_change(draft, source, places) for draft in drafts]
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
     if applied.repeated:  # another process was faster with the same dialogue
         return await read_decisions(ground, applied)
@@ -661,12 +656,14 @@ def _decisions(done: Sequence[Outcome], ids: Sequence[str] = ()) -> tuple[PointD
         id(draft): memory_id for draft, memory_id in zip(drafts_of(done), ids, strict=bool(ids))
     }
     return tuple(
-        decision if draft is None else replace(decision, id=by_draft.get(id(draft.last), ""))
+        decision if draft is None else replace(decision, id=by_draft.get(id(draft), ""))
         for decision, draft in done
     )
 
 
-def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
+def _change(draft: MemoryDraft, source: ChangeSource, places: Mapping[int, int]) -> Change:
+    """Return the change that stores a draft. `places`: the position of each draft's memory among
+    all that are stored, by the draft's `id`."""
     decision = draft.decision
     now = time()
     point = decision.point
@@ -685,4 +682,6 @@ def _change(draft: MemoryDraft, source: ChangeSource) -> Change:
         reason=f"{point.question} ({decision.reason})" if point.question else decision.reason,
     )
 
-    return Supersede(draft.closes, memory) if draft.closes else Add(memory)
+    positions = () if draft.earlier is None else (places[id(draft.earlier)],)
+
+    return Supersede(draft.closes, memory, positions) if draft.closes or positions else Add(memory)

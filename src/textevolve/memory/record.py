@@ -167,10 +167,16 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Store a memory that supersedes others: one memory for an update, several for a merge."""
+    """Store a memory that supersedes others: one memory for an update, several for a merge.
+
+    `memories`: their ids. `positions`: the places, among the memories that the same call of `apply`
+    stores, of earlier ones that this one supersedes; these are stored and closed at once, so that
+    they are found for the time in which they held.
+    """
 
     memories: tuple[str, ...]
     memory: NewMemory
+    positions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,13 +163,6 @@ def differ_in_dates(text: str, other: str) -> int:
     return dated[0] - dated[1] if plain[0] == plain[1] else 0
 
 
-def share_words(note: str, other: str) -> bool:
-    """Check whether two texts share a word that is neither a name nor a number nor a filler: they
-    may have one shape, such as two notes about who somebody's sister is."""
-    telling = [telling_words(text) - details_of(text) for text in (note, other)]
-    return bool(telling[0] & {re.sub(r"['’]s$", "", word) for word in telling[1]})
-
-
 def speaks_of_nobody(text: str) -> bool:
     """Check whether a text in a script with capital letters has no name and no word for a person,
     like sums and thanks. A word that begins a sentence counts as a name unless it is a common

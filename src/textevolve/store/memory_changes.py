@@ -65,7 +65,10 @@ def check_changes(collection: Collection, changes: Sequence[Change]) -> None:
         InputError: a memory cannot be stored; names it and the reason.
     """
     place = f"collection {collection.full_name}"
-    if any(isinstance(change, Supersede) and not change.memories for change in changes):
+    if any(
+        isinstance(change, Supersede) and not (change.memories or change.positions)
+        for change in changes
+    ):
         raise InputError(f"{place}: a memory that replaces no other must be added, not superseded")
     for number, memory in enumerate(_list_new(changes), 1):
         fault = _find_fault(memory) or find_vector_fault(memory.embedding, collection.dimension)
@@ -169,9 +172,13 @@ class Transaction:
             row = self._make_row(change)
             rows.append(row)
             if isinstance(change, Supersede):
-                values = {"superseded_by": row["id"], "superseded_at": row["valid_from"]}
-                seqs = [targets[id].seq for id in change.memories]
-                self._update(seqs, closed=self.version, **values)
+                values: dict[str, Any] = {"superseded_by": row["id"]}
+                values["superseded_at"] = row["valid_from"]
+                values["closed"] = self.version
+                self._update([targets[id].seq for id in change.memories], **values)
+                # A memory of this very change: no version shows it, a search of its time does.
+                for position in change.positions:
+                    rows[position].update(values)
 
         # Once for all, since merging the index takes as long for a thousand memories as for one.
         erased = [targets[c.memory].seq for c in changes if isinstance(c, Forget) and c.erase]
@@ -263,6 +270,9 @@ class Transaction:
             "times_used": 0,
             "added": self.version,
             "forgotten": False,
+            "superseded_by": None,
+            "superseded_at": None,
+            "closed": None,
             "cites": json.dumps(memory.cites),
         }
 
