@@ -82,6 +82,8 @@ def test_who_may_write_and_who_may_erase(notes, ask, monkeypatch):
 
     become("read")
     assert ask(notes, {"text": "Another."})[0] == 403
+    assert ask(f"{notes}/search", {"query": "fact"})[0] == 403  # it pays for an embedding
+    become("read", "run")
     assert ask(f"{notes}/search", {"query": "fact"})[0] == 200
     become("run")
     assert ask(notes)[0] == 403

@@ -1,6 +1,8 @@
 """The reach of a client's study: which files, models, code and addresses its names may mean."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from canaries import CANARY, CASE, CODE, foreign_files, lay_canaries
@@ -97,11 +99,13 @@ def test_callers_without_all_namespaces_see_their_runs_alone(home):
         runs = [store.create_run({"kind": "evaluate"}, f"f{n}", "", "") for n in range(3)]
         for run, namespace in zip(runs, ("mine", "yours"), strict=False):
             store.serve_run(ServedRun(run.id, namespace, "", 0.0, "running", {}))
+        server: Any = SimpleNamespace(store=store, resources=store)
+        store.ensure_namespace("default")
         some = Caller("k", "some", frozenset({"read"}), frozenset({"mine"}))
         everybody = Caller("", "all", frozenset({"read"}))
-        assert find_study_run(store, some, runs[0].id).run.id == runs[0].id
+        assert find_study_run(server, some, runs[0].id).run.id == runs[0].id
         for hidden in (runs[1].id, runs[2].id, runs[0].id[:-1], "last", "", "x" * 999):
             with pytest.raises(Exception, match="no run"):
-                find_study_run(store, some, hidden)
+                find_study_run(server, some, hidden)
         for run in runs:
-            assert find_study_run(store, everybody, run.id).run.id == run.id
+            assert find_study_run(server, everybody, run.id).run.id == run.id

@@ -95,8 +95,10 @@ async def test_a_copy_that_was_broken_off_leaves_nothing(location, target, make_
         copies.copy_store(location, target)
 
 
-async def test_a_store_in_use_is_not_copied(location, tmp_path, make_entry):
+async def test_a_store_in_use_is_copied(location, tmp_path, make_entry):
     with open_store(location) as store:
         run = store.create_run({}, "one")
-        with store.lease(run.id), pytest.raises(StoreError, match=f"run {run.id}: is run by"):
+        with store.lease(run.id):
             copies.copy_store(location, tmp_path / "copy.db")
+    with open_store(tmp_path / "copy.db") as copied:
+        assert copied.get_run(run.id).status == "interrupted"

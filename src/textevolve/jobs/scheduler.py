@@ -26,7 +26,7 @@ from textevolve.settings import Settings
 from textevolve.store import Store
 from textevolve.store import jobs as stored_jobs
 from textevolve.store.jobs import JobClaim, JobRunStatus
-from textevolve.store.served import ServedRun
+from textevolve.store.served import ServedRun, read_marks
 
 log = logging.getLogger("textevolve.jobs")
 
@@ -169,11 +169,15 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> StudyRun:
     """
     spec = read_job(claim.job)
     settings = spec.settings(desk.settings, claim.job.namespace)
+    marks = await asyncio.to_thread(desk.resources.read, read_marks)
+    space = marks.get(claim.job.namespace)
+    space_id = space.id if space else ""
     plan = await driver.plan_run(
         read_study(spec.study)[1],
         settings,
         spec.launch(claim.job.namespace),
         home=desk.settings.namespace,
+        owner=space_id,
         fresh=f"{claim.job.id} {claim.run.due!r}" if spec.fresh else "",
     )
 
@@ -185,7 +189,15 @@ async def _begin_run(desk: JobDesk, claim: JobClaim) -> StudyRun:
             # Servers leave a job's run alone: schedulers resume it.
             job = claim.job
             now = time.time()
-            owned = ServedRun(run.id, job.namespace, "", now, "limited", {"name": job.name})
+            owned = ServedRun(
+                run.id,
+                job.namespace,
+                "",
+                now,
+                "limited",
+                {"name": job.name},
+                namespace_id=space_id,
+            )
             desk.store.serve_run(owned)
 
         return run

@@ -391,6 +391,7 @@ async def plan_run(
     cases: Iterable[Case] | None = None,
     *,
     home: str = "",
+    owner: str = "",
     fresh: str = "",
     asks_models: bool = True,
 ) -> RunPlan:
@@ -398,6 +399,7 @@ async def plan_run(
 
     `cases`: the cases to run it on; None: those that the specification names. `home`: the namespace
     in which runs need no mark; a run in another namespace is another run, even of the same study.
+    `owner`: the id of that other namespace, since a later one may get its name.
     `fresh`: a text that makes all calls of the run anew. `asks_models`: False for an estimate,
     which needs no keys.
 
@@ -409,7 +411,8 @@ async def plan_run(
     stored = await specify(study, spec, settings, objects, asks_models=asks_models)
     changes: dict[str, Any] = {"fresh": fresh} if fresh else {}
     if home and settings.namespace != home:
-        changes["described"] = {**stored.described, "namespace": settings.namespace}
+        mark = drop_empty({"namespace": settings.namespace, "namespace_id": owner})
+        changes["described"] = {**stored.described, **mark}
     stored = stored.model_copy(update=changes)
 
     return RunPlan(study, spec, settings, stored, cases, replace(launch, objects=objects))

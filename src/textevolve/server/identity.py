@@ -310,12 +310,16 @@ class UsageLimits:
                 retry_after=wait,
             )
 
-    async def check_tokens(self, caller: Caller, namespace: str = "") -> None:
+    async def check_tokens(
+        self, caller: Caller, namespace: str = "", namespace_id: str = ""
+    ) -> None:
         """Check the token limits before models are called. `namespace`: the namespace to charge; by
-        default the only one that the caller may use, and none if it may use several.
+        default all that the caller is limited to, since a call that names none may be for each.
+        `namespace_id`: the id that it must still have; empty: any.
 
         Raises:
-            ApiError: 429, the tokens of the key's minute or of the namespace's day are used up.
+            ApiError: 429, the tokens of the key's minute or of the namespace's day are used up;
+                404, the namespace was deleted.
         """
         allowed = caller.limits.tokens_per_minute
 
@@ -327,8 +331,16 @@ class UsageLimits:
                 retry_after=wait,
             )
 
-        space = _charged(caller, namespace)
-        budget = await self._budget(space) if space else TokenBudget()
+        for space in _charged(caller, namespace):
+            await self._check_budget(caller, space, namespace_id)
+
+    async def _check_budget(self, caller: Caller, space: str, namespace_id: str) -> None:
+        budget = await self._budget(space)
+
+        # A namespace that is gone has no limit any more, so nothing may be charged to it.
+        is_gone = budget.namespace_id != namespace_id if namespace_id else not budget.namespace_id
+        if is_gone and (namespace_id or caller.namespaces is not None):
+            raise ApiError(404, "not_found", f"the namespace '{space}' was deleted")
 
         if budget.allowed is not None and budget.used + self._spent[space] >= budget.allowed:
             raise ApiError(
@@ -344,7 +356,7 @@ class UsageLimits:
         allowed = caller.limits.tokens_per_minute
         if allowed is not None:
             _bucket(self._tokens, caller.key, allowed).level -= tokens
-        if space := _charged(caller, namespace):
+        for space in _charged(caller, namespace):
             self._spent[space] += tokens
 
     @contextmanager
@@ -428,6 +440,5 @@ def _bucket(buckets: dict[str, Bucket], key: str, allowed: int) -> Bucket:
     return bucket
 
 
-def _charged(caller: Caller, namespace: str) -> str:
-    bound = caller.namespaces or ()
-    return namespace or (next(iter(bound)) if len(bound) == 1 else "")
+def _charged(caller: Caller, namespace: str) -> tuple[str, ...]:
+    return (namespace,) if namespace else tuple(sorted(caller.namespaces or ()))

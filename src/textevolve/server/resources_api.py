@@ -6,7 +6,7 @@ have paths of their own. The bodies of requests are the specifications of the re
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -14,19 +14,21 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
+from textevolve.agents.resources import NamespaceSpec
 from textevolve.api.namespaces import AsyncMemories, AsyncNamespace, AsyncResources
 from textevolve.desk.exchange import describe, describe_versions
 from textevolve.desk.memories import read_memory
 from textevolve.errors import InputError
+from textevolve.llm.catalogue import PROVIDER
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
 from textevolve.server.errors import ApiError, example_body, respond
-from textevolve.server.identity import KeyScope, caller_of, needs
+from textevolve.server.identity import Caller, KeyScope, caller_of, needs
 from textevolve.server.namespaces import charging, check_models, desk_of, open_namespace_of
 from textevolve.server.state import Server
 from textevolve.spec import Frozen, option
-from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
+from textevolve.store.kinds import COLLECTIONS, KINDS, NAMESPACES, Kind
 
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]
@@ -73,6 +75,21 @@ def _space_of(kind: Kind[Any, Any], scope: KeyScope) -> Any:
         return AsyncNamespace(desk_of(server, ""))
 
     return Depends(walled if kind.walled else top)
+
+
+def _check_quota(caller: Caller, kind: Kind[Any, Any], fields: Container[str]) -> None:
+    """Check that a key which is limited to namespaces does not change their budget, which limits
+    that key.
+
+    Raises:
+        ApiError: 403, the fields contain the budget of a namespace.
+    """
+    if kind is NAMESPACES and caller.namespaces is not None and "tokens_per_day" in fields:
+        raise ApiError(
+            403,
+            "permission_denied",
+            "tokens_per_day: only a key that is limited to no namespace may set it",
+        )
 
 
 def _with_body(body: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -141,6 +158,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
         """Change the fields that are sent; the others stay."""
         if "name" in body:
             raise InputError(f"{kind.noun} '{name}': its name cannot be changed")
+        _check_quota(caller_of(request), kind, body)
         check_models(server, caller_of(request), [body.get("model")])
         (data,) = await describe_all(space, [await group_of(space).update(name, **body)])
         return respond(data)
@@ -158,8 +176,9 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
 
     @router.post("/{name}/revert")
     @_with_body(Annotated[Revert, example_body({"version": 1})])
-    async def revert(name: _Name, body: Any, space: Any = admins) -> Response:
+    async def revert(request: Request, name: _Name, body: Any, space: Any = admins) -> Response:
         """Go back to an earlier version, which becomes the newest one."""
+        _check_quota(caller_of(request), kind, NamespaceSpec.model_fields)
         (data,) = await describe_all(space, [await group_of(space).revert(name, body.version)])
         return respond(data)
 
@@ -222,7 +241,10 @@ def _memories_for(scope: KeyScope, *, embeds: bool = False) -> Any:
         caller = await needs(scope)(request)
         space = await open_namespace_of(server, caller, namespace)
         memories_view = space.memories(collection)
-        await memories_view.collection()
+        stored_collection = await memories_view.collection()
+        local = stored_collection.embedder.startswith(f"{PROVIDER}/")
+        if embeds and scope == "read" and not local:
+            await needs("run")(request)  # an endpoint charges for the embedding of the query
         async with charging(server, caller, namespace) if embeds else nullcontext():
             yield memories_view
 

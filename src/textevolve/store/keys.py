@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from sqlalchemy import Row, delete
@@ -164,6 +164,22 @@ def revoke_key(connection: Connection, name: str) -> StoredKey:
     return require_key(connection, key.id)
 
 
+def leave_namespace(connection: Connection, namespace: str) -> None:
+    """Take a namespace that is deleted out of the rights of all keys. Keys that are limited to it
+    alone are revoked, since a key without namespaces would see all of them, and since a later
+    namespace of the same name belongs to somebody else."""
+    for key in list_keys(connection):
+        if namespace not in key.spec.namespaces:
+            continue
+
+        others = tuple(name for name in key.spec.namespaces if name != namespace)
+        if others:
+            spec = key.spec.model_copy(update={"namespaces": others})
+            update_where(connection, api_keys, {"spec": spec.model_dump_json()}, id=key.id)
+        elif key.revoked is None:
+            revoke_key(connection, key.id)
+
+
 def note_used(connection: Connection, used: Mapping[str, float]) -> None:
     """Store the times at which keys were last used, by the keys' ids."""
     for id, when in used.items():
@@ -206,19 +222,21 @@ def _read(row: Row[Any]) -> StoredKey:
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
     """The daily token budget of a namespace. `allowed`: the tokens allowed on a day (UTC); None:
-    unlimited. `used`: the tokens used today."""
+    unlimited. `used`: the tokens used today. `namespace_id`: empty if there is no such
+    namespace."""
 
     allowed: int | None = None
     used: int = 0
+    namespace_id: str = field(default="", compare=False)
 
 
 def read_budget(connection: Connection, namespace: str) -> TokenBudget:
-    """Return today's budget of a namespace; unlimited if the namespace does not exist."""
+    """Return today's budget of a namespace; without an id if the namespace does not exist."""
     space = fetch_one(connection, namespaces, name=namespace)
     if space is None:
         return TokenBudget()
     today = fetch_one(connection, namespace_tokens, namespace_id=space.id, day=utc_day())
-    return TokenBudget(space.tokens_per_day, 0 if today is None else today.tokens)
+    return TokenBudget(space.tokens_per_day, 0 if today is None else today.tokens, space.id)
 
 
 def add_tokens(connection: Connection, spent: Mapping[str, int]) -> None:

@@ -34,6 +34,7 @@ from textevolve.memory.record import Collection
 from textevolve.spec import Frozen
 from textevolve.store import tables
 from textevolve.store.jobs import delete_job, list_jobs
+from textevolve.store.keys import leave_namespace
 from textevolve.store.labelling import delete_tasks_of
 from textevolve.store.memory_changes import erase_collection
 from textevolve.store.resource_rows import (
@@ -379,6 +380,7 @@ def _erase_namespace(connection: Connection, row: Row[Any]) -> None:
     for job in list_jobs(connection, row.name):
         delete_job(connection, row.name, job.name)
     delete_tasks_of(connection, row.id)
+    leave_namespace(connection, row.name)
     delete_where(connection, namespace_tokens, namespace_id=row.id)
 
 
@@ -397,7 +399,8 @@ NAMESPACES = Kind(
     spec=NamespaceSpec,
     stored=StoredNamespace,
     columns=("name", "created", "description"),
-    holds="all its agents, collections, memories, users and chats",
+    holds="all its agents, collections, memories, users and chats, its jobs and labelling tasks,"
+    " and the keys that are limited to it (its runs stay, for keys that see all namespaces)",
     erase=_erase_namespace,
 )
 AGENTS = Kind(

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.store.resource_rows import build, fetch_all, fetch_one, mapping_of, replace_row
 from textevolve.store.runs import RunRecord, row_to_record
-from textevolve.store.tables import runs, served_runs
+from textevolve.store.tables import namespaces, runs, served_runs
 
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
 """The state that a run should have. `running`: a server resumes it when it starts. `cancelled`: a
@@ -27,7 +27,9 @@ client stopped it. `limited`: its limits are reached. `failed`: no call can succ
 class ServedRun:
     """A run that a server performs. `key_id`: the id of the key that started it; empty for a
     program on the server's machine. `launch`: its launch options (name and limits) as JSON.
-    `reason`: why it must not continue; empty if it may."""
+    `reason`: why it must not continue; empty if it may. `namespace_id`: the id of its namespace,
+    since a deleted namespace and a later one of its name are different; empty for runs of earlier
+    versions, and of a namespace that did not exist."""
 
     run_id: str
     namespace: str
@@ -36,6 +38,28 @@ class ServedRun:
     wanted: WantedState
     launch: Mapping[str, Any]
     reason: str = ""
+    namespace_id: str = ""
+
+    def is_of(self, space: NamespaceMark | None) -> bool:
+        """Check whether the run belongs to this namespace of its namespace's name; None: no
+        namespace has that name now."""
+        if self.namespace_id or space is None:
+            return self.namespace_id == (space.id if space else "")
+        return self.created >= space.created
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceMark:
+    """What tells a namespace from others that had or will have its name."""
+
+    id: str
+    created: float
+
+
+def read_marks(connection: Connection) -> dict[str, NamespaceMark]:
+    """Return the marks of all namespaces by their names."""
+    query = select(namespaces.c.name, namespaces.c.id, namespaces.c.created)
+    return {row.name: NamespaceMark(row.id, row.created) for row in connection.execute(query)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +87,9 @@ any."""
 
 def keep_served(connection: Connection, served: ServedRun) -> None:
     """Store or update a run that a server performs."""
-    values = {**asdict(served), "launch": json.dumps({**served.launch, "reason": served.reason})}
-    del values["reason"]
+    values = asdict(served)
+    further = {name: values.pop(name) for name in ("reason", "namespace_id")}
+    values["launch"] = json.dumps({**served.launch, **further})
     replace_row(connection, served_runs, values)
 
 
@@ -136,5 +161,5 @@ def find_runs(connection: Connection, namespaces: Collection[str] | None) -> lis
 
 def _read(row: Row[Any]) -> ServedRun:
     launch = json.loads(row.launch)
-    reason = launch.pop("reason", "")
-    return build(ServedRun, {**mapping_of(row), "launch": launch, "reason": reason})
+    further = {name: launch.pop(name, "") for name in ("reason", "namespace_id")}
+    return build(ServedRun, {**mapping_of(row), "launch": launch, **further})

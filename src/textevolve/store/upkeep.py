@@ -56,7 +56,6 @@ from textevolve.store.memory_rows import IndexEntry, chunks, collection_of
 from textevolve.store.memory_search_sqlite import WORDS, drop_index, find_index_fault, words_to_find
 from textevolve.store.resource_rows import (
     delete_where,
-    fetch_all,
     insert_unless_stored,
     namespace_id,
     require_free_name,
@@ -78,10 +77,12 @@ def copied_tables() -> list[Table]:
 
 
 def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
-    """Copy a consistent snapshot of a store; return the target's number of rows by table.
+    """Copy a consistent snapshot of a store; return the target's number of rows by table. Processes
+    may write to the source meanwhile; what they work on is interrupted in the copy. A target file
+    that was created for the copy is deleted if the copy fails.
 
     Raises:
-        StoreError: a living process works on a run of the source, or the target is not empty.
+        StoreError: the target is not empty, or one of the stores cannot be used.
     """
     if str(source) == str(target):
         raise StoreError(f"store {source}: cannot be copied into itself")
@@ -93,8 +94,6 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
                 " database"
             )
 
-        for run in fetch_all(reading, tables.runs, status="running"):
-            lease.require_free(reading, run, "wait for it or stop it first")
         for table in copied_tables():
             for page in chunks(read_rows(reading, table), PAGE):
                 writing.execute(table.insert(), page)
@@ -102,13 +101,26 @@ def copy_store(source: StoreLocation, target: StoreLocation) -> dict[str, int]:
 
         return count_rows(writing)
 
-    with (
-        closing(open_database(source)) as source_database,
-        closing(open_database(target)) as target_database,
-    ):
-        return target_database.write(
-            lambda writing: source_database.read(lambda reading: copy(reading, writing))
-        )
+    is_new_file = isinstance(target, Path) and not target.expanduser().exists()
+
+    try:
+        with (
+            closing(open_database(source)) as source_database,
+            closing(open_database(target)) as target_database,
+        ):
+            return target_database.write(
+                lambda writing: source_database.read(lambda reading: copy(reading, writing))
+            )
+    except BaseException:
+        if is_new_file:
+            _delete_file(cast(Path, target).expanduser())
+        raise
+
+
+def _delete_file(path: Path) -> None:
+    """Delete an SQLite file with the files that SQLite lays beside it."""
+    for ending in ("", "-wal", "-shm"):
+        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
 
 
 def row_keys(table: Table) -> list[Any]:

@@ -112,13 +112,14 @@ class OpenedRun:
         return "case" if len(self.variants) > 1 else "key"
 
 
-def open_run(store: Store, caller: Caller, run_ref: str) -> OpenedRun:
+def open_run(server: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
     """Open a run for its page.
 
     Raises:
         NotFoundError: the caller sees no such run.
     """
-    seen = find_seen(store, caller, run_ref)
+    store = server.store
+    seen = find_seen(server, caller, run_ref)
     run = seen.run
     namespace = seen.served and seen.served.namespace
     standing = store.read(records.count_standing, [run.id])[run.id]
@@ -284,7 +285,7 @@ WholeNumber = Annotated[int, Query(ge=0, lt=2**62)]
 
 
 def _open(server: Server, run_ref: str, caller: MayRead) -> OpenedRun:
-    return open_run(server.store, caller, run_ref)
+    return open_run(server, caller, run_ref)
 
 
 Opened = Annotated[OpenedRun, Depends(_open)]
@@ -325,7 +326,7 @@ def show_runs(
 @router.get("/runs/{run_ref}/row")
 def show_row(request: Request, server: Server, run_ref: str, caller: MayRead) -> Response:
     """Draw a run's row in the list of runs. The list requests it repeatedly while the run works."""
-    seen = find_seen(server.store, caller, run_ref)
+    seen = find_seen(server, caller, run_ref)
     (row,) = list_studies(server.store, [seen.run], [])
     return draw(request, "run_row.html", one=row)
 
@@ -347,7 +348,7 @@ def show_comparison(
         return RedirectResponse(f"/compare?{urlencode({'a': run[1], 'b': run[0]})}")
     if not a or not b:
         raise InputError("name two runs in the address: /compare?a=RUN&b=RUN")
-    opened = [open_run(server.store, caller, run_ref) for run_ref in (a, b)]
+    opened = [open_run(server, caller, run_ref) for run_ref in (a, b)]
     reason = next((side.reason for side in opened if side.study is None), "")
     report = None
     try:

@@ -52,7 +52,7 @@ from textevolve.server.studies.reading import (
     write_report,
 )
 from textevolve.store import RunRecord
-from textevolve.store.served import ServedRun
+from textevolve.store.served import NamespaceMark, ServedRun, read_marks
 
 RUN = "run"
 """The field of a request with the options of running the study."""
@@ -72,21 +72,30 @@ async def begin(
     """
     part = read_part(body.get(RUN, {}))
     namespace = choose_namespace(server, caller, part.namespace)
+    mark = await asyncio.to_thread(_require_namespace, server, namespace)
     sent = await asyncio.to_thread(server.runner.uploads.keep, part.files)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
-    served = ServedRun("", namespace, caller.key, time.time(), "running", launch)
+    served = ServedRun(
+        "", namespace, caller.key, time.time(), "running", launch, namespace_id=mark.id
+    )
     settings = server.runner.settings_of(served)
     store = server.store
 
     with server.runner.confine(served):
         fields = {name: value for name, value in body.items() if name != RUN}
         _, spec = await asyncio.to_thread(read_study, fields)
-        cases = None if part.cases is None else map(_read_case, part.cases)
+        cases = None if part.cases is None else [*map(_read_case, part.cases)]
         start = Launch(name=part.name, source="HTTP")
         home = server.settings.namespace
-        plan = await driver.plan_run(spec, settings, start, cases, home=home)
+        plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=mark.id)
         run = (await asyncio.to_thread(plan.register, store)).record
+        known = await asyncio.to_thread(store.get_served, run.id)
+
+        # The namespace of the settings marks no run, so one that is made anew finds the old ones.
+        if known is not None and not known.is_of(mark):
+            plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=mark.id)
+            run = (await asyncio.to_thread(plan.register, store)).record
 
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too
@@ -99,6 +108,22 @@ async def begin(
         server.runner.submit(run.id)
 
     return run, 201 if run.created >= served.created else 202
+
+
+def _require_namespace(server: ServerState, name: str) -> NamespaceMark:
+    """Return what tells a namespace from others of its name. The one of the settings is created if
+    it does not exist, as the command line does.
+
+    Raises:
+        ApiError: no such namespace exists.
+    """
+    if name == server.settings.namespace:
+        server.resources.ensure_namespace(name)
+    mark = server.resources.read(read_marks).get(name)
+    if mark is None:
+        raise ApiError(404, "not_found", f"no namespace '{name}'")
+
+    return mark
 
 
 def _standing(server: ServerState, caller: Caller) -> dict[str, Any]:
@@ -175,7 +200,7 @@ Changes: TypeAlias = Annotated[ResumePart, example_body({"limits": {"calls": 100
 
 
 def _find_run(request: Request, server: Server, run_id: str) -> VisibleRun:
-    return find_study_run(server.store, caller_of(request), run_id)
+    return find_study_run(server, caller_of(request), run_id)
 
 
 SeenRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run)]
@@ -184,7 +209,7 @@ SeenRun: TypeAlias = Annotated[VisibleRun, Depends(_find_run)]
 
 def _describe(server: ServerState, caller: Caller, run_id: str, status: int) -> Response:
     """Return the response that describes a run in its current state."""
-    detail = run_detail(server, find_study_run(server.store, caller, run_id))
+    detail = run_detail(server, find_study_run(server, caller, run_id))
     headers = {"location": f"/v1/studies/{run_id}"} if status == 201 else {}
     return respond(detail.model_dump(mode="json"), status, **headers)
 

@@ -35,7 +35,7 @@ from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Place, RecordFilter, StoredRecord
-from textevolve.store.served import ServedRun
+from textevolve.store.served import NamespaceMark, ServedRun, read_marks
 
 # Stream the events of a run to its watchers (clients that wait for results).
 #
@@ -168,13 +168,14 @@ class VisibleRun:
     served: ServedRun | None
 
 
-def find_seen(store: Store, caller: Caller, run_ref: str) -> VisibleRun:
+def find_seen(server: ServerState, caller: Caller, run_ref: str) -> VisibleRun:
     """Find a run by its id, its name, the start of its id, or `last`, the
     run with cases that was performed last.
 
     Raises:
         NotFoundError: the caller sees no such run. StoreAwayError: the store cannot be read.
     """
+    store = server.store
     missing = NotFoundError(f"no run '{run_ref[:60]}'")
 
     try:
@@ -185,33 +186,53 @@ def find_seen(store: Store, caller: Caller, run_ref: str) -> VisibleRun:
         raise missing from None
 
     served = store.get_served(run.id)
-    if caller.namespaces is not None and (served is None or not caller.sees(served.namespace)):
+    if not sees_run(caller, served, server.resources.read(read_marks)):
         raise missing
 
     return VisibleRun(run, served)
 
 
-def find_study_run(store: Store, caller: Caller, run_id: str) -> VisibleRun:
+def sees_run(caller: Caller, served: ServedRun | None, marks: Mapping[str, NamespaceMark]) -> bool:
+    """Check whether a caller may see a run, by the current namespaces. Runs of a deleted namespace
+    are seen only by those who see all of them, also if another one has its name now."""
+    if caller.namespaces is None:
+        return True
+    if served is None or not caller.sees(served.namespace):
+        return False
+
+    return served.is_of(marks.get(served.namespace))
+
+
+def find_study_run(server: ServerState, caller: Caller, run_id: str) -> VisibleRun:
     """Find the run of a study by its whole id.
 
     Raises:
         NotFoundError: the caller sees no such run, or the run belongs to no study, such as one with
             the calls of a server.
     """
-    seen = find_seen(store, caller, run_id)
+    seen = find_seen(server, caller, run_id)
     if seen.run.id != run_id or seen.run.spec.get("kind") in STANDING:
         raise NotFoundError(f"no run '{run_id[:60]}'")
 
     return seen
 
 
-def _summary(runner: Runner, run: RunRecord, served: ServedRun | None) -> dict[str, Any]:
+def _summary(
+    runner: Runner,
+    run: RunRecord,
+    served: ServedRun | None,
+    marks: Mapping[str, NamespaceMark],
+) -> dict[str, Any]:
     status, reason = runner.status_of(run, served)
+    namespace = None
+    if served is not None and served.is_of(marks.get(served.namespace)):
+        namespace = served.namespace
+
     return {
         "id": run.id,
         "kind": str(run.spec.get("kind", "")),
         "name": run.name,
-        "namespace": None if served is None else served.namespace,
+        "namespace": namespace,
         "status": status,
         "reason": reason,
         "created": run.created,
@@ -231,7 +252,7 @@ def run_detail(server: ServerState, seen: VisibleRun) -> RunDetail:
     launch: Mapping[str, Any] = {} if served is None else served.launch
 
     return RunDetail(
-        **_summary(server.runner, run, served),
+        **_summary(server.runner, run, served, server.resources.read(read_marks)),
         spec=run.spec.get("spec", {}),
         described=run.spec.get("described", {}),
         records=store.count_records(run.id),
@@ -263,10 +284,12 @@ def list_page(
     newest first, and the cursor of the next page."""
     place = read_cursor(cursor, _RUN_PLACE)
     seen = None if caller.namespaces is None else sorted(caller.namespaces)
+    marks = server.resources.read(read_marks)
 
     def choose(run: RunRecord, served: ServedRun | None) -> bool:
         return (
             run.spec.get("kind") not in STANDING
+            and sees_run(caller, served, marks)
             and run_filter.kind in ("", run.spec.get("kind"))
             and run_filter.text.lower() in f"{run.id} {' '.join(run.names)}".lower()
             and run_filter.status in (None, server.runner.last_status(run, served)[0])
@@ -276,7 +299,8 @@ def list_page(
     page = runs[:limit]
     more = write_cursor(page[-1][0].created, page[-1][0].id) if len(runs) > limit else None
 
-    return {"data": [_summary(server.runner, run, served) for run, served in page], "next": more}
+    data = [_summary(server.runner, run, served, marks) for run, served in page]
+    return {"data": data, "next": more}
 
 
 def records_page(

@@ -453,7 +453,7 @@ class Runner:
                     if holder is None:
                         return GONE
                     caller = holder
-                    await self.limits.check_tokens(caller, served.namespace)
+                    await self.limits.check_tokens(caller, served.namespace, served.namespace_id)
                 except StoreError:  # keys cannot be looked up meanwhile: the run goes on
                     return ""
                 except ApiError as error:
