@@ -494,6 +494,12 @@ BATCH_REASONS: Mapping[str, str] = {
     "POLLS_FAIL": "try again|500",
     "CREATED_UNSAID": "something broke|500",
     "RESULTS_GONE": "no such file|404|result",
+    "RESULTS_LATE": "results cannot be read",
+    "RESULTS_EMPTY": "results cannot be read",
+    "RESULTS_A_PAGE": "results cannot be read",
+    "RESULTS_CUT": "results cannot be read",
+    "FILE_UNNAMED": "results cannot be read",
+    "FAILED_FIRST": "it went wrong|500",
 }
 """What the reason must say after each fault of a batch, if a score is missing."""
 

@@ -399,6 +399,13 @@ def run_batch(world, fault: BatchFault | None, **fields: Any) -> Account:
     world.server.batches = batches
     world.run("evaluate", recipe, "--batch")
     assert batches.submissions > 0
+
+    # Results that stay away stop the run; once they are back, a resumed run collects them.
+    unread_jobs = [job for job in batches.jobs.values() if job.fault is BatchFault.RESULTS_GONE]
+    if unread_jobs:
+        unread_jobs[0].fault = None
+        assert world.cli("runs", "resume", "last", "--batch").code == 0
+
     return account
 
 

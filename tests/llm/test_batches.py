@@ -51,16 +51,12 @@ def test_all_calls_that_wait_become_one_job_with_the_answers_of_plain_calls(worl
     assert polled[-1].done == 9
 
 
-@pytest.mark.parametrize(
-    "fault", [BatchFault.EXPIRED, BatchFault.ERROR_LINES, BatchFault.RESULTS_GONE]
-)
+@pytest.mark.parametrize("fault", [BatchFault.EXPIRED, BatchFault.ERROR_LINES])
 def test_lines_without_an_answer_go_into_the_next_job(world, fault):
     single_world = world({1: fault})
     answers(asyncio.run(single_world.ask(NINE)))
     assert len(single_world.jobs) == 2
-    assert single_world.jobs[1].total == {BatchFault.EXPIRED: 4, BatchFault.RESULTS_GONE: 9}.get(
-        fault, 3
-    )
+    assert single_world.jobs[1].total == {BatchFault.EXPIRED: 4}.get(fault, 3)
     assert not single_world.ledger.open
     assert single_world.server.batches.files == {}
 

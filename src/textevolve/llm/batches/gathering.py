@@ -112,7 +112,7 @@ class Job:
         resumed: Whether an earlier process submitted the job.
         failure: The error that ended the polling; None if there was none.
         lines: The job's answers by key, until they are in the journal.
-        outputs: The endpoint's names of the files of results.
+        outputs: The endpoint's names of the files of results that were read whole.
     """
 
     batch: KeptBatch
@@ -495,9 +495,8 @@ class Gatherer:
             CapabilityError: the endpoint rejects the job.
         """
         batch = job.batch
-        job.outputs = remote.outputs
 
-        if remote.status == "failed" and not remote.outputs:
+        if remote.status == "failed" and not remote.outputs and not remote.completed:
             errors = remote.errors or ()
             reasons = "; ".join(f"{error.get('code')} {error.get('message')}" for error in errors)
             reason = one_line(reasons, self._client.http.secrets) or "no reason given"
@@ -509,17 +508,7 @@ class Gatherer:
                 " that, or leave out --batch"
             )
 
-        for file in remote.outputs:
-            try:
-                await self._submissions.persist(None, self._read_file, job, file)
-            except (AccessError, RejectedError) as error:
-                log.warning(
-                    "batch job %s: its result file %s cannot be read any more: %s",
-                    batch.id,
-                    file,
-                    error,
-                )
-
+        remote = await self._read_results(job, remote)
         self._collected.append(job)
         missing = [key for key in batch.keys if key not in job.lines]
 
@@ -540,13 +529,80 @@ class Gatherer:
             if (call := self._calls.get(key)) is not None:
                 self._give(call, job)
 
-    async def _read_file(self, job: Job, file: str) -> None:
-        """Read a file of results; if several lines have the same key, keep the first."""
-        async with aclosing(self._submissions.lines(file)) as lines:
-            async for text in lines:
+    async def _read_results(self, job: Job, remote: RemoteBatch) -> RemoteBatch:
+        """Read the results of a job until there is a line for each request that the job counts as
+        answered; return its state then. The answers are paid, so their requests are not sent
+        again.
+
+        Raises:
+            AccessError: the results cannot be read. The job stays open, and is read again when the
+                run is resumed.
+        """
+        wait, most = self._submissions.options.poll
+        reason = ""
+
+        for attempt in range(1, TRIES + 1):
+            reason = await self._read_files(job, remote)
+            if not reason:
+                return remote
+            if attempt < TRIES:
+                self._submissions.listener(CallRetried(self.name, reason, attempt, wait))
+                await asyncio.sleep(wait)
+                wait = min(most, 1.5 * wait)
+                # A job may name its files only some time after it has ended.
+                remote = await self._submissions.poll(job)
+
+        raise AccessError(
+            f"{self.name}: batch job {job.batch.id} is over ({remote.status}), but its results"
+            f" cannot be read: {reason}. They are paid, and nothing was deleted: resume the run to"
+            " read them again, or pay for its calls again after: textevolve runs cancel-batch RUN"
+            " --forget"
+        )
+
+    async def _read_files(self, job: Job, remote: RemoteBatch) -> str:
+        """Read the files of results; return why they are not complete, or an empty text."""
+        lines: dict[str, AnsweredLine] = {}
+        files: list[str] = []
+        reason = ""
+
+        for file in remote.outputs:
+            try:
+                await self._submissions.persist(None, self._read_file, job, file, lines)
+                files.append(file)
+            except (AccessError, RejectedError) as error:
+                reason = f"file {file}: {error}"
+
+        job.outputs = tuple(files)
+        for key, line in lines.items():
+            if line.status and self._jobs.get(key) is job:
+                job.lines[key] = line
+
+        # Some endpoints count requests that failed as completed, too.
+        statuses = [line.status for line in lines.values()]
+        good_lines = statuses.count(200)
+        answered_lines = len(statuses) - statuses.count(0)
+        completed, failed = _count_answers(job, remote)
+        if good_lines >= completed or answered_lines >= completed + failed:
+            return ""
+        names = ", ".join(remote.outputs) or "it names no file"
+
+        return reason or (
+            f"{answered_lines} of {completed} answers can be read in its results ({names})"
+        )
+
+    async def _read_file(self, job: Job, file: str, lines: dict[str, AnsweredLine]) -> None:
+        """Add the lines of a file of results. If several lines have the same key, an answer counts
+        before an error, and otherwise the first."""
+        keys = set(job.batch.keys)
+
+        async with aclosing(self._submissions.lines(file)) as texts:
+            async for text in texts:
                 line = read_result_line(text)
-                if line is not None and line.status and self._jobs.get(line.key) is job:
-                    job.lines.setdefault(line.key, line)
+                if line is None or line.key not in keys:
+                    continue
+                earlier = lines.get(line.key)
+                if earlier is None or (earlier.status != 200 and line.status == 200):
+                    lines[line.key] = line
 
     def _give(self, call: WaitingCall, job: Job) -> None:
         """Answer a waiting call from its line of the results, or put the call into the next job."""
@@ -606,6 +662,17 @@ class Gatherer:
                     if self._jobs.get(key) is job:
                         del self._jobs[key]
                 await self._submissions.close(job, "collected")
+
+
+def _count_answers(job: Job, remote: RemoteBatch) -> tuple[int, int]:
+    """Return how many requests of a job were answered, and how many failed. Where the endpoint
+    counts none, a completed job has a line for each request."""
+    if remote.completed or remote.failed:
+        return remote.completed or 0, remote.failed or 0
+    if remote.status == "completed":
+        return len(job.batch.keys), 0
+
+    return 0, 0
 
 
 async def open_gatherer(spec: str, means: BatchMeans) -> Gatherer:

@@ -42,6 +42,12 @@ class BatchFault(StrEnum):
     POLLS_FAIL = "polls fail"
     CREATED_UNSAID = "created unsaid"
     RESULTS_GONE = "results gone"
+    RESULTS_LATE = "results late"
+    RESULTS_EMPTY = "results empty at first"
+    RESULTS_A_PAGE = "results a page at first"
+    RESULTS_CUT = "results cut at first"
+    FILE_UNNAMED = "file unnamed at first"
+    FAILED_FIRST = "failed lines before good ones"
 
 
 REFUSALS: Mapping[BatchFault | None, dict[str, Any]] = {
@@ -53,6 +59,8 @@ WRONG_LINES: Mapping[BatchFault | None, int] = {
     BatchFault.ERROR_LINES: 500,
     BatchFault.REFUSED_LINES: 400,
 }
+LATE = 2
+"""The number of requests for results that fail at first."""
 HALVES = (BatchFault.EXPIRED, BatchFault.CANCELLED)
 Faults = Callable[[int], BatchFault | None]
 """A function from the number of a job (from 1) to the fault that it shows; None: no fault."""
@@ -67,18 +75,26 @@ class ScriptedJob:
         outcome: The final state, which is reported from the time `ends` on.
         ends: The time at which the job is over.
         polls: How often the job's state was requested.
+        reads: How often its results were requested.
     """
 
     outcome: RemoteBatch
     ends: float
     fault: BatchFault | None
     polls: int = 0
+    reads: int = 0
 
     @property
     def total(self) -> int:
         return self.outcome.total or 0
 
     def report(self) -> dict[str, Any]:
+        if (
+            time.time() >= self.ends
+            and self.fault is BatchFault.FILE_UNNAMED
+            and self.polls <= LATE
+        ):
+            return self.outcome.model_copy(update={"output_file_id": None}).write()
         if time.time() >= self.ends:
             return self.outcome.write()
         unfinished = dict.fromkeys(("output_file_id", "error_file_id")) | {
@@ -156,11 +172,13 @@ class ScriptedBatches:
             return _said({"id": name, "deleted": True})
         if not action:
             return _said({"id": name, "object": "file"})
+        content = self.files[name]
         for job in self.jobs.values():
-            if job.fault is BatchFault.RESULTS_GONE and name in job.outcome.outputs:
-                return _error(f"no such file: {name}", 404)
+            if name in job.outcome.outputs:
+                job.reads += 1
+                return _read_results(job, name, content)
 
-        return Answer(body=self.files[name])
+        return Answer(body=content)
 
     def _create(self, body: dict[str, Any], ask: AnswerLine) -> Answer:
         self.submissions += 1
@@ -188,7 +206,7 @@ class ScriptedBatches:
             output_file_id=self._keep(b"\n".join(good)),
             error_file_id=self._keep(b"\n".join(bad)),
             total=len(lines),
-            completed=len(good),
+            completed=len(lines) - len(bad) if fault is BatchFault.FAILED_FIRST else len(good),
             failed=len(bad),
             errors=[] if refusal is None else [refusal],
         )
@@ -216,6 +234,23 @@ class ScriptedBatches:
         return _said(job.report())
 
 
+def _read_results(job: ScriptedJob, name: str, content: bytes) -> Answer:
+    """Return the answer to a request for a job's results, which may not be there at first."""
+    absent = _error(f"no such file: {name}", 404)
+    first_answers = {
+        BatchFault.RESULTS_LATE: absent,
+        BatchFault.RESULTS_EMPTY: Answer(body=b""),
+        BatchFault.RESULTS_A_PAGE: Answer(body=b"<html><body>Sign in</body></html>"),
+        BatchFault.RESULTS_CUT: Answer(body=content[: len(content) // 2]),
+    }
+    if job.fault is BatchFault.RESULTS_GONE:
+        return absent
+    if job.fault in first_answers and job.reads <= LATE:
+        return first_answers[job.fault]
+
+    return Answer(body=content)
+
+
 def _answer_lines(
     lines: list[tuple[str, Any]], fault: BatchFault | None, ask: AnswerLine
 ) -> tuple[list[bytes], list[bytes]]:
@@ -233,6 +268,8 @@ def _answer_lines(
             bad.append(write_result_line(key, WRONG_LINES[fault], body))
         elif not (third and fault is BatchFault.LOST_LINES):
             answer = ask(asked, encode(asked))
+            if third and fault is BatchFault.FAILED_FIRST:
+                good.append(write_result_line(key, 500, {"error": {"message": "it went wrong"}}))
             result = write_result_line(key, answer.status, _body(answer))
             (good if answer.status == 200 else bad).append(result)
 
