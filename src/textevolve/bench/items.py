@@ -103,10 +103,23 @@ def load_items(
     Raises:
         InputError: the file cannot be read, a row is not in the format, or two have the same id.
     """
-    rows = read_rows(str(path), "labelled item", _is_text, renamed)
-    reading = open_reading(str(path), renamed or {}, good)
+    return _load_all([str(path)], renamed, good, {} if places is None else places)
 
-    return _read_items(rows, reading, {} if places is None else places)
+
+def _load_all(
+    paths: Sequence[str],
+    renamed: Mapping[str, str] | None,
+    good: str | None,
+    places: dict[str, str],
+) -> list[Item]:
+    """Read the labelled items of files whose grades are of one scale."""
+    reading = open_reading(", ".join(paths), renamed or {}, good)
+    items: list[Item] = []
+    for path in paths:
+        rows = read_rows(path, "labelled item", _is_text, renamed)
+        items += _read_items(rows, path, reading, places)
+
+    return _grade(items, reading)
 
 
 def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
@@ -115,7 +128,8 @@ def items_of(rows: Iterable[Row], good: str | None = None) -> list[Item]:
     Raises:
         InputError: there are no items, a row is not in the format, or two have the same id.
     """
-    return _read_items(place_rows(rows), open_reading("rows", {}, good), {})
+    reading = open_reading("rows", {}, good)
+    return _grade(_read_items(place_rows(rows), reading.path, reading, {}), reading)
 
 
 def open_reading(path: str, renamed: Mapping[str, str], good: str | None) -> LabelReading:
@@ -123,8 +137,10 @@ def open_reading(path: str, renamed: Mapping[str, str], good: str | None) -> Lab
     return LabelReading(path, renamed, least, words)
 
 
-def _read_items(rows: Iterator[Placed], labels: LabelReading, places: dict[str, str]) -> list[Item]:
-    path = labels.path
+def _read_items(
+    rows: Iterator[Placed], path: str, labels: LabelReading, places: dict[str, str]
+) -> list[Item]:
+    """Read the items of one file; the labels of single responses are not yet graded."""
     first_row = next(rows, None)
     if first_row is None:
         raise InputError(f"{path}: no labelled items: the input is empty")
@@ -148,26 +164,29 @@ def _read_items(rows: Iterator[Placed], labels: LabelReading, places: dict[str, 
     if not items:
         raise InputError(f"{path}: no labelled items: no row has a label or an expected answer")
 
-    labels.require_meaning()
     for name in columns.taken:
         columns.unread.pop(name, None)
     # Whether a judge reads the references is not known here.
     columns.tell(reference=True)
-
-    if reader is _read_single:
-        labels.report()
-        return _grade(items.values(), labels)
-
-    report_winners(items.values())
 
     return list(items.values())
 
 
 def _grade(items: Collection[Item], reading: LabelReading) -> list[Item]:
     """Convert the labels of single responses to 1 (good) and 0, and compute the share of people who
-    pass them."""
+    pass them. Log how the labels of all items were read."""
+    # A scale is known only when all files are read: one of them may lack the lowest grades.
+    reading.require_meaning()
+    if reading.grades:
+        reading.report()
+    if several := [item for item in items if not item.labels]:
+        report_winners(several)
+
     graded: list[Item] = []
     for item in items:
+        if not item.labels:
+            graded.append(item)
+            continue
         labels = tuple((name, float(reading.passes(grade))) for name, grade in item.labels)
         share = sum(passed for _, passed in labels) / len(labels)
         graded.append(replace(item, human=(share,), labels=labels if len(labels) > 1 else ()))
@@ -201,11 +220,7 @@ def read_items(
     Raises:
         InputError: a file cannot be read, two items have the same id, or none is left.
     """
-    places: dict[str, str] = {}
-    items: list[Item] = []
-    for path in paths:
-        items += load_items(path, renamed, good, places)
-
+    items = _load_all(paths, renamed, good, {})
     if len({item.is_single for item in items}) > 1:
         raise InputError(
             "some files have one response in a row, others several; give them to separate commands"

@@ -39,15 +39,26 @@ _PRAISE = re.compile(
     r"(?:is|was|has|\d+)$"
 )
 """The words in names of columns of which yes is praise, or that mean nothing by themselves."""
+_ABOUT = re.compile(
+    r"(?:.*[\W_])?(?:confidences?|conf|certainty|prob|probability|weight|agreement|time|timestamp|date|at|on|"
+    r"duration|seconds|ms|source|origin|method|type|status|version|id|uuid|url|comments?|notes?|"
+    r"reasons?|rationale|explanation|counts?|num)"
+)
+"""The names of what labelling tools write beside a label: how sure it is, when and how it came."""
 SHOWN = 6
 """The number of different labels that are listed, if there are no more."""
 
 
 def label_columns(row: Iterable[str]) -> tuple[str, ...]:
     """Return the columns with the labels of a single response: `label`, or the columns of several
-    annotators, or `human`."""
+    annotators, or `human`. A fact about a label, such as `label_confidence`, is none."""
     for pattern in (LABEL, f"{ANNOTATOR}.+", HUMAN):
-        columns = tuple(name for name in row if re.fullmatch(pattern, fold_name(name)))
+        matches = [name for name in row if re.fullmatch(pattern, fold_name(name))]
+        columns = tuple(
+            name
+            for name in matches
+            if not _ABOUT.fullmatch(fold_name(name).removeprefix(ANNOTATOR))
+        )
         if columns:
             return columns
 

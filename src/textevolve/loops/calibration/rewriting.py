@@ -545,7 +545,8 @@ def can_show(example: Example, rules: RewritingRules) -> bool:
     text = show_demo(example)
     if len(text) > LONGEST_DEMO or find_placeholders(text, rules.names):
         return False
-    return not template_fault(f"{text}\n{rules.seed_template}", "", rules)
+    # Other names in braces, as in code, are never filled in: they are no fault of a row.
+    return not _unusable(f"{text}\n{rules.seed_template}", rules.seed_template)
 
 
 def front(demos: Sequence[Example]) -> str:
