@@ -248,3 +248,15 @@ def test_quotation_marks_of_languages(text, source):
 def test_similar_arguments_differ_in_words():
     assert share_of_words("The bus leaves at nine.", "the BUS leaves at nine") == 1
     assert share_of_words("The bus leaves at nine.", "I would rather wait here") < 0.3
+
+
+def test_an_invented_tail_is_no_quotation():
+    text = 'It says "take the bus from stop four, also at night". I would go.'
+    assert drop_inventions(text, CANDIDATES) == "I would go."
+    assert copied_words(text, CANDIDATES) == "take the bus from stop four"
+
+
+def test_breaks_and_marks_change_no_quotation():
+    source = "The fare is\n  two  euros — “one way”, as ever."
+    assert is_quoted('two euros — "one way", as ever', [source])
+    assert not is_quoted("three euros — one way", [source])
