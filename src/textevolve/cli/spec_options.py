@@ -31,20 +31,25 @@ def parameters_of(spec: type[Frozen]) -> list[inspect.Parameter]:
     specifications last, since help lists them in this order."""
     names = dict.fromkeys([*spec.__annotations__, *spec.model_fields])
     fields = pick(spec.model_fields, names)
-    within = {name: inner for name, field in fields.items() if (inner := _spec_in(field))}
-    visible = [
-        n for n, f in fields.items() if n not in within and not option_properties(f).get("hidden")
-    ]
-    visible.sort(key=lambda name: not option_properties(fields[name]).get("argument"))
+    arguments: list[inspect.Parameter] = []
+    options: list[inspect.Parameter] = []
+    inner_options: list[inspect.Parameter] = []
 
-    return [
-        *(_parameter(name, fields[name]) for name in visible),
-        *(
-            _parameter(name, field, group.replace("_", " ").capitalize())
-            for group, inner in within.items()
-            for name, field in inner.model_fields.items()
-        ),
-    ]
+    for name, field in fields.items():
+        properties = option_properties(field)
+        inner = _spec_in(field)
+        if inner is not None:
+            group = name.replace("_", " ").capitalize()
+            for inner_name, inner_field in inner.model_fields.items():
+                inner_options.append(_parameter(inner_name, inner_field, group))
+        elif properties.get("hidden"):
+            continue
+        elif properties.get("argument"):
+            arguments.append(_parameter(name, field))
+        else:
+            options.append(_parameter(name, field))
+
+    return [*arguments, *options, *inner_options]
 
 
 def _spec_in(field: FieldInfo) -> type[Frozen] | None:
@@ -99,7 +104,12 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
     kinds = _kinds(field.annotation)
     many = _is_many(field.annotation)
     flag = kinds == (bool,)
-    option_type: Any = (bool if flag else list[str] if many else str) | None
+    # Values stay texts here; the specification reads them, so that every door reads them alike.
+    option_type: Any = str | None
+    if flag:
+        option_type = bool | None
+    elif many:
+        option_type = list[str] | None
     settings: dict[str, Any] = {
         "help": f"{field.description or ''}{_format_default(field)}",
         "metavar": None if flag else _metavar(name, kinds, noted),
@@ -110,9 +120,12 @@ def _parameter(name: str, field: FieldInfo, group: str = "Options") -> inspect.P
         info: Any = typer.Argument(**settings)
     else:
         dashed = name.replace("_", "-")
-        names = [noted.get("flag", f"--{dashed}"), *([noted["short"]] if "short" in noted else [])]
+        long_name = noted.get("flag", f"--{dashed}")
         if flag and field.default is not False:
-            names[0] = f"--{dashed}/--no-{dashed}"
+            long_name = f"--{dashed}/--no-{dashed}"
+        names = [long_name]
+        if "short" in noted:
+            names.append(noted["short"])
         info = typer.Option(*names, **settings, rich_help_panel=noted.get("group", group))
 
     is_required = field.is_required() and noted.get("argument")

@@ -233,47 +233,50 @@ def draw_aggregates(
     all_figures = list(by_variant.values())
     if sum(figures.records for figures in all_figures) < 2:
         return []
+
     several = len(all_figures) > 1
     noun = "judge" if are_judges else "variant"
     least = all_figures[0].threshold
-    least = threshold if least is None else least
+    if least is None:
+        least = threshold
+    # A column of zeros would only take the place of others.
     states: list[RecordStatus] = [
         status for status in MISSING if any(figures.counts[status] for figures in all_figures)
     ]
     judged = any(figures.verdicts for figures in all_figures)
-    passes = "passed" if least is None else f"passed (score ≥ {least:g})"
-    columns = [
-        noun if several else "",
-        *([Column(passes, "percent", 1)] if judged else []),
-        Column("mean score", "number", 3),
-        *(Column(name, "count") for name in ("scored", *states)),
-    ]
+
+    columns: list[str | Column] = [noun if several else ""]
+    if judged:
+        passes = "passed" if least is None else f"passed (score ≥ {least:g})"
+        columns.append(Column(passes, "percent", 1))
+    columns.append(Column("mean score", "number", 3))
+    columns += [Column(name, "count") for name in ("scored", *states)]
+
     means = [figures.mean for figures in all_figures]
-    rows: list[list[Cell]] = [
-        [
-            wording.shorten(
-                wording.shorten_models(variant) if several else "all records", NAME_SHOWN
-            ),
-            *([figures.pass_rate] if judged else []),
-            mean,
-            figures.scored,
-            *(figures.counts[status] for status in states),
-        ]
-        for (variant, figures), mean in zip(by_variant.items(), means, strict=True)
-    ]
+    rows: list[list[Cell]] = []
+    for (variant, figures), mean in zip(by_variant.items(), means, strict=True):
+        name = wording.shorten_models(variant) if several else "all records"
+        row: list[Cell] = [wording.shorten(name, NAME_SHOWN)]
+        if judged:
+            row.append(figures.pass_rate)
+        row += [mean, figures.scored]
+        row += [figures.counts[status] for status in states]
+        rows.append(row)
+
+    # Equal means have no best one, and of two judges the milder one is not the better one.
+    best = frozenset[int]()
     values = [mean.value or 0.0 for mean in means]
     highest = max(values)
-    lowest = min(values)
-    best = {n for n, value in enumerate(values) if value == highest > lowest and not are_judges}
-    drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
-    verdict = " The judge's own verdict decides whether a record passed." * (
-        judged and least is None
-    )
-    note = f"Only scored records count; intervals are of 95 %{drawn}.{verdict}"
-    title = f"{noun.capitalize()}s" if several else "Result"
-    star = "Highest mean score"
+    if not are_judges and highest > min(values):
+        best = frozenset(n for n, value in enumerate(values) if value == highest)
 
-    return [Table(title, columns, rows, frozenset(best), note, star=star)]
+    drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
+    note = f"Only scored records count; intervals are of 95 %{drawn}."
+    if judged and least is None:
+        note += " The judge's own verdict decides whether a record passed."
+    title = f"{noun.capitalize()}s" if several else "Result"
+
+    return [Table(title, columns, rows, best, note, star="Highest mean score")]
 
 
 VALUES = ("value", "rate", "difference")

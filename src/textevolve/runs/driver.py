@@ -200,7 +200,7 @@ async def specify(
         why=reason,
         today=today(),
         described=described,
-        **_read_asked(asks, described, objects),
+        **_read_inputs(asks, described, objects),
     )
 
     models = models_asked(asks, stored)
@@ -225,12 +225,15 @@ def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _collections(asks: Asks) -> tuple[str, ...]:
     """Return the collections of memories that the agents of debates recall from."""
-    profiles = (profile for judge in asks.judges for profile in judge.profiles)
-    of_judges = (name for profile in profiles for name in profile.collections)
-    return tuple(dict.fromkeys([*asks.collections, *of_judges]))
+    names = dict.fromkeys(asks.collections)
+    for judge in asks.judges:
+        for profile in judge.profiles:
+            names |= dict.fromkeys(profile.collections)
+
+    return tuple(names)
 
 
-def _read_asked(
+def _read_inputs(
     asks: Asks, described: Mapping[str, Any], objects: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return three fields of `StoredSpec`: `judges`, the content of the judges' files, `prompts`,
@@ -292,18 +295,17 @@ def _write_labels(task_name: str, settings: Settings, folder: Path) -> str:
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
     """Return every model that a run may call, without repetition; the run's own comes first."""
     chains: Mapping[str, Any] = stored.described.get("chains", {})
-    study_models = [stored.model] if asks.writes or asks_default(chains) else []
-    of_judges = [model for judge in asks.judges for model in judge.models(stored.model)]
-    of_agents = _models_of_agents(stored.described)
-    every = [
-        *study_models,
-        *filter(None, of_judges),
-        *asks.models,
-        *models_of_chains(chains),
-        *of_agents,
-    ]
+    models: list[str] = []
+    if asks.writes or asks_default(chains):
+        models.append(stored.model)
+    for judge in asks.judges:
+        # A judge that calls no model of its own leaves the run's, which may be none.
+        models += filter(None, judge.models(stored.model))
+    models += asks.models
+    models += models_of_chains(chains)
+    models += _models_of_agents(stored.described)
 
-    return tuple(dict.fromkeys(every))
+    return tuple(dict.fromkeys(models))
 
 
 @dataclass(frozen=True)
@@ -456,7 +458,7 @@ def require_unchanged(
     stored = run.stored
     asks = run.study.asks(run.spec)
     before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
-    now = _read_asked(asks, stored.described, objects)
+    now = _read_inputs(asks, stored.described, objects)
     # An object of a Python program cannot be compared where it was not passed.
     shared = now["code"].keys() & stored.code.keys()
     before["code"] = pick(stored.code, shared)

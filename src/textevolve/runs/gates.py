@@ -367,9 +367,16 @@ def _check_regressions(
     if unknown := sum(math.isnan(ours + theirs) for ours, theirs in pairs.values()):
         cases = wording.count(unknown, "case")
         return False, f"regressions unknown: {cases} without a verdict; give --pass-threshold", None
+
+    # A case with several samples has regressed as soon as one of them no longer passes.
     lost = [case for case, (ours, theirs) in pairs.items() if theirs == 1 and ours < 1]
-    names = ", ".join(wording.shorten(case, 40) for case in lost[:NAMED])
-    names = f" ({names}{', ...' if len(lost) > NAMED else ''})" if lost else ""
+    names = ""
+    if lost:
+        shown = [wording.shorten(case, 40) for case in lost[:NAMED]]
+        if len(lost) > NAMED:
+            shown.append("...")
+        names = f" ({', '.join(shown)})"
+
     passed = wording.count(sum(theirs == 1 for _, theirs in pairs.values()), "case")
     statement = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"
     holds = len(lost) <= most

@@ -39,12 +39,14 @@ def describe_code(asks: Asks, objects: Mapping[str, object]) -> dict[str, str]:
     described = {metric: _describe_metric(metric, objects) for metric in asks.metrics}
     described |= {name: _describe_function(name, objects) for name in asks.code}
 
-    for leaf in (leaf for judge in asks.judges for leaf in judge.leaves()):
-        with suppress(InputError):  # an object that is not there
-            if isinstance(leaf, OwnJudge):
-                described[leaf.text] = digest_object(leaf.load(objects))
-            elif not type(leaf).__module__.startswith("textevolve."):
-                described[leaf.text] = digest_object(type(leaf))
+    for judge in asks.judges:
+        for leaf in judge.leaves():
+            with suppress(InputError):  # an object that is not there
+                if isinstance(leaf, OwnJudge):
+                    described[leaf.text] = digest_object(leaf.load(objects))
+                elif not type(leaf).__module__.startswith("textevolve."):
+                    # A judge of another package may change without its text.
+                    described[leaf.text] = digest_object(type(leaf))
 
     return {name: content for name, content in described.items() if content}
 

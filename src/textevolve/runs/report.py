@@ -190,20 +190,26 @@ def _draw_difference(
     base = baseline_name(run.spec, figures)
     means = {name: aggregates.mean.value for name, aggregates in figures.items() if name != base}
     best = max(means, key=lambda name: means[name] or 0.0)
-    before, after = (figures[name].case_means() if name in figures else {} for name in (base, best))
+    if base not in figures:
+        return []
+
+    # The case with the largest gap says most about where two variants differ.
+    before = figures[base].case_means()
+    after = figures[best].case_means()
     gaps = {case: abs(after[case] - before[case]) for case in before if case in after}
     case = max(gaps, key=lambda name: gaps[name], default=None)
     if case is None:
         return []
+
     variants: Sequence[str] = tuple(figures)
     stored_records = store.read_records(run.id, RecordFilter(case=case))
     pair = variants.index(base), variants.index(best)
-    drawn = (
-        cells.draw_cell_difference(row, variants, pair)
-        for row in show_rows(run, variants, stored_records)
-    )
+    for row in show_rows(run, variants, stored_records):
+        block = cells.draw_cell_difference(row, variants, pair)
+        if block is not None:
+            return [block]
 
-    return [block for block in drawn if block is not None][:1]
+    return []
 
 
 # The list of runs: each with its data set, its subject (what was measured), its main figure, and
