@@ -82,7 +82,7 @@ class RunSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPage:
+class RunMatches:
     """A part of the runs that a search finds. `total`: the number of all of them. `kinds`: the
     kinds of all visible runs, whether the search finds them or not."""
 
@@ -172,7 +172,7 @@ long, is only read for the runs that are shown."""
 
 def search_runs(
     connection: Connection, sees: Sees | None, search: RunSearch, start: int, limit: int
-) -> RunPage:
+) -> RunMatches:
     """Return the runs that a search finds from the place `start`, at most `limit`, the newest
     first. `sees`: returns whether the run of a server's row is visible; None: all runs are."""
     spec = runs.c.spec
@@ -197,7 +197,7 @@ def search_runs(
         ids = _find_text(connection, ids, search.text)
     page = _read_runs(connection, ids[start : start + limit])
 
-    return RunPage(page, len(ids), sorted(visible_kinds))
+    return RunMatches(page, len(ids), sorted(visible_kinds))
 
 
 def _newest_first(query: Select[Any]) -> Select[Any]:
