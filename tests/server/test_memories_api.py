@@ -90,3 +90,10 @@ def test_who_may_write_and_who_may_erase(notes, ask, monkeypatch):
     assert ask(notes, {"text": "Another."})[0] == 201
     assert ask(f"{notes}/{kept}?erase=true", method="DELETE")[0] == 403
     assert ask(f"{notes}/{kept}", method="DELETE")[0] == 204
+
+
+def test_repeatable_requests_are_imports(notes, ask):
+    status, answer, *_ = ask(notes, {"text": "A fact."}, **{"Idempotency-Key": "1"})
+    assert status == 400
+    assert "/import" in str(answer)
+    assert ask(notes)[1]["data"] == []

@@ -44,6 +44,7 @@ from textevolve.store import served
 from textevolve.store.records import RecordFilter
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
+from textevolve.store.served import RunSearch
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 
@@ -64,10 +65,10 @@ def list_runs(
     """List the stored runs, each with its result and the change since its study's previous run."""
     settings = read_settings(store=store)
     with open_store(settings.store) as opened:
-        every = opened.read(served.find_runs, None)
-        runs = [run for run in every if everything or run.spec.get("kind") not in STANDING][:limit]
+        search = RunSearch(hidden=() if everything else STANDING)
+        runs = opened.read(served.search_runs, None, search, 0, limit).runs
         print_list(
-            list_studies(opened, runs, every),
+            list_studies(opened, runs),
             lambda one: run_data(one, opened.run_totals(one.run.id)),
             lambda rows: show_report(report_runs(rows)),
             f"no runs in {settings.store}; make one with: textevolve evaluate",

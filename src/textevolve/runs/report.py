@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import PurePath
 from typing import IO, Any, cast
 
@@ -57,10 +58,11 @@ from textevolve.runs.stored import (
 )
 from textevolve.runs.study import AnyStudy, RecordStatus, Row, StudySpec
 from textevolve.statistics.comparisons import PairedDifference, compare_pairs
-from textevolve.store import records
+from textevolve.store import records, served
 from textevolve.store.records import RecordFilter, Standing, StoredRecord, VariantScore
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord
+from textevolve.store.served import Sees
 
 PASS_THRESHOLD = "pass_threshold"
 """The field of a stored run with the threshold of the last command that ended it, by which lists of
@@ -237,6 +239,8 @@ JUDGES = ("metric", "judge", "judges", "profile")
 SHOWN = 60
 HISTORY = 12
 """The number of runs in the history of a study."""
+STUDY_PAGE = 200
+"""The number of runs that are searched at once for the previous run of a study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,18 +270,46 @@ class ListedRun:
 
 
 def list_studies(
-    store: Store, visible_runs: Sequence[RunRecord], every: Sequence[RunRecord]
+    store: Store, shown_runs: Sequence[RunRecord], sees: Sees | None = None
 ) -> list[ListedRun]:
-    """Describe the visible runs, each compared with the previous finished run of its study.
-    `every`: all runs, newest first, among which previous ones are searched."""
-    earlier = {
-        run.id: next((r for r in find_history(run, every) if r.created < run.created), None)
-        for run in visible_runs
-    }
-    ids = {run.id for run in (*visible_runs, *filter(None, earlier.values()))}
+    """Describe the shown runs, each compared with the previous finished run of its study. `sees`:
+    returns whether the run of a server's row is visible; None: all runs are."""
+    earlier = _find_earlier(store, shown_runs, sees)
+    ids = {run.id for run in (*shown_runs, *earlier.values())}
     standings = store.read(records.count_standing, sorted(ids))
 
-    return [_describe(run, earlier[run.id], standings) for run in visible_runs]
+    return [_describe(run, earlier.get(run.id), standings) for run in shown_runs]
+
+
+def _find_earlier(
+    store: Store, shown_runs: Sequence[RunRecord], sees: Sees | None
+) -> dict[str, RunRecord]:
+    """Return the previous finished run of the study of each run, by the id of the latter. Runs are
+    read from the newest on, only until all are found."""
+    keys = {run.id: key for run in shown_runs if (key := study_key(run))}
+    waiting = {run.id: run for run in shown_runs if run.id in keys}
+    earlier: dict[str, RunRecord] = {}
+
+    for run in _read_study(store, tuple(waiting.values()), sees):
+        key = study_key(run)
+        for later in [*waiting.values()]:
+            if keys[later.id] == key and run.created < later.created:
+                earlier[later.id] = run
+                del waiting[later.id]
+        if not waiting:
+            break
+
+    return earlier
+
+
+def _read_study(
+    store: Store, of_runs: Sequence[RunRecord], sees: Sees | None
+) -> Iterator[RunRecord]:
+    """Yield the finished runs with the data of some of these runs, the newest first."""
+    names = {name for run in of_runs for name in data_names(run)[:1]}
+    ids = store.read(served.finished_ids, sees) if names else []
+    for start in range(0, len(ids), STUDY_PAGE):
+        yield from store.read(served.read_mentioning, ids[start : start + STUDY_PAGE], names)
 
 
 def _describe(
@@ -322,13 +354,12 @@ def _format_change(now: VariantScore, before: VariantScore) -> str:
     return ""
 
 
-def find_history(run: RunRecord, every: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the finished runs of `every` that belong to the study of this run, which may be one of
-    them, in the order of `every` (newest first); none for a run without a data set."""
+def find_history(store: Store, run: RunRecord, sees: Sees | None = None) -> list[RunRecord]:
+    """Return the newest finished runs of the study of this run, which may be one of them, at most
+    `HISTORY`; none for a run without a data set. `sees`: as in `list_studies`."""
     key = study_key(run)
-    return [
-        other for other in every if key and other.status == "finished" and study_key(other) == key
-    ]
+    same = (other for other in _read_study(store, [run], sees) if key and study_key(other) == key)
+    return list(islice(same, HISTORY))
 
 
 def read_history(
@@ -371,10 +402,15 @@ def study_key(run: RunRecord) -> tuple[str, ...]:
 def data_of(run: RunRecord) -> str:
     """Describe the data of a run: the names of its files of rows, or the input of a run with a
     single case; empty if there is neither."""
+    return ", ".join(data_names(run))
+
+
+def data_names(run: RunRecord) -> Sequence[str]:
+    """Return the names of the files of rows of a run, or the input of its single case."""
     for name in ROWS_FROM:
         if names := field_names(_spec(run).get(name)):
-            return ", ".join(names) if name != "cases" else names[0]
-    return ""
+            return names if name != "cases" else names[:1]
+    return ()
 
 
 def subject_of(run: RunRecord) -> str:

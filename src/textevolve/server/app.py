@@ -167,6 +167,7 @@ def create_app(
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _report_health)
+    app.add_api_route("/health", _report_health, methods=["HEAD"], include_in_schema=False)
     refused = (RequestValidationError, HTTPException, ApiError, TextEvolveError, RecursionError)
     for kind in refused:
         app.add_exception_handler(kind, _answer_http_error)

@@ -92,8 +92,8 @@ def replay(body: bytes, receive: Receive) -> Receive:
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The HTTP methods that change nothing."""
 FORM = b"application/x-www-form-urlencoded"
-PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip")
-"""The headers in which proxies name the client that they forward a request for."""
+PROXIED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""The headers in which proxies name themselves, or whom they forward a request for."""
 API = "/v1/"
 STATIC = "/static/"
 

@@ -294,8 +294,13 @@ async def list_memories(
 
 
 @memories_router.post("", status_code=201)
-async def add_memory(memories: _WriteTexts, spec: _NewMemory) -> Response:
+async def add_memory(request: Request, memories: _WriteTexts, spec: _NewMemory) -> Response:
     """Store a memory."""
+    if "idempotency-key" in request.headers:  # else a repeated request would be a second memory
+        raise InputError(
+            "Idempotency-Key: is not heeded here; use the path /import, which skips memories that"
+            " are stored already"
+        )
     return respond(memory_data(await memories.add(**spec.model_dump(exclude_unset=True))), 201)
 
 

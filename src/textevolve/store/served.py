@@ -7,13 +7,16 @@ Every function takes a connection; functions that write are called inside a tran
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import select
+from sqlalchemy import Select, func, select
 from sqlalchemy.engine import Connection, Row
 
+from textevolve.store import lease
+from textevolve.store.documents import bytes_to_text, dump_json
 from textevolve.store.resource_rows import build, fetch_all, fetch_one, mapping_of, replace_row
 from textevolve.store.runs import RunRecord, row_to_record
 from textevolve.store.tables import namespaces, runs, served_runs
@@ -40,6 +43,11 @@ class ServedRun:
     reason: str = ""
     namespace_id: str = ""
 
+    def outlives(self, space: NamespaceMark | None) -> bool:
+        """Check whether the run certainly belongs to an earlier namespace than this one of its
+        namespace's name; None: no namespace has that name now."""
+        return bool(self.namespace_id) and (space is None or space.id != self.namespace_id)
+
     def is_of(self, space: NamespaceMark | None) -> bool:
         """Check whether the run belongs to this namespace of its namespace's name; None: no
         namespace has that name now."""
@@ -65,21 +73,26 @@ def read_marks(connection: Connection) -> dict[str, NamespaceMark]:
 @dataclass(frozen=True, slots=True)
 class RunSearch:
     """A filter of runs: by kind, by status, and by a text in the id, name, source or specification;
-    empty: all."""
+    empty: all. `hidden`: kinds that are left out if no kind is chosen."""
 
     kind: str = ""
     status: str = ""
     text: str = ""
-
-    def matches(self, run: RunRecord) -> bool:
-        text = f"{run.id} {run.name} {run.source} {json.dumps(dict(run.spec), ensure_ascii=False)}"
-        return (
-            self.kind in ("", run.spec.get("kind"))
-            and self.status in ("", run.status)
-            and self.text.lower() in text.lower()
-        )
+    hidden: Collection[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RunMatches:
+    """A part of the runs that a search finds. `total`: the number of all of them. `kinds`: the
+    kinds of all visible runs, whether the search finds them or not."""
+
+    runs: Sequence[RunRecord]
+    total: int
+    kinds: Sequence[str]
+
+
+Sees: TypeAlias = Callable[[ServedRun], bool]
+"""A function that returns whether a run is visible, from its server's row."""
 Choose: TypeAlias = Callable[[RunRecord, ServedRun | None], bool]
 """A function that returns whether a run belongs to a list, from the run and its server's row, if
 any."""
@@ -138,25 +151,128 @@ def list_found(
         later = (runs.c.created == created) & (runs.c.id > id)
         query = query.where((runs.c.created < created) | later)
 
-    served = {entry.run_id: entry for entry in all_served(connection)}
     chosen: list[tuple[RunRecord, ServedRun | None]] = []
 
     for row in connection.execute(query.order_by(runs.c.created.desc(), runs.c.id)):
         run = row_to_record(connection, row)
-        if choose(run, served.get(run.id)):
-            chosen.append((run, served.get(run.id)))
+        served = find_served(connection, run.id)
+        if choose(run, served):
+            chosen.append((run, served))
         if len(chosen) == limit:
             break
 
     return chosen
 
 
-def find_runs(connection: Connection, namespaces: Collection[str] | None) -> list[RunRecord]:
-    """Return all runs of these namespaces, the newest first; `namespaces` None: all runs."""
-    spaces = None if namespaces is None else sorted(namespaces)
-    return [
-        run for run, _ in list_found(connection, spaces, None, lambda _run, _served: True, None)
-    ]
+_KIND = re.compile(rb'\{(?:"version":\d+,)?"kind":"([^"\\]*)"')
+_HEAD_BYTES = 80
+"""The bytes at the beginning of a run's specification that contain its kind. The rest, which may be
+long, is only read for the runs that are shown."""
+
+
+def search_runs(
+    connection: Connection, sees: Sees | None, search: RunSearch, start: int, limit: int
+) -> RunMatches:
+    """Return the runs that a search finds from the place `start`, at most `limit`, the newest
+    first. `sees`: returns whether the run of a server's row is visible; None: all runs are."""
+    spec = runs.c.spec
+    columns = [column for column in runs.c if column.name != "spec"]
+    head = func.substr(spec, 1, _HEAD_BYTES).label("head")
+    end = func.substr(spec, func.length(spec), 1).label("end")
+    visible = _visible_ids(connection, sees)
+    visible_kinds: set[str] = set()
+    ids: list[str] = []
+
+    for row in connection.execute(_newest_first(select(*columns, head, end))):
+        if visible is not None and row.id not in visible:
+            continue
+        kind, status = _read_head(connection, row)
+        visible_kinds.add(kind)
+        if search.kind not in ("", kind) or (not search.kind and kind in search.hidden):
+            continue
+        if search.status in ("", status):
+            ids.append(row.id)
+
+    if search.text:
+        ids = _find_text(connection, ids, search.text)
+    page = _read_runs(connection, ids[start : start + limit])
+
+    return RunMatches(page, len(ids), sorted(visible_kinds))
+
+
+def _newest_first(query: Select[Any]) -> Select[Any]:
+    whole = query.where(runs.c.fingerprint.not_like("draft-%"))
+    return whole.order_by(runs.c.created.desc(), runs.c.id)
+
+
+def _visible_ids(connection: Connection, sees: Sees | None) -> set[str] | None:
+    if sees is None:
+        return None
+    return {served.run_id for served in all_served(connection) if sees(served)}
+
+
+def _read_head(connection: Connection, row: Row[Any]) -> tuple[str, str]:
+    """Return the kind and the status of a run by the beginning of its row; a row that looks unusual
+    is read whole, since it may be damaged."""
+    head = row.head if isinstance(row.head, bytes) else b""
+    kind = _KIND.match(head)
+    if kind is None or row.end != b"}":
+        (run,) = _read_runs(connection, [row.id])
+        return str(run.spec.get("kind")), run.status
+
+    is_left = row.status == "running" and not lease.is_held(connection, row)
+    return kind[1].decode(errors="replace"), "interrupted" if is_left else row.status
+
+
+def _find_text(connection: Connection, ids: Sequence[str], text: str) -> list[str]:
+    """Return the runs of these ids that contain a text, in the order of the ids. A specification is
+    searched as it is stored, as JSON without spaces between its parts."""
+    texts = {text.lower(), text.lower().replace('": ', '":').replace('", ', '",')}
+    matching: set[str] = set()
+    for row in connection.execute(select(runs.c.id, runs.c.name, runs.c.source, runs.c.spec)):
+        spec = bytes_to_text(row.spec) if isinstance(row.spec, bytes) else ""
+        whole = f"{row.id} {row.name} {row.source} {spec}".lower()
+        if any(part in whole for part in texts):
+            matching.add(row.id)
+
+    return [id for id in ids if id in matching]
+
+
+_AT_ONCE = 500
+"""The most runs that one statement names."""
+
+
+def _read_runs(connection: Connection, ids: Sequence[str]) -> list[RunRecord]:
+    """Return the runs of these ids in the order of the ids."""
+    records: dict[str, RunRecord] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        query = select(runs).where(runs.c.id.in_(ids[start : start + _AT_ONCE]))
+        for row in connection.execute(query):
+            records[row.id] = row_to_record(connection, row)
+
+    return [records[id] for id in ids]
+
+
+def finished_ids(connection: Connection, sees: Sees | None) -> list[str]:
+    """Return the ids of the finished runs that are visible, as in `search_runs`, the newest
+    first."""
+    visible = _visible_ids(connection, sees)
+    query = _newest_first(select(runs.c.id).where(runs.c.status == "finished"))
+    ids = connection.execute(query).scalars()
+    return [id for id in ids if visible is None or id in visible]
+
+
+def read_mentioning(
+    connection: Connection, ids: Sequence[str], texts: Collection[str]
+) -> list[RunRecord]:
+    """Return the runs of these ids whose specifications contain one of the texts as JSON, in the
+    order of the ids. Other specifications are not parsed, which would take most of the time."""
+    parts = [dump_json(text, "a text")[1:-1] for text in texts]
+    query = select(runs.c.id, runs.c.spec).where(runs.c.id.in_(ids))
+    mentioning = {
+        row.id for row in connection.execute(query) if any(part in row.spec for part in parts)
+    }
+    return _read_runs(connection, [id for id in ids if id in mentioning])
 
 
 def _read(row: Row[Any]) -> ServedRun:

@@ -99,7 +99,9 @@ async def list_names(server: ServerState, caller: Caller) -> list[str]:
             for name in (agent.full_name, agent.full_name.replace("/", ALIAS))
         ]
 
-    agents = await asyncio.to_thread(look_up)
+    # A key that may neither read agents nor chat with them does not learn their names.
+    knows_agents = caller.may("read") or caller.may("run")
+    agents = await asyncio.to_thread(look_up) if knows_agents else []
 
     return list(dict.fromkeys((*server.serving.names, *agents)))
 

@@ -53,7 +53,7 @@ from textevolve.runs.study import AnyStudy
 from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import Server, ServerState
-from textevolve.server.studies.reading import find_seen
+from textevolve.server.studies.reading import find_seen, visible_to
 from textevolve.store import records, served
 from textevolve.store.journal import StoredCall
 from textevolve.store.records import By, RecordFilter, RecordOrder, Standing, StoredRecord
@@ -307,18 +307,17 @@ def show_runs(
     q: str = "",
     page: Annotated[int, Query(ge=1, lt=2**62)] = 1,
 ) -> Response:
-    every = server.store.read(served.find_runs, caller.namespaces)
-    run_filter = RunSearch(kind, status, q.strip())
-    hidden = () if kind else STANDING
-    runs = [run for run in every if run_filter.matches(run) and run.spec.get("kind") not in hidden]
+    sees = visible_to(server, caller)
+    search = RunSearch(kind, status, q.strip(), STANDING)
     start = (page - 1) * RUNS
+    matches = server.store.read(served.search_runs, sees, search, start, RUNS)
     return draw(
         request,
         "runs.html",
-        listed=list_studies(server.store, runs[start : start + RUNS], every),
-        page=Page(request, page, RUNS, len(runs)),
-        kinds=sorted({str(run.spec.get("kind")) for run in every}),
-        wanted=run_filter,
+        listed=list_studies(server.store, matches.runs, sees),
+        page=Page(request, page, RUNS, matches.total),
+        kinds=matches.kinds,
+        wanted=search,
         states=STATES,
     )
 
@@ -327,7 +326,8 @@ def show_runs(
 def show_row(request: Request, server: Server, run_ref: str, caller: MayRead) -> Response:
     """Draw a run's row in the list of runs. The list requests it repeatedly while the run works."""
     seen = find_seen(server, caller, run_ref)
-    (row,) = list_studies(server.store, [seen.run], [])
+    # The change since the previous run is drawn with the whole list.
+    (row,) = list_studies(server.store, [seen.run], lambda _served: False)
     return draw(request, "run_row.html", one=row)
 
 
@@ -430,8 +430,8 @@ def show_results(request: Request, server: Server, opened: Opened) -> Response:
 @router.get("/runs/{run_ref}/history")
 def show_history(request: Request, server: Server, opened: Opened, caller: MayRead) -> Response:
     """Show the main figure of all visible runs of the same study."""
-    every = server.store.read(served.find_runs, caller.namespaces)
-    charts = read_history(server.store, find_history(opened.run, every), opened.standing.scores)
+    runs = find_history(server.store, opened.run, visible_to(server, caller))
+    charts = read_history(server.store, runs, opened.standing.scores)
     return draw(request, "run_history.html", opened=opened, charts=charts)
 
 

@@ -76,8 +76,9 @@ async def begin(
     sent = await asyncio.to_thread(server.runner.uploads.keep, part.files)
     launch = part.model_dump(mode="json", exclude={"files", "namespace", "cases"})
     launch |= {"files": sent, **_standing(server, caller)}
+    owner = mark.id if mark else ""
     served = ServedRun(
-        "", namespace, caller.key, time.time(), "running", launch, namespace_id=mark.id
+        "", namespace, caller.key, time.time(), "running", launch, namespace_id=owner
     )
     settings = server.runner.settings_of(served)
     store = server.store
@@ -88,13 +89,13 @@ async def begin(
         cases = None if part.cases is None else [*map(_read_case, part.cases)]
         start = Launch(name=part.name, source="HTTP")
         home = server.settings.namespace
-        plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=mark.id)
+        plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
         run = (await asyncio.to_thread(plan.register, store)).record
         known = await asyncio.to_thread(store.get_served, run.id)
 
         # The namespace of the settings marks no run, so one that is made anew finds the old ones.
-        if known is not None and not known.is_of(mark):
-            plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=mark.id)
+        if known is not None and known.outlives(mark):
+            plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=owner)
             run = (await asyncio.to_thread(plan.register, store)).record
 
     run_row = replace(served, run_id=run.id)
@@ -110,17 +111,15 @@ async def begin(
     return run, 201 if run.created >= served.created else 202
 
 
-def _require_namespace(server: ServerState, name: str) -> NamespaceMark:
-    """Return what tells a namespace from others of its name. The one of the settings is created if
-    it does not exist, as the command line does.
+def _require_namespace(server: ServerState, name: str) -> NamespaceMark | None:
+    """Return what tells a namespace from others of its name; None for the one of the settings,
+    which exists once something is stored in it.
 
     Raises:
         ApiError: no such namespace exists.
     """
-    if name == server.settings.namespace:
-        server.resources.ensure_namespace(name)
     mark = server.resources.read(read_marks).get(name)
-    if mark is None:
+    if mark is None and name != server.settings.namespace:
         raise ApiError(404, "not_found", f"no namespace '{name}'")
 
     return mark

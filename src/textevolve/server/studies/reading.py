@@ -35,7 +35,7 @@ from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Place, RecordFilter, StoredRecord
-from textevolve.store.served import NamespaceMark, ServedRun, read_marks
+from textevolve.store.served import NamespaceMark, Sees, ServedRun, read_marks
 
 # Stream the events of a run to its watchers (clients that wait for results).
 #
@@ -203,6 +203,15 @@ def sees_run(caller: Caller, served: ServedRun | None, marks: Mapping[str, Names
     return served.is_of(marks.get(served.namespace))
 
 
+def visible_to(server: ServerState, caller: Caller) -> Sees | None:
+    """Return a function that returns whether the caller may see the run of a server's row; None if
+    it may see all runs, also those without such a row."""
+    if caller.namespaces is None:
+        return None
+    marks = server.resources.read(read_marks)
+    return lambda served: sees_run(caller, served, marks)
+
+
 def find_study_run(server: ServerState, caller: Caller, run_id: str) -> VisibleRun:
     """Find the run of a study by its whole id.
 
@@ -225,7 +234,7 @@ def _summary(
 ) -> dict[str, Any]:
     status, reason = runner.status_of(run, served)
     namespace = None
-    if served is not None and served.is_of(marks.get(served.namespace)):
+    if served is not None and not served.outlives(marks.get(served.namespace)):
         namespace = served.namespace
 
     return {
