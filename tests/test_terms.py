@@ -32,7 +32,7 @@ def test_a_term_is_offered_only_where_it_is_known():
     assert not set(TERMS) & set(TERMS.values())
 
 
-def test_weights_as_a_list_get_the_form_that_names_components(tmp_path):
+def test_weights_as_a_list_name_the_line(tmp_path):
     (tmp_path / "a.yaml").write_text("agents: [{name: A, persona: B}]\nweights: [1, 0.5]\n")
-    with pytest.raises(InputError, match=r"a.yaml:2: weights: name the component of each"):
+    with pytest.raises(InputError, match=r"a.yaml:2: weights: a list has one number"):
         load_profile(tmp_path / "a.yaml")

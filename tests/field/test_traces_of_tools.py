@@ -63,7 +63,7 @@ def items(tmp_path):
 
 
 @pytest.mark.parametrize("length", [40, 75, 90, 105])
-@pytest.mark.parametrize("ending", ["", "...", "[truncated]"])
+@pytest.mark.parametrize("ending", ["", "...", "...[truncated, original 81234 chars]"])
 def test_cut_messages_yield_whole_ones(items, length, ending):
     cut = json.dumps(MESSAGES)[:length] + ending
     (item,) = items(call({"gen_ai.output.messages": cut, "output.value": ANSWER}))
@@ -169,6 +169,12 @@ def test_end_before_start(items):
 def test_missing_times(items, start, end):
     (step,) = items(call(OUTPUT, start=start, end=end))
     assert step.seconds is None
+
+
+def test_messages_as_texts(items):
+    texts = [json.dumps(message) for message in MESSAGES]
+    (step,) = items(call({"gen_ai.output.messages": json.dumps(texts)}))
+    assert read_text(step.output_state, None, "output") == ANSWER
 
 
 def test_message_after_its_parts(items):

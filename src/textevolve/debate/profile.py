@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
@@ -27,6 +28,7 @@ from pydantic import (
 
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
 from textevolve.errors import InputError
+from textevolve.json_texts import as_array
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import is_there
 from textevolve.rows import read_text
@@ -91,17 +93,6 @@ marks."""
 
 
 _Plain = BeforeValidator(reject_odd_number)
-
-
-def reject_list(weights: Any) -> Any:
-    """Reject weights in a list, which does not name the component of each weight.
-
-    Raises:
-        ValueError: the weights are a list.
-    """
-    if isinstance(weights, list | tuple):
-        raise ValueError("name the component of each, as accuracy=1,relevance=0.5, not a list")
-    return weights
 
 
 M = TypeVar("M", str, str | None)
@@ -232,7 +223,8 @@ class Profile(_Frozen):
     """The agents, components and parameters of a debate; the symbols of `evaluate.md` are in
     brackets.
 
-    `weights` (w): a number in [0, 1] for each component. Without weights all are 1; a component
+    `weights` (w): a number in [0, 1] for each component, by name or as a list in the order of the
+    components. Without weights all are 1; a component
     that is left out of the weights is scored, too, with the weight 0. `rounds` (r): the maximum
     number of rounds. `convergence` (c): the disagreement in [0, 1] at which the debate ends early;
     None: it does not. `history_rounds` (l): the number of past rounds that a turn sees; None: all.
@@ -258,9 +250,7 @@ class Profile(_Frozen):
     description: str = ""
     agents: tuple[Agent, ...] = Field(min_length=1)
     components: tuple[Component, ...] = Field(default=COMPONENTS, min_length=1)
-    weights: Annotated[
-        dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]], BeforeValidator(reject_list)
-    ] = {}
+    weights: dict[str, Annotated[float, _Plain, Field(ge=0, le=1)]] = {}
     rounds: int = Field(default=2, ge=1, le=100)
     convergence: float | None = Field(default=0.05, ge=0, le=1)
     convergence_mode: ConvergenceMode = "agents"
@@ -329,6 +319,22 @@ class Profile(_Frozen):
             if isinstance(item, str) and item not in components:
                 raise ValueError(f"'{item}' is not a shipped component; give its name and meaning")
         return [components[item] if isinstance(item, str) else item for item in listed]
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _weights_by_order(cls, value: Any, info: ValidationInfo) -> Any:
+        """Name the component of each weight in a list, which is in the components' order."""
+        weights = as_array(value)
+        if not weights:
+            return value
+        names = [component.name for component in info.data.get("components", COMPONENTS)]
+        if len(weights) != len(names):
+            raise ValueError(
+                f"a list has one number for each of the {len(names)} components, in their order"
+                f" ({', '.join(names)}), not {len(weights)}"
+            )
+
+        return dict(zip(names, weights, strict=True))
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:

@@ -60,7 +60,6 @@ KINDS: Mapping[str, Instruction] = {
     "AGENT": Instruction.DELEGATE,
     "GUARDRAIL": Instruction.CONSTRAIN,
     "EVALUATOR": Instruction.VERIFY,
-    "PROMPT": Instruction.RENDER,
 }
 """The instruction types by OpenInference's `openinference.span.kind`."""
 

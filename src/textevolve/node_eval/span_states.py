@@ -25,6 +25,7 @@ from textevolve.messages import (
     RecordedCall,
     RecordedMessage,
     fields_of,
+    is_message,
     medium_of,
     open_message,
     plain_name,
@@ -75,7 +76,9 @@ def read_messages(value: object, role: str) -> list[SpanMessage]:
         body = next(lists, None)
         return [read_raw(fields, role)] if body is None else read_messages(body, role)
 
-    if raws := as_array(parsed):
+    # Some write each message of a list as a text of JSON.
+    inner = [(raw, parse_text(raw, "{")) for raw in as_array(parsed)]
+    if raws := [message if is_message(message) else raw for raw, message in inner]:
         batch = as_array(raws[0])
         return read_messages(batch, role) if batch else [read_raw(raw, role) for raw in raws]
 
@@ -143,7 +146,7 @@ _CUT_OBJECT = re.compile(r"\s*(?:\[\s*)*\{\s*\"")
 _MESSAGE_KEY = re.compile(
     r'"(role|content|parts|messages|choices|generations|kwargs|tool_calls)"\s*:'
 )
-_MARK_OF_CUT = 24
+_MARK_OF_CUT = 64
 """The most characters that a tool writes after the place where it cut a text."""
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 from pydantic import BeforeValidator, WithJsonSchema, field_serializer, field_validator
 
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
-from textevolve.debate.profile import Profile, Protocol, Readout, Selection, reject_list
+from textevolve.debate.profile import Profile, Protocol, Readout, Selection
 from textevolve.errors import InputError
 from textevolve.judges.judge import Judge, SeveralJudges
 from textevolve.judges.rubric import expand_rubric
@@ -47,10 +47,13 @@ NumberOrNone: TypeAlias = Annotated[
 
 
 def _read_weights(source: object) -> object:
-    """Parse the weights of components, such as `accuracy=1,relevance=0.5`, as a mapping."""
+    """Parse the weights of components, such as `accuracy=1,relevance=0.5`, as a mapping; numbers
+    alone are a list in the order of the components."""
     if not isinstance(source, str):
-        return reject_list(source)
+        return source
     weights: dict[str, float] = {}
+    if "=" not in source and not source.strip(" ,.0123456789"):
+        return source.split(",")
 
     for part in source.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
@@ -67,8 +70,8 @@ def _read_weights(source: object) -> object:
 
 
 WeightsOption: TypeAlias = Annotated[
-    dict[str, float],
-    BeforeValidator(_read_weights, json_schema_input_type=str | dict[str, float]),
+    dict[str, float] | list[float],
+    BeforeValidator(_read_weights, json_schema_input_type=str | dict[str, float] | list[float]),
 ]
 
 
