@@ -39,6 +39,7 @@ from textevolve.llm.catalogue import (
     read_catalogue,
     user_files,
 )
+from textevolve.llm.connections import find_proxy
 from textevolve.llm.gguf import read_header
 from textevolve.settings import Settings
 from textevolve.system import try_lock
@@ -161,7 +162,11 @@ def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
         headers["Range"] = f"bytes={done}-"
     request = urllib.request.Request(url, headers=headers)
 
-    with urllib.request.urlopen(request, timeout=STALLED) as answer:
+    proxy = find_proxy(url)
+    proxies = {} if proxy is None else {request.type: str(proxy.url)}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+
+    with opener.open(request, timeout=STALLED) as answer:
         if answer.status != 206:
             done = 0
         size = answer.headers.get("Content-Length", "")
