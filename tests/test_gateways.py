@@ -12,7 +12,7 @@ from textevolve.llm.model import Message, Request
 from textevolve.llm.refusals import Refusal, failure, read_refusal
 from textevolve.llm.testing import Answer
 from textevolve.llm.wrappers import Retrying
-from textevolve.settings import Price, Retries
+from textevolve.settings import Price, Retries, allow_file
 
 DEBATE = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
 
@@ -95,6 +95,7 @@ def test_headers_of_a_provider_are_sent_and_kept_secret(cli, home, server, monke
         'headers = {x-provider = "openai", x-key = "env:GATEWAY_SECRET", '
         f'x-config = "{literal}"}}\n'
     )
+    allow_file(home / "textevolve.toml")
 
     def repeats(body, number):
         answer = f"openai error: {secret} {literal}"

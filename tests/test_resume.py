@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from textevolve.llm.testing import ScriptedServer
+from textevolve.settings import allow_file
 
 pytestmark = pytest.mark.guard
 
@@ -101,6 +102,7 @@ def test_a_finished_run_needs_neither_server_nor_key_nor_a_call(home, cli, monke
         (home / "textevolve.toml").write_text(
             f'[providers.mine]\nbase_url = "{server.url}"\nkey_env = "MINE_KEY"\n'
         )
+        allow_file(home / "textevolve.toml")
         monkeypatch.setenv("MINE_KEY", "sk-a-key-of-some-length")
         command = ("evaluate", write_cases(home, 3), "--model", "mine/m", "--json", *OPTIONS)
         first_outcome = cli(*command)

@@ -41,7 +41,7 @@ def test_later_sources_win(home, config, monkeypatch):
 
 def test_tables_of_two_files_are_laid_over_each_other(home, config):
     config.write_text('[providers.a]\nbase_url = "http://a/v1"\n[timeouts]\nread = 5\n')
-    Path("textevolve.toml").write_text('[providers.b]\nbase_url = "http://b/v1"\n')
+    Path("textevolve.toml").write_text('[providers.b]\nbase_url = "http://127.0.0.1:9/v1"\n')
     settings = read_settings()
     assert set(settings.providers) == {"a", "b"}
     assert settings.timeouts.read == 5

@@ -5,6 +5,7 @@
     │   ├── NotFoundError     nothing of this name exists
     │   └── TakenError        the name is in use already
     ├── SettingsError         configuration, a key or a model's name is wrong or missing
+    │   └── UnallowedFileError  a settings file sends texts or keys to places not allowed
     ├── ModelError            a call to a model gave no usable answer
     │   ├── CallError         only this call failed: another one may succeed
     │   │   ├── UnavailableError  408, 409, 429, 5xx, timeout, reset: worth another try
@@ -28,6 +29,8 @@ A message is one line that says what was wrong, where, and what to do. No messag
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class TextEvolveError(Exception):
     """The base class of all errors that TextEvolve raises on purpose."""
@@ -47,6 +50,15 @@ class TakenError(InputError):
 
 class SettingsError(TextEvolveError):
     pass
+
+
+class UnallowedFileError(SettingsError):
+    """The settings file of the working folder sends texts, keys or variables to places that its
+    user has not allowed. `allow`: a function that allows the file as it is now."""
+
+    def __init__(self, message: str, allow: Callable[[], None] = lambda: None) -> None:
+        super().__init__(message)
+        self.allow = allow
 
 
 class ModelError(TextEvolveError):

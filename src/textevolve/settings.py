@@ -3,22 +3,26 @@
 Later sources override earlier ones: defaults, the user's `config.toml`, `textevolve.toml` in the
 working folder (or, instead of both files, the file that `TEXTEVOLVE_CONFIG` names), environment
 variables (`TEXTEVOLVE_MODEL`, `TEXTEVOLVE_STORE`, ...), and the caller's values. Keys are not
-settings: `textevolve.llm.providers` finds them.
+settings: `textevolve.llm.providers` finds them. The file of the working folder may come from
+somebody else, so it says where texts and keys go only after its user has allowed it.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
+import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,7 +32,7 @@ from pydantic import (
     ValidationError,
 )
 
-from textevolve.errors import SettingsError
+from textevolve.errors import SettingsError, UnallowedFileError
 from textevolve.mappings import drop_none
 from textevolve.spec import suggest
 
@@ -209,7 +213,7 @@ def store_location(location: str | StoreLocation) -> StoreLocation:
         return location
     scheme, marked, address = location.partition("://")
     if not marked:
-        return Path(location)
+        return Path(location).expanduser()
     if scheme not in ("postgresql", "postgres"):
         raise ValueError(
             f"there can be no store at {scheme}:// addresses; give a path or a postgresql://"
@@ -234,6 +238,14 @@ _Location = Annotated[
 ]
 
 
+_Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+"""A path in which `~` stands for the user's folder, as no shell expands it in a file."""
+
+
+def _expand_file(value: str | None) -> str | None:
+    return os.path.expanduser(value) if value else value
+
+
 class Settings(_Frozen):
     """All settings. `store`: the SQLite file or postgresql:// address of the store. `memory_store`:
     a separate store for namespaces, agents and memories; None: the same. `namespace`: the namespace
@@ -244,14 +256,16 @@ class Settings(_Frozen):
     collector."""
 
     model: str | None = Field(default=None, min_length=1)
-    profile: str = Field(default="general", min_length=1)
+    profile: Annotated[str, AfterValidator(_expand_file)] = Field(default="general", min_length=1)
     store: _Location = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
     memory_store: _Location | None = None
     namespace: str = Field(default="default", pattern=NAME_PATTERN)
     embedder: str = Field(default="local/minilm", min_length=1)
     server: str | None = Field(default=None, min_length=1)
-    traces: str | None = Field(default=None, min_length=1)
-    weights_folder: Path = Field(default_factory=lambda: user_cache_path("textevolve") / "weights")
+    traces: Annotated[str | None, AfterValidator(_expand_file)] = Field(default=None, min_length=1)
+    weights_folder: _Folder = Field(
+        default_factory=lambda: user_cache_path("textevolve") / "weights"
+    )
     concurrency: int | None = Field(default=None, ge=1, le=4096)
     largest_answer: int = Field(default=LARGEST_ANSWER, ge=1, le=1024)
     timeouts: Timeouts = Timeouts()
@@ -296,6 +310,10 @@ ENVIRONMENT = {
 """The environment variables that set a setting, with its name."""
 
 
+PROJECT_FILE = Path("textevolve.toml")
+"""The settings file of the working folder."""
+
+
 def today() -> str:
     """Return the date for prompts, such as 2025-01-31: the variable `TEXTEVOLVE_TODAY`, or else the
     current date.
@@ -318,17 +336,22 @@ def today() -> str:
 def settings_files() -> tuple[Path, ...]:
     """Return the paths of possible settings files, which need not exist; later ones override
     earlier ones. If `TEXTEVOLVE_CONFIG` names a file, it is the only one."""
-    path = os.environ.get("TEXTEVOLVE_CONFIG")
+    path = os.environ.get("TEXTEVOLVE_CONFIG", "").strip()
     if path:
-        return (Path(path),)
-    return (user_config_path("textevolve") / "config.toml", Path("textevolve.toml"))
+        return (Path(path).expanduser(),)
+    return (user_config_path("textevolve") / "config.toml", PROJECT_FILE)
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.environ.get("TEXTEVOLVE_CONFIG", "").strip():
+            return {}
+        # A file that was named must be there: without it another store and model would be used.
+        raise SettingsError(
+            f"TEXTEVOLVE_CONFIG: {path}: there is no such file; correct or unset the variable"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"{path}: cannot be read ({error}); correct or remove the file"
@@ -342,12 +365,17 @@ def read_settings(**overrides: Any) -> Settings:
     return read_settings_sources(**overrides)[0]
 
 
-def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
+def read_settings_sources(
+    check: bool = True, /, **overrides: Any
+) -> tuple[Settings, dict[str, str]]:
     """Read the current settings, and return them with the source of each setting that was set, by
     its name. A later source replaces a setting; of a mapping it replaces only the keys that it
-    sets. `overrides` win unless they are None.
+    sets. `overrides` win unless they are None. `check`: whether the file of the working folder has
+    to be allowed, which is not necessary for showing the settings.
 
     Raises:
+        UnallowedFileError: the file of the working folder sends something somewhere without being
+            allowed.
         SettingsError: a file cannot be read, or a value is not allowed; names the source.
     """
     values: dict[str, Any] = {}
@@ -362,14 +390,130 @@ def read_settings_sources(**overrides: Any) -> tuple[Settings, dict[str, str]]:
 
             sources[name] = source
 
-    for path in settings_files():
-        take(_read_file(path), str(path))
+    later_values: dict[str, Any] = {}
     for variable, name in ENVIRONMENT.items():
-        if os.environ.get(variable):
-            take({name: os.environ[variable]}, variable)
+        # Files of variables may have ends of lines of another system.
+        if value := os.environ.get(variable, "").strip():
+            later_values[name] = value
+
+    for path in settings_files():
+        section = _read_file(path)
+        if path == PROJECT_FILE and check:
+            _check_allowed(section, values, {*later_values, *drop_none(overrides)})
+        take(section, str(path))
+    for variable, name in ENVIRONMENT.items():
+        if name in later_values:
+            take({name: later_values[name]}, variable)
     take(drop_none(overrides), "option")
 
     return _validate(values, sources), sources
+
+
+# Files of the working folder
+
+
+def _allowed_files() -> Path:
+    return user_config_path("textevolve") / "allowed-files.txt"
+
+
+def _identify_file(path: Path) -> str:
+    """Return the line that allows a file: its place and a digest of its content, so that a changed
+    file has to be allowed again."""
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.resolve()}"
+
+
+def allow_file(path: Path) -> None:
+    """Allow a settings file, as it is now, to say where texts, keys and variables go."""
+    line = _identify_file(path)
+    allowed_files = _allowed_files()
+    allowed_files.parent.mkdir(parents=True, exist_ok=True)
+    with allowed_files.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def _check_allowed(
+    section: Mapping[str, Any], user_values: Mapping[str, Any], replaced: set[str]
+) -> None:
+    """Check that the user has allowed where the working folder's file sends anything.
+    `user_values`: the values of the user's own file. `replaced`: settings that later sources set.
+
+    Raises:
+        UnallowedFileError: names the file and the places.
+    """
+    user_places = set(_places(user_values))
+    own_section = {name: value for name, value in section.items() if name not in replaced}
+    places = [place for place in _places(own_section) if place not in user_places]
+    if not places:
+        return
+    try:
+        lines = _allowed_files().read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+
+    if _identify_file(PROJECT_FILE) not in lines:
+        raise UnallowedFileError(
+            f"{PROJECT_FILE.resolve()}: this file decides where your texts, keys and variables go,"
+            f" and you have not allowed it: {'; '.join(places)}. If you trust it, run: textevolve"
+            " config allow, or name it in TEXTEVOLVE_CONFIG",
+            lambda: allow_file(PROJECT_FILE),
+        )
+
+
+def _places(section: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each place to which a section of settings sends texts, keys or variables. A model on
+    this machine that gets no key is none."""
+    for name in ("server", "traces", "store", "memory_store", "on"):
+        value = section.get(name)
+        if isinstance(value, str) and "://" in value:
+            yield f"{name} = {_hide_secrets(value)}"
+
+    models = [(name, section.get(name)) for name in ("model", "embedder")]
+    for name, pool in _tables(section.get("pools")):
+        members: list[Any] = pool["members"] if isinstance(pool.get("members"), list) else []
+        models += [(f"pools.{name}", dict(_values(member)).get("model")) for member in members]
+    for name, value in models:
+        address = str(value)
+        gets_key = bool(os.environ.get("TEXTEVOLVE_API_KEY"))
+        if "://" in address and (gets_key or not _is_here(address)):
+            yield f"{name} = {_hide_secrets(address)}"
+
+    profile = Path(str(section.get("profile", ""))).expanduser()
+    if profile.is_file() and b"://" in profile.read_bytes():
+        yield f"profile = {profile}, which names addresses"
+
+    for name, provider in _tables(section.get("providers")):
+        address = str(provider.get("base_url", ""))
+        variables = [f"{provider['key_env']}"] if provider.get("key_env") else []
+        for _, value in _values(provider.get("headers")):
+            if str(value).startswith("env:"):
+                variables.append(str(value).removeprefix("env:"))
+        if variables or not _is_here(address):
+            sent = f", which gets {', '.join(variables)}" if variables else ""
+            yield f"providers.{name} = {_hide_secrets(address)}{sent}"
+
+
+def _values(value: Any) -> list[tuple[str, Any]]:
+    """Return the entries of a table; none if it is no table, which is reported elsewhere."""
+    return list(value.items()) if isinstance(value, dict) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _tables(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, table) for name, table in _values(value) if isinstance(table, dict)]
+
+
+def _is_here(address: str) -> bool:
+    """Return whether an address is of this machine."""
+    try:
+        host = urlsplit(address.strip()).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _hide_secrets(address: str) -> str:
+    """Return an address without its user, password and query."""
+    scheme, _, place = address.partition("://")
+    return f"{scheme}://{place.partition('?')[0].rpartition('@')[2]}" if place else address
 
 
 def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings:

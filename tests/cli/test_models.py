@@ -20,6 +20,7 @@ RUN = CliRunner()
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TEXTEVOLVE_WEIGHTS", str(tmp_path))
+    (tmp_path / "none.toml").write_text("")
     monkeypatch.setenv("TEXTEVOLVE_CONFIG", str(tmp_path / "none.toml"))
     return tmp_path
 

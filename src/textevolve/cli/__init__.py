@@ -15,7 +15,13 @@ import sys
 from textevolve.cli import process
 from textevolve.cli.process import INTERRUPTED as INTERRUPTED
 from textevolve.cli.process import say as say
-from textevolve.errors import InputError, MismatchError, SettingsError, TextEvolveError
+from textevolve.errors import (
+    InputError,
+    MismatchError,
+    SettingsError,
+    TextEvolveError,
+    UnallowedFileError,
+)
 
 FAILED = 1
 MISUSED = 2
@@ -38,11 +44,21 @@ def main() -> None:
 
 
 def _run() -> int | str | None:
-    """Run a command, and return its exit code."""
+    """Run a command, and return its exit code. At a terminal, ask whether the working folder's
+    settings file may send anything anywhere."""
     try:
         from textevolve.cli.app import app
 
-        app()
+        try:
+            app()
+        except UnallowedFileError as error:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            say(f"{error}\nAllow this file as it is now? [y/N]")
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise
+            error.allow()
+            app()
     except SystemExit as end:
         # The command library exits with 1 if it finds the pipe closed itself.
         if isinstance(end.__context__, BrokenPipeError):

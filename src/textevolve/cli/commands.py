@@ -627,6 +627,11 @@ WORK = {
                 "config",
                 "config show --json",
             ),
+            "allow": _command(
+                "config:allow",
+                "Allow the working folder's settings file to name addresses and keys.",
+                "config allow",
+            ),
             "keys": _group(
                 "Make, list and revoke keys of a server's clients.",
                 {

@@ -19,7 +19,9 @@ from textevolve.errors import InputError
 from textevolve.report.wording import moment, visible
 from textevolve.settings import (
     ENVIRONMENT,
+    PROJECT_FILE,
     StoreLocation,
+    allow_file,
     read_settings,
     read_settings_sources,
     settings_files,
@@ -38,7 +40,7 @@ def show(
 
     Keys are not settings and are not shown; `textevolve doctor` names their sources.
     """
-    settings, sources = read_settings_sources()
+    settings, sources = read_settings_sources(False)
     values: dict[str, Any] = settings.model_dump(mode="json")
     if as_json:
         files = [str(path) for path in settings_files()]
@@ -52,6 +54,15 @@ def show(
     for path in settings_files():
         typer.echo(f"  {path}{'' if path.exists() else '  (does not exist)'}")
     typer.echo(f"  the environment: {', '.join(ENVIRONMENT)}")
+
+
+def allow() -> None:
+    """Allow the settings file of the working folder, as it is now, to say where texts, keys and
+    variables go; a changed file has to be allowed again."""
+    if not PROJECT_FILE.is_file():
+        raise InputError(f"{PROJECT_FILE}: there is no such file in this folder")
+    allow_file(PROJECT_FILE)
+    typer.echo(f"{PROJECT_FILE.resolve()} is allowed as it is now")
 
 
 KeyName = Annotated[

@@ -9,11 +9,17 @@ so all features of the endpoint (tools, schemas, images) work.
 from __future__ import annotations
 
 import io
+import ipaddress
 import json
+import logging
+import os
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 import aiohttp
 from pydantic import SecretStr
@@ -42,6 +48,7 @@ from textevolve.llm.refusals import (
 from textevolve.protocol.chat import encode
 from textevolve.settings import LARGEST_ANSWER, Timeouts
 
+log = logging.getLogger("textevolve")
 MIB = 2**20
 LARGE = MIB
 """The size in bytes from which a body is passed to aiohttp as a stream, as aiohttp requires."""
@@ -100,7 +107,9 @@ class Http:
         self._connections = connections
         self._largest = largest_answer * MIB
         self._base = URL(base_url)
-        self._proxy = _proxy(self._base)
+        self._proxy = find_proxy(base_url)
+        if self._proxy is not None:
+            self.secrets = (*self._proxy.secrets, *self.secrets)
         self._session: aiohttp.ClientSession | None = None
 
     async def aclose(self) -> None:
@@ -168,11 +177,14 @@ class Http:
                 url,
                 data=data,
                 headers=extra,
-                proxy=self._proxy,
+                proxy=self._proxy and self._proxy.url,
                 allow_redirects=False,
                 timeout=limit or session.timeout,
             )
-            return BegunAnswer(self, answer)
+            if answer.status != 407 or self._proxy is None:
+                return BegunAnswer(self, answer)
+            answer.close()
+            failed = self._refused_by_proxy(407)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self.unreachable(error)
 
@@ -246,9 +258,26 @@ class Http:
 
         return self._session
 
+    def _refused_by_proxy(self, status: int) -> ModelError:
+        """Return the error of a proxy that does not connect. Where it refuses, another try is no
+        use; where it does not reach the endpoint, it counts as no connection."""
+        message = (
+            f"{self.name}: the proxy {self._proxy} refused the connection to"
+            f" {self._base.authority} ({status}); correct the proxy's address, or name the host in"
+            " NO_PROXY"
+        )
+        if status in (401, 403, 407):
+            return AccessError(message)
+
+        return UnavailableError(message, address=self._base.authority)
+
     def unreachable(self, error: Exception) -> ModelError:
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return self._refused_by_proxy(error.status)
         details = self.scrub(str(error))
         address = self._base.authority
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            address = f"{address} through the proxy {self._proxy}"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return AccessError(f"{self.name}: {address}: its certificate is not trusted: {details}")
         details = details or type(error).__name__
@@ -340,11 +369,133 @@ def _header_text(name: str, key: SecretStr, header: str = "") -> str:
     return text
 
 
-def _proxy(url: URL) -> str | None:
-    """Return the proxy for a URL from the environment variables; None for loopback addresses."""
-    if url.host is None or is_loopback(str(url)) or proxy_bypass(url.host):
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy. As text it is its host and port, and the variable that names it.
+
+    Attributes:
+        url: The address with user and password.
+        secrets: The password, as it is written and as it is sent.
+    """
+
+    url: URL
+    variable: str
+    secrets: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.url.host}:{self.url.port} (from {self.variable})"
+
+
+def find_proxy(address: str) -> Proxy | None:
+    """Return the proxy for an address; None if it is reached directly, as this machine is.
+
+    Raises:
+        SettingsError: the variable holds no address of an HTTP proxy. The message does not have
+            the value, which may hold a password.
+    """
+    parts = urlsplit(address)
+    if not parts.hostname or is_loopback(address):
         return None
-    return getproxies().get(url.scheme)
+    proxies = getproxies()
+    if _is_exempt(parts, proxies.get("no", "")):
+        return None
+    if not getproxies_environment() and proxy_bypass(parts.hostname):
+        return None  # the system's own exemptions
+    for scheme in (parts.scheme, "all"):
+        if value := proxies.get(scheme, "").strip():
+            return _read_proxy(value, _name_variable(scheme))
+
+    return None
+
+
+def _name_variable(scheme: str) -> str:
+    names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
+    return next((name for name in names if os.environ.get(name)), "the system's settings")
+
+
+def _read_proxy(value: str, variable: str) -> Proxy:
+    scheme, mark, _ = value.partition("://")
+    scheme = scheme.lower() if mark else "http"
+    if scheme.startswith("socks"):
+        raise SettingsError(
+            f"{variable} names a SOCKS proxy, which is not supported; name an HTTP proxy, or exempt"
+            " the host with NO_PROXY"
+        )
+    try:
+        parts = urlsplit(value if mark else f"http://{value}")
+        usable = scheme in ("http", "https") and parts.path in ("", "/")
+        usable = usable and not parts.query and not parts.fragment
+        if usable and parts.hostname and parts.port != 0:
+            password = parts.password or ""
+            url = URL.build(
+                scheme=scheme,
+                user=None if parts.username is None else unquote(parts.username),
+                password=None if parts.password is None else unquote(password),
+                host=parts.hostname,
+                port=parts.port,
+            )
+            secrets = dict.fromkeys(filter(None, (password, unquote(password), url.raw_password)))
+            return Proxy(url, variable, tuple(secrets))
+    except ValueError:
+        pass  # raised below, so that no error of ours refers to one that holds the password
+
+    raise SettingsError(
+        f"{variable} is not a proxy's address; write http://USER:PASSWORD@HOST:PORT, with special"
+        " characters of the password as %23 (#), %2F (/), %3F (?) or %40 (@)"
+    )
+
+
+def _is_exempt(parts: SplitResult, no_proxy: str) -> bool:
+    """Return whether NO_PROXY exempts a host, by the rules that curl and Go have: a name stands for
+    its subdomains, too; an entry may be a network, or have a port."""
+    host = (parts.hostname or "").lower().rstrip(".")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        ip = None
+
+    for entry, entry_port in _exemptions(no_proxy):
+        if entry_port is not None and entry_port != port:
+            continue
+        if isinstance(entry, str):
+            if entry == "*" or host == entry or host.endswith(f".{entry}"):
+                return True
+        elif ip is not None and ip in entry:
+            return True
+
+    return False
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@lru_cache(maxsize=8)
+def _exemptions(no_proxy: str) -> tuple[tuple[str | Network, int | None], ...]:
+    """Read the entries of NO_PROXY, each with its port. An entry that cannot be read is reported,
+    once, as calls that it was to exempt go to the proxy."""
+    exemptions: list[tuple[str | Network, int | None]] = []
+
+    for text in no_proxy.lower().replace(",", " ").split():
+        port = None
+        name = text
+        host, colon, digits = text.rpartition(":")
+        if colon and digits.isdigit() and (host.endswith("]") or ":" not in host):
+            name = host
+            port = int(digits)
+        name = name.strip("[]").rstrip(".")
+
+        try:
+            exemptions.append((ipaddress.ip_network(name, strict=False), port))
+            continue
+        except ValueError:
+            name = name.removeprefix("*").removeprefix(".") or "*"
+        if re.search(r"[/*@:\s]", name) and name != "*":
+            log.warning("NO_PROXY: %r cannot be read and exempts no host", text)
+            continue
+        exemptions.append((name, port))
+
+    return tuple(exemptions)
 
 
 class JsonService(Http):

@@ -4,12 +4,14 @@ the machine."""
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from textevolve.system import allowed_cores, clock_ticks, read_kernel
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CPUS = Path("/sys/devices/system/cpu")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def _fields(path: Path) -> dict[str, int]:
@@ -28,23 +30,61 @@ def available_memory() -> int | None:
     free = _fields(Path("/proc/meminfo")).get("MemAvailable")
     if free is None:
         return None
-    limit = read_kernel(_CGROUP / "memory.max")
-    used = read_kernel(_CGROUP / "memory.current")
-    if not (limit.isdigit() and used.isdigit()):
-        return free * 1024
-    reclaimable = _fields(_CGROUP / "memory.stat").get("inactive_file", 0)
+    available = free * 1024
 
-    return max(0, min(free * 1024, int(limit) - int(used) + reclaimable))
+    for folder in _groups("memory"):
+        for limit_file, used_file, name in MEMORY_FILES:
+            limit = read_kernel(folder / limit_file)
+            used = read_kernel(folder / used_file)
+            if limit.isdigit() and used.isdigit():
+                reclaimable = _fields(folder / "memory.stat").get(name, 0)
+                available = min(available, int(limit) - int(used) + reclaimable)
+
+    return max(0, available)
+
+
+MEMORY_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""The files of control groups, of version 2 and 1, that hold the limit and the use of memory, and
+the field for what can be reclaimed."""
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control group and of all groups above it, since the
+    smallest limit of them counts. In a container the group's own path may be missing."""
+    # Version 1 has a folder for each set of controllers, or a link with one controller's name.
+    groups = dict.fromkeys((_CGROUP, _CGROUP / controller))
+    for line in read_kernel(_OWN_GROUPS).splitlines():
+        _, names, path = [*line.split(":", 2), "", ""][:3]
+        if names and controller not in names.split(","):
+            continue
+        own_group = Path(path.lstrip("/"))
+        for root in (_CGROUP / names, _CGROUP / controller) if names else (_CGROUP,):
+            if ".." not in own_group.parts:
+                groups |= dict.fromkeys(root / group for group in (own_group, *own_group.parents))
+
+    yield from groups
+
+
+def _quota(folder: Path) -> float | None:
+    """Return how many cores' time a control group may use; None without a limit."""
+    words = read_kernel(folder / "cpu.max").split()
+    if not words:
+        words = [read_kernel(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+        return int(words[0]) / int(words[1])
+    return None
 
 
 def physical_cores() -> int:
     """Return how many physical cores this process may use, at least 1."""
     siblings = "topology/thread_siblings_list"
     cores = {read_kernel(_CPUS / f"cpu{n}/{siblings}") or str(n) for n in allowed_cores()}
-    quota = read_kernel(_CGROUP / "cpu.max").split()
-    if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
-        return max(1, min(len(cores), int(quota[0]) // int(quota[1])))
-    return max(1, len(cores))
+    quotas = filter(None, map(_quota, _groups("cpu")))
+
+    return max(1, int(min(len(cores), *quotas, len(cores))))
 
 
 LOOKED = 0.2

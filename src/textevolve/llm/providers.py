@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -421,11 +423,21 @@ def _split(address: str) -> SplitResult:
 
 
 def is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
+    """Return whether an address is of this machine, however it is written."""
+    host = (urlsplit(address).hostname or "").rstrip(".")
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ip = ipaddress.ip_address(host)
     except ValueError:
+        # Connections take short forms of addresses, such as 127.1, too.
+        if host and re.fullmatch(r"[0-9a-fx.]+", host) and host[0].isdigit():
+            try:
+                return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback
+            except OSError:
+                return False
         return host == "localhost" or host.endswith(".localhost")
+
+    mapped = getattr(ip, "ipv4_mapped", None) or ip
+    return mapped.is_loopback or mapped.is_unspecified
 
 
 # The addresses are those of the providers' own pages on OpenAI compatibility (read in 2026), the

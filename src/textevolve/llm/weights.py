@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import importlib.util
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import venv
 import zipfile
 import zlib
 from collections.abc import Callable, Generator
@@ -39,6 +41,7 @@ from textevolve.llm.catalogue import (
     read_catalogue,
     user_files,
 )
+from textevolve.llm.connections import find_proxy
 from textevolve.llm.gguf import read_header
 from textevolve.settings import Settings
 from textevolve.system import try_lock
@@ -161,7 +164,11 @@ def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
         headers["Range"] = f"bytes={done}-"
     request = urllib.request.Request(url, headers=headers)
 
-    with urllib.request.urlopen(request, timeout=STALLED) as answer:
+    proxy = find_proxy(url)
+    proxies = {} if proxy is None else {request.type: str(proxy.url)}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+
+    with opener.open(request, timeout=STALLED) as answer:
         if answer.status != 206:
             done = 0
         size = answer.headers.get("Content-Length", "")
@@ -202,9 +209,33 @@ def fill_from_wheels(source: Wheels, part: Path, folder: Path, transfer: Transfe
                 ) from error
 
 
+def _find_pip(folder: Path) -> list[str]:
+    """Return the command of pip. Environments that uv makes have none; then the standard library
+    makes one with pip in `folder`, so that the user's own settings of indexes hold."""
+    try:
+        has_pip = importlib.util.find_spec("pip") is not None
+    except ImportError:
+        has_pip = False
+    if has_pip:
+        return [sys.executable, "-m", "pip"]
+
+    environment = folder / "pip-environment"
+    python = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    try:
+        if not python.exists():
+            venv.create(environment, with_pip=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SourceError(
+            "this environment has no pip, and none can be made for the download; install pip, for"
+            " instance with: uv pip install pip"
+        ) from error
+
+    return [str(python), "-I", "-m", "pip"]
+
+
 def _fetch_wheel(requirement: str, folder: Path, transfer: Transfer) -> None:
     """Fetch a wheel by a pip in a process of its own, which can be stopped."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command = [*_find_pip(folder), "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-input", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
     with subprocess.Popen(
         [*command, "-d", str(folder), requirement],

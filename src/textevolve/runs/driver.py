@@ -381,9 +381,9 @@ class RunPlan:
         described: dict[str, Any] = {**stored.described, FROM_ROWS: True}
         for name, versions in pins.items():
             described[name] = {**described.get(name, {}), **versions}
-        asked = _read_asked(self.study.asks(spec), described, self.launch.objects)
+        inputs = _read_inputs(self.study.asks(spec), described, self.launch.objects)
 
-        return stored.model_copy(update={"described": described, **asked})
+        return stored.model_copy(update={"described": described, **inputs})
 
 
 async def plan_run(

@@ -33,7 +33,7 @@ from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, V
 from textevolve.settings import StoreLocation
 from textevolve.store import lease, sqlite, tables
 from textevolve.store.database import open_database
-from textevolve.store.dialects import count_bytes, is_postgres
+from textevolve.store.dialects import OLDER_REVISIONS, count_bytes, is_postgres
 from textevolve.store.documents import (
     DAMAGES,
     HASH_BYTES,
@@ -529,6 +529,7 @@ def check(location: StoreLocation, salvage: Path | None = None) -> Findings:
 
     path = location.expanduser().absolute()
     with _open_damaged(path) as file:
+        file.check_revision(path)
         if salvage is not None:
             return _salvage(file, salvage.expanduser().absolute())
         findings = _check_file(file)
@@ -638,6 +639,25 @@ class _DamagedFile:
         self.complaint = complaint
         self._raw.row_factory = sqlite3.Row
         self.gaps = Counter[str]()
+
+    def check_revision(self, path: Path) -> None:
+        """Check that this version knows all tables and columns of the file, as it can neither check
+        nor copy others. A file whose revision cannot be read may be a damaged one.
+
+        Raises:
+            StoreError: the file is of a newer version.
+        """
+        try:
+            row = self._raw.execute("SELECT version_num FROM alembic_version").fetchone()
+        except (sqlite3.Error, *DAMAGES):
+            return
+        revision = str(row[0]) if row else tables.REVISION
+        if revision != tables.REVISION and revision not in OLDER_REVISIONS:
+            raise StoreError(
+                f"store {path}: was written by another TextEvolve (schema {revision}, this one"
+                f" knows {tables.REVISION}); check and salvage it with that version, which knows"
+                " all of its tables and columns"
+            )
 
     def find_index_fault(self) -> str:
         """Return the fault of the index of the memories' words; empty if there is none."""

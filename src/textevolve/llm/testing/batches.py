@@ -237,7 +237,7 @@ class ScriptedBatches:
 def _read_results(job: ScriptedJob, name: str, content: bytes) -> Answer:
     """Return the answer to a request for a job's results, which may not be there at first."""
     absent = _error(f"no such file: {name}", 404)
-    first_answers = {
+    first_answers: Mapping[BatchFault | None, Answer] = {
         BatchFault.RESULTS_LATE: absent,
         BatchFault.RESULTS_EMPTY: Answer(body=b""),
         BatchFault.RESULTS_A_PAGE: Answer(body=b"<html><body>Sign in</body></html>"),
