@@ -207,7 +207,7 @@ def graph(
 
 def forget(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of the memories.")
+        list[str] | None, typer.Argument(metavar="ID...", help="The ids of the memories.")
     ] = None,
     user: Annotated[
         str,
