@@ -712,9 +712,15 @@ def tell_agent(url: str, key: str, host: Host, served: Served) -> None:
     chat = f"{url}/v1/chat/completions"
     message = people.chat_body("acme/bot", f"I have met {people.name_of('acme chat')}.")
     people.request(chat, key, {**message, "user": "eve", "metadata": {"session": "new"}})
-    number = len(host.heard)
+
+    # The agent learns after it has answered; only then can another user hear of it.
+    stored = ""
+    while people.word_of("chat") not in stored:
+        stored = people.request(f"{url}{people.MEMORIES}", key).text.lower()
     people.request(chat, key, {**people.chat_body("acme/bot"), "user": "bob"})
-    served.heard_of_bob = "\n".join(heard.body for heard in list(host.heard)[number:])
+    bodies = [heard.body for heard in list(host.heard)]
+    served.heard_of_bob = "\n".join(body for body in bodies if "talking with bob" in body)
+    assert served.heard_of_bob
 
 
 def repeat_keys(url: str, host: Host, served: Served) -> None:

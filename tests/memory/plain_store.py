@@ -120,6 +120,8 @@ class PlainMemories:
                     continue
             elif memory.closed is not None:
                 continue
+            if query.user is not None and memory.user not in ("", query.user):
+                continue
             if memory.origin.trust >= query.least_trust:
                 memories.append(memory)
         return memories
@@ -258,6 +260,7 @@ class PlainMemories:
                 relations=new.relations,
                 cites=new.cites,
                 reason=new.reason,
+                user=new.user,
             )
         )
         return id

@@ -134,8 +134,9 @@ class AsyncMemories:
     ) -> Recalled:
         """Find memories relevant to a text, best first, each with the components of its score.
         `as_of`: search the memories that were valid at this time; None: those valid now.
-        `settings`: fields of `RecallSettings`, such as limit or min_score."""
-        fields: dict[str, Any] = {**settings, "collections": (self.name,)}
+        `settings`: fields of `RecallSettings`, such as limit or min_score. The memories of all
+        users are searched, unless `scope` is `user`."""
+        fields: dict[str, Any] = {"scope": "agent", **settings, "collections": (self.name,)}
         wanted = RecallSettings(**fields)
         return await recall_memories(
             self._desk.memories, self._desk.embed, wanted, query, now=_time(as_of)
@@ -355,13 +356,17 @@ class AsyncNamespace:
         the collection does not exist."""
         return AsyncMemories(self._desk, collection)
 
-    async def find_memories(self, *ids: str) -> Sequence[MemoryRecord]:
-        """Return memories by their ids, from any collections of the namespace.
+    async def find_memories(self, *ids: str, user: str = "") -> Sequence[MemoryRecord]:
+        """Return memories by their ids, and all of a user's, closed ones included, from any
+        collections of the namespace.
 
         Raises:
             InputError: a memory is not in this namespace.
         """
-        return await self._desk.memories.get(ids)
+        memories = list(await self._desk.memories.get(ids))
+        owned = await self._desk.memories.of_user(user) if user else ()
+
+        return [*memories, *(memory for memory in owned if memory.id not in ids)]
 
 
 class Resources(SyncView[AsyncResources[Any, Any]]):

@@ -30,7 +30,7 @@ from textevolve.desk.memories import (
     draw_recalled,
     read_memory_rows,
 )
-from textevolve.errors import NotFoundError
+from textevolve.errors import InputError, NotFoundError
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import MemoryRecord, MemorySpec, memory_data
 from textevolve.report import wording
@@ -116,7 +116,7 @@ def add(
             typer.echo(f"kept {memory.id}: {wording.shorten(spec.text, 60)}")
 
 
-@takes(RecallSettings, "collections", "summarize")
+@takes(RecallSettings, "collections", "scope", "summarize")
 def search(
     collection: CollectionName,
     query: Query,
@@ -206,7 +206,17 @@ def graph(
 
 
 def forget(
-    ids: Ids,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID...", help="The ids of the memories.")
+    ] = None,
+    user: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="All memories of this user, in all collections of the namespace; with --erase the"
+            " closed ones, too.",
+        ),
+    ] = "",
     erase: Annotated[
         bool,
         typer.Option(
@@ -219,7 +229,14 @@ def forget(
 ) -> None:
     """Close memories: searches skip them, and their history stays."""
     with _open_namespace(namespace, store) as space:
-        memories = space.find_memories(*ids)
+        memories = space.find_memories(*(ids or ()), user=user)
+        if not erase:
+            memories = [
+                memory for memory in memories if memory.id in (ids or ()) or memory.closed is None
+            ]
+        if not memories:
+            unnamed = "name memories by their ids, or a user by --user"
+            raise InputError(f"the user '{user}' has no memories" if user else unnamed)
         if erase:
             say(ERASES)
             noun = wording.count(len(memories), "memory")

@@ -332,10 +332,10 @@ class Chats:
         messages = await asyncio.to_thread(sessions.messages, turn.session)
         mark = partial(sessions.set_learning, turn.session, turn.position)
         dialogue = as_dialogue(messages, turn.position)
-        source = f"chat {turn.session}"
+        source = ChangeSource("", f"chat {turn.session}")
 
         try:
-            ids = await self._create(plan, collection, turn, dialogue, ChangeSource("", source))
+            ids = await self._create(plan, collection, turn, dialogue, source)
         except AnswerError:  # the journal would give the same answer for ever
             await asyncio.to_thread(mark, "failed")
             raise
@@ -356,6 +356,8 @@ class Chats:
         exchange is read, since memories of earlier exchanges were made, or declined, when these
         were new."""
         bench = self._bench
+        shared = plan.agent.spec.memory.scope == "agent"
+        source = replace(source, user=turn.user, shared=shared)
         store, name = memories_of(bench.resources, collection, plan.agent.namespace)
         with span("part", "learn", bench.tracing, conversation=turn.session):
             created = await create_memories(
@@ -396,7 +398,15 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
         update={"collections": plan.collections, "budget": budget}
     )
     store = bench.resources.memories(plan.agent.namespace)
-    cue = Cue(plan.agent.full_name, plan.collections, text, history=history, settings=settings)
+    user = plan.persona.user
+    cue = Cue(
+        plan.agent.full_name,
+        plan.collections,
+        text,
+        history=history,
+        settings=settings,
+        user=user,
+    )
     condense = partial(_condense, bench, plan)
 
     return await recall_memories(store, bench.embed, settings, cue, summarize=condense)

@@ -348,7 +348,9 @@ class NearNote:
         return ComparedNote(self.memory.text, self.since)
 
 
-async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: int) -> list[Outcome]:
+async def reconcile(
+    ground: Ground, points: Sequence[DialoguePoint], version: int, source: ChangeSource
+) -> list[Outcome]:
     """Decide for each point whether it is added, merged, replaces a memory or is dropped, compared
     with the collection at `version` and with the points before it.
 
@@ -366,7 +368,7 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
             done.append((PointDecision(point, "drop", point.refused, "model"), None))
             continue
         vector = next(vectors)
-        near = await _find_near(ground, point, vector, version, done)
+        near = await _find_near(ground, point, vector, version, done, source)
 
         try:
             outcome = await _settle(ground, point, vector, near)
@@ -384,7 +386,12 @@ async def reconcile(ground: Ground, points: Sequence[DialoguePoint], version: in
 
 
 async def _find_near(
-    ground: Ground, point: DialoguePoint, vector: Vector, version: int, done: Sequence[Outcome]
+    ground: Ground,
+    point: DialoguePoint,
+    vector: Vector,
+    version: int,
+    done: Sequence[Outcome],
+    source: ChangeSource,
 ) -> list[NearNote]:
     """Return the memories, and the drafts of the same dialogue, that are at least as similar as
     `settings.floor`: the nearest first, at most `settings.neighbours`."""
@@ -394,6 +401,7 @@ async def _find_near(
         embedding=vector,
         limit=2 * ground.settings.neighbours,
         version=version,
+        user=None if source.shared else source.user,
     )
     drafts = drafts_of(done)
     closed = {id for draft in drafts for id in draft.closes}
@@ -404,7 +412,8 @@ async def _find_near(
             match.memory.valid_from,
         )
         for match in await ground.store.search(query)
-        if match.memory.id not in closed
+        # What one user says changes no memory of another, and none that is common.
+        if match.memory.id not in closed and (source.shared or match.memory.user == source.user)
     ]
 
     for draft in drafts:
@@ -537,9 +546,9 @@ async def create_memories(
 ) -> CreatedMemories:
     """Create memories from a dialogue, and store them in a collection.
 
-    `source`: its `label` becomes the source of the memories; its `key`, if any, is used instead of
-    the hash of the dialogue. `context_turns`: the number of first turns that are read as context
-    only.
+    `source`: its `label` becomes the source of the memories, its `user` their user; its `key`, if
+    any, is used instead of the hash of the dialogue. `context_turns`: the number of first turns
+    that are read as context only.
 
     Raises:
         InputError: the collection does not exist. ConflictError: another process changed the same
@@ -611,7 +620,7 @@ async def keep_points(
     meanwhile, return the decisions read back from its memories."""
     name = ground.collection.name
     collection = await ground.store.collection(name)
-    done = await reconcile(ground, points, collection.version)
+    done = await reconcile(ground, points, collection.version, source)
     if not ground.writes:
         return CreatedMemories(_decisions(done), None, start.done_turns)
     drafts = drafts_of(done)
@@ -680,6 +689,7 @@ def _change(draft: MemoryDraft, source: ChangeSource, places: Mapping[int, int])
         entities=point.entities,
         cites=point.cites,
         reason=f"{point.question} ({decision.reason})" if point.question else decision.reason,
+        user=source.user,
     )
 
     positions = () if draft.earlier is None else (places[id(draft.earlier)],)

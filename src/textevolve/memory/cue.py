@@ -35,7 +35,7 @@ class Cue:
     history xi.
 
     `collections`: the names of the agent's memory collections. `settings`: its recall settings;
-    None for the defaults.
+    None for the defaults. `user`: the user with whom the agent speaks; empty if there is none.
     """
 
     agent: str
@@ -44,6 +44,7 @@ class Cue:
     candidates: tuple[str, ...] = ()
     history: str = ""
     settings: RecallSettings | None = None
+    user: str = ""
 
 
 class Recall(Protocol):

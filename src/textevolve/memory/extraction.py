@@ -7,10 +7,11 @@ and none of its points is stored. `creation.py` stores the points.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from math import log
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
@@ -23,6 +24,7 @@ from textevolve.llm.prompts import draw_nonce, fence, load_template, sanitize
 from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.memory.record import DialogueTurn
 from textevolve.memory.sameness import (
+    details_of,
     heard_names,
     lacks,
     names_in,
@@ -125,6 +127,11 @@ REFUSED = {
     "stranger": "it is about somebody else",
 }
 """The reasons why a point is not remembered, by the status that the model reports."""
+LEAST_EVIDENCE = 2
+"""The words that a turn shares with a fact, names and numbers counted twice, from which it may be
+preferred to the turn that the model names: one common word, such as evening, is chance."""
+STEM = 4
+"""The letters at the beginning of a word by which it is compared with those of a turn."""
 UNSURE_TRUST = 0.3
 """The highest trust in a fact with a name that the dialogue says at most in another form."""
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -137,8 +144,9 @@ class DialoguePoint:
     the window that was read. `author`: the speaker. `importance` and `trust`: in [0, 1]. `said`:
     the time of the statement; `since`: the time from which the fact holds; both in seconds since
     1970, None if unknown. `entities`: the people and things that it is about. `refused`: the reason
-    for rejecting it; empty if it is accepted. `doubt`: the reason for a low trust. Only for an
-    insight: `cites`, the ids of the memories that support it, and `question`, which it answers."""
+    for rejecting it; empty if it is accepted. `doubt`: the reason for a low trust, and that its
+    words stand in another turn than the model names. Only for an insight: `cites`, the ids of the
+    memories that support it, and `question`, which it answers."""
 
     text: str
     turn: int | None
@@ -185,8 +193,7 @@ def _clamp(value: Any) -> Any:
 
 
 class _Fact(BaseModel):
-    """What is missing has a value all the same: one field that was left out costs no answer. `turn`
-    holds the model to one turn at a time, and decides nothing (see `_find_piece`)."""
+    """What is missing has a value all the same: one field that was left out costs no answer."""
 
     model_config = ConfigDict(
         json_schema_extra={"required": ["turn", "fact", "status", "importance", "since"]}
@@ -343,14 +350,15 @@ def clean(text: str) -> str:
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
-    piece = _find_piece(text, window, settings)
+    piece = _find_piece(text, fact.turn, window, settings)
     text = _with_date(text, piece.text) if piece and text else text
     about = (
         tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, sentence_starts=False)
     )
     since = parse_time(fact.since)
     pieces = (*window.earlier, *window.pieces)
-    said_at = (piece or window.pieces[-1]).time
+    named = next((each for each in pieces if each.turn == fact.turn), None)
+    said_at = (piece or named or window.pieces[-1]).time
     if since is not None and said_at is not None and since > said_at:
         since = None  # an appointment: the statement about it holds already
     heard = " ".join([settings.about, *(p.text for p in pieces)])
@@ -362,6 +370,9 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
         refused = f"the dialogue does not say “{unheard[0]}”"
     if not refused and (text.endswith("?") or speaks_of_nobody(text)):
         refused = "it says nothing about a person"
+    doubts = [f"it is unsure whether the dialogue says “{name}”" for name in unsure[:1]]
+    if piece and named and piece.turn != fact.turn:
+        doubts.append(f"the model names turn {fact.turn}, and its words stand in turn {piece.turn}")
     sayers = [piece] if piece else pieces
     trust = min(_trust(each.speaker, settings) for each in sayers)
 
@@ -375,7 +386,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
         since=said_at if since is None else since,
         entities=tuple(clean(name).strip()[:100] for name in about if name.strip())[:8],
         refused=refused,
-        doubt=f"it is unsure whether the dialogue says “{unsure[0]}”" if unsure else "",
+        doubt="; ".join(doubts),
     )
 
 
@@ -392,32 +403,103 @@ def _with_date(text: str, turn: str) -> str:
     return f"{text.rstrip('.')} ({dates[0]})."
 
 
-def _find_piece(text: str, window: Window, settings: CreationSettings) -> DialoguePiece | None:
-    """Find the turn that states a fact: the one whose sentence shares most words with it. The
-    model's own number is ignored, since text from tools can make it name the user's turn.
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """The sentence of a piece that shares most with a fact. `weight`: the sum of the weights of the
+    words that both have; `evidence`: their number, names and numbers counted twice. `asks`: whether
+    the sentence is a question."""
 
-    Ties are resolved in favour of statements over questions, of other speakers over user and
-    assistant, who may only repeat a tool's output, and then of the first turn. Return None if no
-    turn has any of the words, or if only other speakers mention one of its names and numbers.
+    piece: DialoguePiece
+    weight: float
+    evidence: int
+    asks: bool
+
+    @property
+    def is_outside(self) -> bool:
+        return self.piece.speaker not in (USER, ASSISTANT)
+
+
+def _find_piece(
+    text: str, turn: int, window: Window, settings: CreationSettings
+) -> DialoguePiece | None:
+    """Find the turn that states a fact: the one whose sentence shares most words with it, names,
+    numbers and rare words above all, unless the turn that the model names comes close to it.
+
+    Return None if no turn has any of the words, or if only other speakers mention one of its names
+    and numbers.
     """
     about = set(words_of(settings.about))
-    words = telling_words(text) - about
     pieces = (*window.earlier, *window.pieces)
+    matches = _match_pieces(text, pieces, about)
 
-    def weigh(piece: DialoguePiece) -> tuple[int, bool, bool]:
-        outside = piece.speaker not in (USER, ASSISTANT)
-        sentences = _sentences_of(piece.text)
-        return max(
-            (len(words & telling_words(s)), not s.endswith(_QUESTION_MARKS), outside)
-            for s in sentences
-        )
+    def rank(match: _Match) -> tuple[float | bool, ...]:
+        named = match.piece.turn == turn
+        # User and assistant may repeat what a tool said, and an assistant what the user said.
+        speakers = (match.is_outside, match.piece.speaker == USER)
+        return match.weight, named or not match.asks, *speakers, named, not match.asks
 
-    best = max(pieces, key=weigh)
-    speaker_text = " ".join(piece.text for piece in pieces if piece.speaker == best.speaker)
-    everything = " ".join(piece.text for piece in pieces)
+    best = max(matches, key=rank)
+    named = max((each for each in matches if each.piece.turn == turn), key=rank, default=best)
+    match = best if _words_win(best, named) else named
+    piece = match.piece
+
+    speaker_text = " ".join(each.text for each in pieces if each.speaker == piece.speaker)
+    everything = " ".join(each.text for each in pieces)
     of_others = lacks(speaker_text, text) - lacks(everything, text) - about
 
-    return None if of_others or not weigh(best)[0] else best
+    return None if of_others or not best.weight else piece
+
+
+def _match_pieces(
+    text: str, pieces: Sequence[DialoguePiece], about: Collection[str]
+) -> list[_Match]:
+    """Compare a fact with each piece. A word weighs more the fewer pieces have it, and twice as
+    much as a name or number. `about`: the words of the user's name, which do not count."""
+    words = _stems(telling_words(text).difference(about))
+    words_by_piece = [_stems(telling_words(piece.text)) for piece in pieces]
+    names = _stems(details_of(text))
+    weights: dict[str, float] = {}
+    for word in words:
+        pieces_with_word = sum(word in piece_words for piece_words in words_by_piece)
+        weight = log((len(pieces) + 1) / max(1, pieces_with_word))
+        weights[word] = 2 * weight if word in names else weight
+
+    matches: list[_Match] = []
+    for piece in pieces:
+        sentences: list[_Match] = []
+        for sentence in _sentences_of(piece.text):
+            shared = words & _stems(telling_words(sentence))
+            # Summed in one order, since equal sentences must have equal weights.
+            weight = round(sum(weights[word] for word in sorted(shared)), 6)
+            evidence = len(shared) + len(shared & names)
+            sentences.append(_Match(piece, weight, evidence, sentence.endswith(_QUESTION_MARKS)))
+        matches.append(max(sentences, key=lambda match: (match.weight, not match.asks)))
+
+    return matches
+
+
+def _stems(words: Iterable[str]) -> set[str]:
+    """Return the beginnings of words, since a fact in the third person inflects what was said."""
+    return {word if word[0].isdigit() else word[:STEM] for word in words}
+
+
+def _words_win(best: _Match, named: _Match) -> bool:
+    """Return whether the turn with most words of a fact states it, and not the turn that the model
+    names: text from tools can make a model name the user's turn."""
+    if best.evidence < LEAST_EVIDENCE:
+        return False
+    if named.weight == best.weight:
+        return True
+    answers = best.asks and named.piece.turn == best.piece.turn + 1
+    if answers and named.piece.speaker != best.piece.speaker:
+        return False
+    if best.is_outside and not named.is_outside:
+        return True
+    if best.piece.speaker == USER and named.piece.speaker == ASSISTANT:
+        return True
+
+    is_clear = best.evidence >= named.evidence + LEAST_EVIDENCE
+    return is_clear and named.weight < best.weight / 2
 
 
 def _sentences_of(text: str) -> list[str]:

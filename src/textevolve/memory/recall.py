@@ -279,9 +279,17 @@ async def _recall_from(
     queries = make_queries(cue.input, cue.candidates, cue.history)
     if not queries:
         raise InputError("the text by which memories are recalled is blank")
+    user = None if settings.scope == "agent" else cue.user
+    query = MemoryQuery(
+        collection="",
+        limit=max(LEAST_SEARCHED, settings.limit),
+        time=now,
+        least_trust=settings.least_trust,
+        user=user,
+    )
     searched = await gather_bounded(
         [
-            lambda source=source: _search(source, embed, settings, queries, now)
+            lambda source=source: _search(source, embed, settings, queries, query)
             for source in sources
         ],
         SEARCHES_AT_ONCE,
@@ -318,35 +326,34 @@ async def _search(
     embed: Embed | None,
     settings: RecallSettings,
     queries: Sequence[CueQuery],
-    now: float | None,
+    query: MemoryQuery,
 ) -> list[_Candidate]:
-    """Return the candidates from one collection."""
+    """Return the candidates from one collection. `query`: what all its searches have in common."""
     collection = await source.store.collection(source.collection)
     memories: dict[str, MemoryRecord] = {}
     similarity: dict[str, float] = {}
     keywords: defaultdict[str, float] = defaultdict(float)
     meanings: list[tuple[float, dict[str, float]]] = []
-    search_query = MemoryQuery(
+    search_query = replace(
+        query,
         collection=collection.name,
-        limit=max(LEAST_SEARCHED, settings.limit),
         version=source.version,
-        time=None if source.version is not None else now,
-        least_trust=settings.least_trust,
+        time=None if source.version is not None else query.time,
     )
 
-    for query in queries:
-        vector = None if embed is None else await embed(collection, query.text)
+    for cue_query in queries:
+        vector = None if embed is None else await embed(collection, cue_query.text)
         matches = await source.store.search(
-            replace(search_query, text=query.text, embedding=vector)
+            replace(search_query, text=cue_query.text, embedding=vector)
         )
         for match in matches:
             memories[match.memory.id] = match.memory
             if match.keyword_rank is not None:
-                keywords[match.memory.id] += query.weight / match.keyword_rank
+                keywords[match.memory.id] += cue_query.weight / match.keyword_rank
 
         likeness = {m.memory.id: m.similarity for m in matches if m.similarity is not None}
         similarity |= {id: max(s, similarity.get(id, -1.0)) for id, s in likeness.items()}
-        meanings.append((query.weight, _prefer_named(query.text, likeness, memories)))
+        meanings.append((cue_query.weight, _prefer_named(cue_query.text, likeness, memories)))
 
     if (least := settings.min_similarity) is not None:
         memories = {id: m for id, m in memories.items() if similarity.get(id, -math.inf) >= least}

@@ -3,6 +3,8 @@ prompts show."""
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from pydantic import model_validator
 
 from textevolve.spec import Frozen, Several, option
@@ -11,6 +13,14 @@ TRUSTED_IN_DEBATES = 0.5
 """The default minimum trust of memories in debates. False memories that an attacker planted sway
 judges even if the prompt names their source: memories with a trust of 0.2 turned 40 of 44 right
 judgements of the local model, and none when they were excluded (docs/measurements.md)."""
+
+
+RecallScope: TypeAlias = Literal["user", "agent"]
+"""Whether what a user said is recalled in this user's chats alone, or wherever the agent speaks."""
+
+
+def _is_default(scope: RecallScope) -> bool:
+    return scope == "user"
 
 
 class RecallSettings(Frozen):
@@ -55,6 +65,13 @@ class RecallSettings(Frozen):
         le=1,
     )
     associate: bool = option(False, "Consider also memories that share entities with those found.")
+
+    scope: RecallScope = option(
+        "user",
+        "What a user said in chats is recalled for this user alone (user), or for all users and in"
+        " insights, personas and debates, too (agent).",
+        exclude_if=_is_default,
+    )
 
     @model_validator(mode="after")
     def _weighed(self) -> RecallSettings:

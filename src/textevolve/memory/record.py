@@ -106,7 +106,8 @@ class NewMemory:
     now. `valid_from`, `valid_to`: the period in which its text holds; None: from the beginning (for
     a memory that supersedes another: from its creation), and without end. `entities`: names of the
     people and things in its text. `cites`: ids of the memories that support it. `reason`: why it is
-    stored, or why it supersedes another.
+    stored, or why it supersedes another. `user`: the user whose memory it is, and in whose chats
+    alone it is recalled; empty if it is common to all.
     """
 
     text: str
@@ -121,6 +122,7 @@ class NewMemory:
     relations: tuple[Relation, ...] = ()
     cites: tuple[str, ...] = ()
     reason: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,7 @@ class MemoryRecord:
     relations: tuple[Relation, ...] = ()
     cites: tuple[str, ...] = ()
     reason: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +197,14 @@ Change: TypeAlias = Add | Supersede | Forget
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
     """The source of changes. A collection applies the changes of one `key` only once: `key` is a
-    hash of the dialogue, document or run; `label` names it for people."""
+    hash of the dialogue, document or run; `label` names it for people. `user`: the user to whom the
+    memories of a dialogue belong; empty if they are common. `shared`: whether they may change the
+    memories of other users, too."""
 
     key: str
     label: str = ""
+    user: str = ""
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +238,9 @@ class MemoryQuery:
     version of the collection to search; None: the current one. The result for a version never
     changes, since it is read as of the time of its last change. `time`: search the memories that
     were valid at this time, in seconds since 1970, including those superseded later; None: the
-    current ones. `least_trust`: the least trust of a memory, in [0, 1].
+    current ones. `least_trust`: the least trust of a memory, in [0, 1]. `user`: search only the
+    common memories and those of this user, or the common ones alone if it is empty; None: search
+    all.
     """
 
     collection: str
@@ -241,6 +250,7 @@ class MemoryQuery:
     version: int | None = None
     time: float | None = None
     least_trust: float = 0.0
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +437,12 @@ class MemorySpec(Frozen):
         (), "The id of a memory from which this one follows. Repeatable.", flag="--cite"
     )
     reason: str = option("", "The reason for which the memory is kept.")
+    user: str = option(
+        "",
+        "The user whose memory it is, and in whose chats alone it is recalled; default: it is"
+        " common to all.",
+        metavar="NAME",
+    )
 
     @model_validator(mode="after")
     def _checked(self) -> MemorySpec:
@@ -469,25 +485,28 @@ def check_memory(text: str, created: float | None) -> None:
 
 
 def digest_of(spec: MemorySpec) -> bytes:
-    """Hash the fields that identify a memory: its text, source, turn, author and times. A memory
-    without a time of creation equals one that was created at any time."""
+    """Hash the fields that identify a memory: its text, source, turn, author, times and user. A
+    memory without a time of creation equals one that was created at any time."""
     origin = Origin(spec.source, spec.turn, spec.author)
-    return _digest(spec.text, origin, (spec.valid_from, spec.valid_to, spec.created))
+    times = (spec.valid_from, spec.valid_to, spec.created)
+    return _digest(spec.text, origin, times, spec.user)
 
 
 def digests_of(memory: MemoryRecord) -> tuple[bytes, bytes]:
     """Return the digests of all specifications from which a stored memory may have been created."""
     valid = (memory.valid_from, memory.valid_to)
     return (
-        _digest(memory.text, memory.origin, (*valid, memory.created)),
-        _digest(memory.text, memory.origin, (*valid, None)),
+        _digest(memory.text, memory.origin, (*valid, memory.created), memory.user),
+        _digest(memory.text, memory.origin, (*valid, None), memory.user),
     )
 
 
-def _digest(text: str, origin: Origin, times: tuple[float | None, ...]) -> bytes:
+def _digest(text: str, origin: Origin, times: tuple[float | None, ...], user: str) -> bytes:
     # Times as written, since a time that was exported and imported differs in its last digit.
     written = [None if time is None else write_time(time) for time in times]
     identity = (text, origin.source, origin.turn, origin.author, *written)
+    if user:
+        identity = (*identity, user)
     return hashlib.sha256(repr(identity).encode()).digest()
 
 
@@ -497,6 +516,8 @@ def memory_data(memory: MemoryRecord) -> dict[str, Any]:
     origin = data.pop("origin")
     data["relations"] = [list(relation.values()) for relation in data["relations"]]
     data |= origin
+    if not memory.user:
+        del data["user"]
     for name in ("created", "last_used", "valid_from", "valid_to", "superseded_at"):
         data[name] = None if data[name] is None else write_time(data[name])
     return data

@@ -20,7 +20,7 @@ from textevolve.desk.exchange import describe, describe_versions
 from textevolve.desk.memories import read_memory
 from textevolve.errors import InputError
 from textevolve.llm.catalogue import PROVIDER
-from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.recall_settings import RecallScope, RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
 from textevolve.server.errors import ApiError, example_body, respond
@@ -204,8 +204,9 @@ class MemorySearch(RecallSettings):
     importance and recency, each scaled to [0, 1] among the candidates, weighted by the fields of
     these names."""
 
-    # The path says the collection, and nobody here makes summaries.
+    # The path says the collection, all users' memories are searched, and nobody makes summaries.
     collections: ClassVar[tuple[str, ...]] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    scope: ClassVar[RecallScope] = "agent"  # pyright: ignore[reportIncompatibleVariableOverride]
     summarize: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
     query: str = option(description="The text to find relevant memories for.", min_length=1)

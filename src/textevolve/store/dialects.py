@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from sqlalchemy import ExecutableDDLElement, Table, create_mock_engine
+from sqlalchemy import ExecutableDDLElement, Table, create_mock_engine, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
@@ -140,7 +140,7 @@ def count_bytes(connection: Connection) -> int:
 
 # Create the tables of a new store, and migrate those of an older one.
 
-OLDER_REVISIONS = ("0007", "0008")
+OLDER_REVISIONS = ("0007", "0008", "0009")
 """The revisions of older stores that can be migrated."""
 
 
@@ -190,9 +190,9 @@ def update_tables(connection: Connection, revision: str, place: object) -> None:
 
 
 def _migrate(connection: Connection, revision: str) -> None:
-    """Migrate a store in which only agents' personas had versions, so that all kinds of resources
-    can have versions. Drop SQLite's index of vectors by its name, since its extension may not be
-    installed."""
+    """Migrate a store of an early release: before 0008 only agents' personas had versions, before
+    0009 SQLite had an index of vectors, and before 0010 memories belonged to no user. The index is
+    dropped by its name, since its extension may not be installed."""
     if revision == "0007":
         tables.resource_versions.create(connection)
         for row in connection.exec_driver_sql("SELECT * FROM personas").mappings().all():
@@ -204,7 +204,7 @@ def _migrate(connection: Connection, revision: str) -> None:
         connection.exec_driver_sql("DROP TABLE personas")
         connection.exec_driver_sql("ALTER TABLE agents DROP COLUMN persona_version")
 
-    if not is_postgres(connection):
+    if revision != "0009" and not is_postgres(connection):
         index = "type = 'table' AND name LIKE 'memory\\_vectors\\_%' ESCAPE '\\'"
         connection.exec_driver_sql("PRAGMA writable_schema = ON")
         connection.exec_driver_sql(
@@ -215,4 +215,26 @@ def _migrate(connection: Connection, revision: str) -> None:
         for name in names.scalars().all():
             connection.exec_driver_sql(f'DROP TABLE "{name}"')
 
+    _give_memories_users(connection)
     connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")
+
+
+def _give_memories_users(connection: Connection) -> None:
+    """Give each memory that was made of a stored chat to the user of the chat, and each insight to
+    the user whose memories alone it cites. All other memories are common."""
+    connection.exec_driver_sql("ALTER TABLE memories ADD COLUMN \"user\" TEXT NOT NULL DEFAULT ''")
+    connection.exec_driver_sql(
+        'UPDATE memories SET "user" = sessions."user" FROM sessions WHERE memories.source ='
+        " 'chat ' || sessions.id AND memories.namespace_id = sessions.namespace_id"
+    )
+    table = tables.memories
+    owned = connection.execute(select(table.c.id, table.c.user).where(table.c.user != ""))
+    users: dict[str, str] = dict(owned.all())  # pyright: ignore[reportArgumentType]
+    citing = select(table.c.seq, table.c.cites).where(table.c.cites != "[]")
+
+    for seq, cites in connection.execute(citing).all():
+        cited_users = {users.get(id, "") for id in json.loads(cites)} - {""}
+        if len(cited_users) == 1:
+            connection.execute(
+                update(table).where(table.c.seq == seq).values(user=cited_users.pop())
+            )

@@ -36,7 +36,11 @@ from textevolve.store import tables
 from textevolve.store.jobs import delete_job, list_jobs
 from textevolve.store.keys import leave_namespace
 from textevolve.store.labelling import delete_tasks_of
-from textevolve.store.memory_changes import erase_collection
+from textevolve.store.memory_changes import (
+    erase_collection,
+    erase_user_memories,
+    select_user_memories,
+)
 from textevolve.store.resource_rows import (
     EVERYTHING,
     NameRange,
@@ -284,14 +288,17 @@ def require_unnamed(
 def list_memory_texts(
     connection: Connection, kind: Kind[Any, Any], namespace: str, name: str
 ) -> list[str]:
-    """List the texts of all memories that are deleted with a namespace or a collection, each once;
-    none for other kinds.
+    """List the texts of all memories that are deleted with a namespace, a collection or a user,
+    each once; none for agents.
 
     Raises:
         NotFoundError: no resource has this name.
     """
     row = require_row(connection, kind, name, namespace)
     table = tables.memories.c
+    if kind is USERS:
+        owned = select_user_memories(row.namespace_id, name).subquery()
+        return list(connection.execute(select(owned.c.text).distinct()).scalars())
     owners = {"namespaces": table.namespace_id, "collections": table.collection_id}
     if kind.command not in owners:
         return []
@@ -391,6 +398,18 @@ def _erase_agent(connection: Connection, row: Row[Any]) -> None:
     delete_where(connection, tables.sessions, agent_id=row.id)
 
 
+def _erase_user(connection: Connection, row: Row[Any]) -> None:
+    """Delete a user's chats and erase the memories of the user: another user of this name would
+    continue and recall them."""
+    owned = (tables.sessions.c.namespace_id == row.namespace_id, tables.sessions.c.user == row.name)
+    chats = select(tables.sessions.c.id).where(*owned)
+    delete_where(connection, tables.messages, session_id=chats)
+    delete_where(connection, tables.sessions, namespace_id=row.namespace_id, user=row.name)
+    spaces = tables.namespaces.c
+    space = select(spaces.name).where(spaces.id == row.namespace_id)
+    erase_user_memories(connection, connection.execute(space).scalar_one(), row.name)
+
+
 NAMESPACES = Kind(
     "namespace",
     "namespaces",
@@ -437,6 +456,8 @@ USERS = Kind(
     spec=UserSpec,
     stored=StoredUser,
     columns=("name", "created", "description"),
+    holds="the user's chats, and all memories of the user",
+    erase=_erase_user,
 )
 KINDS: Mapping[str, Kind[Any, Any]] = {
     kind.command: kind for kind in (NAMESPACES, AGENTS, COLLECTIONS, USERS)

@@ -47,6 +47,7 @@ from textevolve.store.memory_changes import (
     move_collection,
     read_applied,
     search_of,
+    select_user_memories,
 )
 from textevolve.store.memory_rows import (
     MemoryScope,
@@ -189,6 +190,12 @@ class StoredMemories:
         return read_memory_records(connection, list(self._find(connection, ids).values()))
 
     @_reads
+    def of_user(self, connection: Connection, user: str) -> Sequence[MemoryRecord]:
+        """Return the memories of a user in all collections, closed ones included."""
+        space = namespace_id(connection, self.namespace)
+        return self._list(connection, select_user_memories(space, user))
+
+    @_reads
     def history(self, connection: Connection, id: str) -> Sequence[MemoryRecord]:
         (row,) = self._require(connection, [id])
         start = select(literal(row.id).label("id"), literal(row.superseded_by).label("by"))
@@ -293,7 +300,7 @@ class StoredMemories:
     def _choose(self, connection: Connection, query: MemoryQuery) -> tuple[Collection, MemoryScope]:
         collection = read_collection(connection, self.namespace, query.collection)
         scope = choose_scope(connection, collection, query.version, query.time, query.least_trust)
-        return collection, scope
+        return collection, replace(scope, user=query.user)
 
     def _reach(
         self,

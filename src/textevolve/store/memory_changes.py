@@ -17,7 +17,7 @@ from time import time
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, Select, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError
@@ -34,11 +34,18 @@ from textevolve.memory.record import (
 )
 from textevolve.store import memory_search_postgres, memory_search_sqlite
 from textevolve.store.dialects import is_postgres
-from textevolve.store.memory_rows import IndexEntry, SearchIndex, chunks, find_memories
+from textevolve.store.memory_rows import (
+    IndexEntry,
+    SearchIndex,
+    chunks,
+    find_memories,
+    read_collection,
+)
 from textevolve.store.resource_rows import (
     delete_where,
     fetch_one,
     insert_rows,
+    namespace_id,
     update_where,
 )
 from textevolve.store.tables import (
@@ -92,6 +99,7 @@ def _find_fault(memory: NewMemory) -> str:
         "source": memory.origin.source,
         "author": memory.origin.author,
         "reason": memory.reason,
+        "user": memory.user,
         "entities": " ".join(memory.entities),
         "relations": " ".join(chain.from_iterable(map(astuple, memory.relations))),
     }
@@ -258,7 +266,8 @@ class Transaction:
 
         return {
             **{
-                name: getattr(memory, name) for name in ("importance", "valid_to", "reason", "text")
+                name: getattr(memory, name)
+                for name in ("importance", "valid_to", "reason", "text", "user")
             },
             **asdict(memory.origin),
             "id": f"me_{secrets.token_hex(16)}",
@@ -286,6 +295,7 @@ class Transaction:
             values["closed"] = self.version
         if erase:
             values |= {"text": "", "source": "", "author": "", "reason": "", "cites": "[]"}
+            values["user"] = ""
             values |= {"turn": None, "trust": 1.0, "last_used": None, "times_used": 0}
             for table in (embeddings, mentions, relations, uses):
                 delete_where(self.connection, table, seq=row.seq)
@@ -337,6 +347,26 @@ def search_of(connection: Connection) -> SearchIndex:
 def _list_seqs(connection: Connection, collection_id: str) -> list[int]:
     seqs = select(memories.c.seq).where(memories.c.collection_id == collection_id)
     return list(connection.execute(seqs).scalars())
+
+
+def erase_user_memories(connection: Connection, namespace: str, user: str) -> None:
+    """Erase all memories of a user in the collections of a namespace."""
+    space = namespace_id(connection, namespace)
+    rows = connection.execute(select_user_memories(space, user)).all()
+
+    for collection_id in dict.fromkeys(row.collection_id for row in rows):
+        name = select(collections.c.name).where(collections.c.id == collection_id)
+        collection = read_collection(connection, namespace, connection.execute(name).scalar_one())
+        changes = [Forget(row.id, True) for row in rows if row.collection_id == collection_id]
+        now = max(time(), collection.changed)
+        Transaction(connection, space, collection, collection.version + 1, now).apply(changes, None)
+
+
+def select_user_memories(space: str, user: str) -> Select[Any]:
+    """Return the query for the memories of a user, closed ones included. `space`: the id of their
+    namespace."""
+    owned = (memories.c.namespace_id == space, memories.c.user == user, memories.c.user != "")
+    return select(memories).where(*owned).order_by(memories.c.seq)
 
 
 def erase_collection(connection: Connection, row: Row[Any]) -> None:

@@ -53,6 +53,7 @@ class MemoryScope:
         changed: The time of that version.
         past: Whether the moment is in the past.
         least_trust: The least trust in their sources.
+        user: The user whose memories are covered besides the common ones; None: those of all.
     """
 
     moment: float
@@ -60,6 +61,7 @@ class MemoryScope:
     changed: float = 0.0
     past: bool = False
     least_trust: float = 0.0
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ def in_scope(scope: MemoryScope) -> ColumnElement[bool]:
 
     if scope.least_trust > 0:
         parts.append(table.trust >= scope.least_trust)
+    if scope.user is not None:
+        parts.append(table.user.in_(("", scope.user)))
 
     return and_(*parts)
 
@@ -213,6 +217,7 @@ COPIED = (
     "valid_to",
     "added",
     "reason",
+    "user",
     "last_used",
     "times_used",
     "superseded_by",

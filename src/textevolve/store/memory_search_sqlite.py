@@ -65,6 +65,10 @@ _FORMER_WORD = re.compile(rf"[{_FORMER}]|[^\W_{_FORMER}]+")
 
 _HAS_WORDS = "SELECT count(*) FROM sqlite_master WHERE name = ?"
 
+WIDEST = 20
+"""A search of the nearest vectors looks up the rows of one in so many; beyond, it reads all rows of
+the collection at once. One row takes 4 times as long when it is looked up by its number."""
+
 MOST_BYTES = 256 * 2**20
 """The maximum size in bytes of the vectors that one connection caches: 170,000 of 384 numbers."""
 
@@ -89,16 +93,22 @@ def find_near(
 ) -> list[tuple[int, float]]:
     stored = _load(connection, collection)
     cosines = cosines_with(stored.vectors, embedding)
-    near = list[tuple[int, float]]()
-    current = set[int]()
-    # Most memories are in scope, so the nearest of all suffice; otherwise all are read.
-    for most in (2 * limit, len(stored.seqs)):
+    most = 2 * limit
+
+    # Where most memories are in scope, the nearest of all suffice; else the search widens by the
+    # share that passes, as long as reading the rows one by one is cheaper than reading all.
+    while most < len(stored.seqs) / WIDEST:
         near = _rank(stored.seqs, cosines, most)
         current = read_in_scope(connection, scope, [seq for seq, _ in near])
         if len(current) >= limit:
-            break
+            return [each for each in near if each[0] in current][:limit]
+        most *= 2 * math.ceil(limit / max(1, len(current)))
 
-    return [each for each in near if each[0] in current][:limit]
+    query = select(memories.c.seq).where(memories.c.collection_id == collection.id)
+    passing = connection.execute(query.where(in_scope(scope))).scalars().all()
+    kept = np.isin(stored.seqs, np.array(passing, dtype=np.int64))
+
+    return _rank(stored.seqs[kept], cosines[kept], limit)
 
 
 def _load(connection: Connection, collection: Collection) -> KeptVectors:

@@ -28,7 +28,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0009"
+REVISION = "0010"
 """The revision of these tables; `store/dialects.py` migrates older ones."""
 
 APPLICATION_ID = 0x54457631
@@ -318,9 +318,11 @@ memories = _table(
     reason=_TEXT,
     cites=_TEXT,
     text=_TEXT,
+    user=partial(_TEXT, server_default=""),
 )
 """Memories. `added` and `closed`: the versions of the collection that added the memory, and that
-superseded or forgot it. `cites`: ids, as JSON."""
+superseded or forgot it. `cites`: ids, as JSON. `user`: the name of the user whose memory it is;
+empty if it is common."""
 
 _index(memories, "memories_of_collection", "collection_id", "seq")
 _index(memories, "memories_superseded_by", "superseded_by")

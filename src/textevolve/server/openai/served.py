@@ -365,11 +365,12 @@ def _read_exchange(messages: Sequence[tuple[ClientMessage, str]]) -> tuple[Messa
 
 
 def _read_recall(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Read the settings of recall. A client cannot change the collections of an agent."""
+    """Read the settings of recall. A client can change neither the collections of an agent nor
+    whose memories it recalls."""
     overrides = {
         key.removeprefix(RECALL): v for key, v in metadata.items() if key.startswith(RECALL)
     }
-    names = RecallSettings.model_fields.keys() - {"collections"}
+    names = RecallSettings.model_fields.keys() - {"collections", "scope"}
 
     for key in overrides.keys() - names:
         raise bad_request(

@@ -97,7 +97,7 @@ async def _search(
     """Search by embedding if possible, otherwise by keywords alone. Return the results, and the
     reason if keywords were used."""
     store = server.resources.memories(collection.namespace)
-    settings = RecallSettings(collections=(collection.name,), limit=SHOWN)
+    settings = RecallSettings(collections=(collection.name,), limit=SHOWN, scope="agent")
     recall = partial(recall_memories, store, settings=settings, cue=text)
     hindrance = "a search by meaning calls a model, and the key has no scope 'run'"
 

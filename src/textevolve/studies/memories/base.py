@@ -22,6 +22,7 @@ from textevolve.evaluation import Case
 from textevolve.llm.model import Model
 from textevolve.memory.creation import Ground
 from textevolve.memory.extraction import CreationSettings
+from textevolve.memory.recall_settings import RecallScope
 from textevolve.memory.record import (
     Applied,
     Change,
@@ -152,11 +153,13 @@ async def read_newest(
     versions: Mapping[str, int],
     most: int,
     least_trust: float,
+    scope: RecallScope,
     since: Mapping[str, int] | None = None,
 ) -> NewestMemories:
     """Read the memories of collections that were stored after the version in `since`, and whose
     trust is at least `least_trust`. `versions`: the version of each collection to read. Only the
-    `most` newest memories are held."""
+    `most` newest memories are held. `scope`: of the agent's recall; with `user` only the common
+    memories are read, since all users see an agent's persona and insights."""
     newest = list[MemoryRecord]()
     number = 0
     importance = 0.0
@@ -167,6 +170,8 @@ async def read_newest(
         some = deque[MemoryRecord](maxlen=most)
         async with aclosing(stream_memories(store, collection, version)) as records:
             async for record in records:
+                if record.user and scope == "user":
+                    continue
                 if record.added > begin and record.origin.trust >= least_trust:
                     some.append(record)
                     number = number + 1

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from textevolve.agents.persona import (
     PersonaChange,
@@ -40,6 +40,7 @@ from textevolve.evaluation import (
 )
 from textevolve.events import StepStarted
 from textevolve.llm.model import UsageMeter
+from textevolve.memory.recall_settings import RecallScope
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
@@ -76,12 +77,13 @@ class EvolvePersonaSpec(AgentName, PersonaPlan, StudySpec):
 
 class PersonaSnapshot(BaseModel):
     """The inputs of a run: the agent, its persona with its `version`, and the version of each of
-    its collections of memories."""
+    its collections of memories. `scope`: whether memories of single users are read, too."""
 
     agent: str
     version: int
     persona: str
     collections: dict[str, int]
+    scope: RecallScope = Field("user", exclude_if=lambda scope: scope == "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ def pin(spec: EvolvePersonaSpec, resources: Store, namespace: str) -> Mapping[st
         version=agent.spec_version,
         persona=agent.spec.persona,
         collections=versions_of(collections),
+        scope=agent.spec.memory.scope,
     ).model_dump(mode="json")
 
 
@@ -173,7 +176,9 @@ async def run(
     reached before all batches were read."""
     list(cases)
     snapshot = PersonaSnapshot.model_validate(bench.described)
-    newest = await read_newest(bench, snapshot.collections, spec.newest, spec.min_trust)
+    newest = await read_newest(
+        bench, snapshot.collections, spec.newest, spec.min_trust, snapshot.scope
+    )
     sentences = split_persona(text_to_edit(snapshot.persona, spec))
 
     async def propose(batch: tuple[int, tuple[MemoryRecord, ...]]) -> EvolutionStep:

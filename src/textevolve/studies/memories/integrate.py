@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
@@ -43,7 +43,7 @@ from textevolve.memory.integration import (
     integration_prompts,
 )
 from textevolve.memory.recall import Memory, recall_memories
-from textevolve.memory.recall_settings import RecallSettings
+from textevolve.memory.recall_settings import RecallScope, RecallSettings
 from textevolve.memory.record import ChangeSource, Collection
 from textevolve.memory_snapshots import find_agent, find_collection
 from textevolve.report import wording
@@ -87,12 +87,14 @@ class Snapshot(BaseModel):
         since: The version up to which each collection was integrated before.
         into: The name of the collection of insights.
         known: The version of the collection of insights that recall searches; 0 for none.
+        scope: Whether memories of single users are read, too (`agent`).
     """
 
     sources: dict[str, int]
     since: dict[str, int]
     into: str
     known: int
+    scope: RecallScope = Field("user", exclude_if=lambda scope: scope == "user")
 
 
 def ask(_spec: IntegrateMemoriesSpec) -> Asks:
@@ -129,6 +131,7 @@ def pin(spec: IntegrateMemoriesSpec, resources: Store, namespace: str) -> Mappin
         since=since,
         into=target.full_name,
         known=insights_version,
+        scope=agent.spec.memory.scope,
     ).model_dump(mode="json")
 
 
@@ -161,7 +164,9 @@ async def run(
     list(cases)
     snapshot = Snapshot.model_validate(bench.described)
     work = _Integrating(spec, bench, snapshot)
-    new = await read_newest(bench, snapshot.sources, spec.newest, spec.min_trust, snapshot.since)
+    new = await read_newest(
+        bench, snapshot.sources, spec.newest, spec.min_trust, snapshot.scope, snapshot.since
+    )
     due = bool(new.number) and (spec.always or new.importance >= spec.threshold)
     gathered = GatheredMemories(new.number, new.importance, spec.threshold, due)
     if not due:
@@ -221,6 +226,7 @@ class _Integrating:
             limit=spec.recalled,
             budget=spec.budget,
             min_trust=spec.min_trust,
+            scope=self._snapshot.scope,
         )
         store = self._target.store
         with note_calls() as calls:
