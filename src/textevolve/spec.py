@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -72,6 +72,7 @@ class OptionFacts(OptionProperties, total=False):
     le: float
     lt: float
     min_length: int
+    exclude_if: Callable[[Any], bool]
 
 
 def option(

@@ -405,6 +405,8 @@ def report_unscored(watch: GateWatch, run: RunRecord) -> None:
     """Print the reasons for the first failed records, and the number of skipped ones."""
     if watch.unjudged and not watch.unscored:
         say(f"warning: nothing was judged: {wording.shorten(watch.unjudged, 300)}")
+    if watch.partial_reason:
+        say(f"warning: {watch.partial_reason}")
 
     failed = [row for row in watch.unscored.values() if row.status == "failed"]
     for row in failed[:REASONS_SHOWN]:

@@ -541,6 +541,7 @@ class GateWatch:
     Attributes:
         judges: The gate on the judges. If it does not hold, nothing is to be performed.
         unscored: The rows of records that failed or were skipped, by their keys.
+        partial_reason: How much of a search that has a score could not be scored, and why.
     """
 
     def __init__(self, store: Store, run: StudyRun, gates: Gates, settings: Settings) -> None:
@@ -555,11 +556,15 @@ class GateWatch:
         self.unscored = dict[str, Row]()
         self._has_score = False
         self._reason = ""
+        # The one record of a search has a score, even if some of its trials have none.
+        self._is_search = run.spec.indivisible
+        self.partial_reason = ""
 
     def add(self, row: Row) -> None:
         """Take a row of the run, in the place of an earlier one with the same key."""
         if row.status == "scored":
             self.unscored.pop(row.key, None)
+            self.partial_reason = row.reason if self._is_search else ""
         else:
             self.unscored[row.key] = row
         if row.score is not None:
@@ -577,7 +582,7 @@ class GateWatch:
     @property
     def is_complete(self) -> bool:
         """Return whether every record has the score that it should have."""
-        return not (self.unscored or self.unjudged)
+        return not (self.unscored or self.unjudged or self.partial_reason)
 
     def check(self) -> Gated:
         """Check all gates on the rows that were added, by the same intervals as in the run's

@@ -328,6 +328,12 @@ class CalibrationResult(Result):
         return self.leader != 0 and self.gain is not None and self.gain.significant
 
     @property
+    def partial(self) -> bool:
+        """Tell whether a search that came to its end has trials without a score, whose number and
+        first reason are in `reason`."""
+        return bool(self.reason) and self.stopped not in ("budget", "failed")
+
+    @property
     def score(self) -> float | None:
         """Return the mean score of the template to use, on the held-out rows. Without a comparison
         there it is the original's on the training rows, which chose nothing."""
@@ -350,13 +356,15 @@ def describe_outcome(result: CalibrationResult) -> str:
     """Describe in plain words whether a better template was found."""
     ending = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
     ending = " The search was stopped." if result.stopped == "stopped" else ending
+    if result.partial:
+        ending += f" {result.reason.rstrip('.')}."
     gain = result.gain
     if result.stopped == "failed":
         return f"Nothing could be scored ({result.reason}). The original is kept."
     if result.perfect:
         return (
             f"The original scores 1 on all {result.perfect} training rows that were tried: nothing"
-            " is left to be gained there, and it is kept."
+            f" is left to be gained there, and it is kept.{ending}"
         )
 
     if result.leader == 0:

@@ -181,6 +181,9 @@ class TemplateSearch:
     the judge, and by the second judge; None before it. `tried`, `scored`: the numbers of trials,
     and of those with a score.
 
+    `reason`: of the first failure; `missing`: the reasons of all trials without a score, which the
+    outputs are not to blame for.
+
     `order`: the training rows in a random order. The first `count` of them are in play, that is,
     used so far; templates are compared in pairs on the same rows. `outcomes`: the outcomes of the
     trials so far.
@@ -198,6 +201,7 @@ class TemplateSearch:
     tried: int = 0
     scored: int = 0
     reason: str = ""
+    missing: list[str] = empty_default(list)
     perfect: int = 0
     count: int = 0
     outcomes: dict[Trial, TrialOutcome] = empty_default(dict)
@@ -309,6 +313,9 @@ class TemplateSearch:
                 self.scored += 1
             elif not self.reason:
                 self.reason = outcome.failure.reason
+            # An output at fault scores 0; only what has no score at all is reported.
+            if outcome.score is None and outcome.failure is not None:
+                self.missing.append(outcome.failure.reason)
 
         return outcomes
 
@@ -380,6 +387,12 @@ class TemplateSearch:
     def result(self, stopped: StopReason, reason: str = "") -> CalibrationResult:
         if stopped == "failed":
             reason = reason or self.reason
+        elif self.missing:
+            share = f"{len(self.missing)} of {self.tried} trials have no score"
+            reason = "; ".join(
+                filter(None, (reason, f"{share}, the first: {self.missing[0]:.300}"))
+            )
+
         return CalibrationResult(
             nodes=tuple(self.nodes),
             beam=tuple(self.beam),
