@@ -130,4 +130,7 @@ def test_users_on_command_lines(cli, tmp_path):
     refusal = cli("memories", "forget", "--user", "ann", "--yes")
     assert refusal.code == 2
     assert "the user 'ann' has no memories" in refusal.err
+    conflict = cli("memories", "add", "acme/c", "Ann sails.", "--namespace", "beta")
+    assert conflict.code == 2
+    assert "--namespace says beta" in conflict.err
     assert "name memories by their ids" in cli("memories", "forget").err

@@ -74,6 +74,11 @@ def _open(
     downloaded."""
     settings = read_settings(store=store)
     space_name, bare_name = split_name(name, namespace or settings.namespace)
+    if namespace and space_name != namespace:
+        raise InputError(
+            f"the collection {name} is in the namespace {space_name}, and --namespace says"
+            f" {namespace}; leave one of them out"
+        )
 
     with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
         collection = space.collections.get(bare_name)

@@ -358,7 +358,7 @@ class StoredMemories:
             if id not in rows:
                 raise NotFoundError(
                     f"no memory '{id}' in the namespace '{self.namespace}'; `memories list` shows"
-                    " the ids"
+                    " the ids, and --namespace names another namespace"
                 )
 
         return [rows[id] for id in ids]
