@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, UserSpec
+from textevolve.errors import NotFoundError
 from textevolve.memory.cue import Cue
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -96,6 +97,14 @@ async def test_deleted_users_leave_nothing(store):
     assert await store.memories("home").of_user("ann") == []
     memories = await store.memories("home").page("notes", closed=True)
     assert [memory.text for memory in memories] == ["", DOG, HOURS]
+
+
+async def test_short_ids_are_enough(store):
+    id = await add(store, KNEE)
+    memories = store.memories("home")
+    assert [memory.text for memory in await memories.get([id[:10]])] == [KNEE]
+    with pytest.raises(NotFoundError):
+        await memories.get([id[:4]])
 
 
 async def test_older_memories_take_users(tmp_path, store):

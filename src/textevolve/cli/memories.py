@@ -236,8 +236,9 @@ def forget(
     with _open_namespace(namespace, store) as space:
         memories = space.find_memories(*(ids or ()), user=user)
         if not erase:
+            named = tuple(ids or ())
             memories = [
-                memory for memory in memories if memory.id in (ids or ()) or memory.closed is None
+                m for m in memories if m.closed is None or (named and m.id.startswith(named))
             ]
         if not memories:
             unnamed = "name memories by their ids, or a user by --user"
