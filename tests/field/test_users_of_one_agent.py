@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, UserSpec
+from textevolve.errors import NotFoundError
 from textevolve.memory.cue import Cue
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -98,6 +99,14 @@ async def test_deleted_users_leave_nothing(store):
     assert [memory.text for memory in memories] == ["", DOG, HOURS]
 
 
+async def test_short_ids_are_enough(store):
+    id = await add(store, KNEE)
+    memories = store.memories("home")
+    assert [memory.text for memory in await memories.get([id[:10]])] == [KNEE]
+    with pytest.raises(NotFoundError):
+        await memories.get([id[:4]])
+
+
 async def test_older_memories_take_users(tmp_path, store):
     agent = store.read(kinds.get, kinds.AGENTS, "home", "bot")
     chats = {user: store.sessions("home").create(agent.id, user) for user in ("ann", "")}
@@ -130,4 +139,7 @@ def test_users_on_command_lines(cli, tmp_path):
     refusal = cli("memories", "forget", "--user", "ann", "--yes")
     assert refusal.code == 2
     assert "the user 'ann' has no memories" in refusal.err
+    conflict = cli("memories", "add", "acme/c", "Ann sails.", "--namespace", "beta")
+    assert conflict.code == 2
+    assert "--namespace says beta" in conflict.err
     assert "name memories by their ids" in cli("memories", "forget").err

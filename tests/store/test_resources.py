@@ -97,6 +97,7 @@ def test_every_kind_has_versions_and_keeps_what_is_fixed(resources, command):
 
 
 PERSONAS = """
+ALTER TABLE memories DROP COLUMN user;
 CREATE TABLE personas (agent_id TEXT, version INTEGER, created FLOAT, source TEXT, text TEXT,
     changes TEXT, PRIMARY KEY (agent_id, version));
 ALTER TABLE agents ADD COLUMN persona_version INTEGER NOT NULL DEFAULT 1;

@@ -180,8 +180,9 @@ class AsyncMemories:
     async def forget(self, *ids: str, erase: bool = False) -> None:
         """Close memories: searches no longer find them, but the history keeps them. `erase`: also
         delete their texts, from the journal, runs and chats, too."""
-        texts = [memory.text for memory in await self.get(*ids) if erase and memory.text]
-        changes = [Forget(id, erase) for id in dict.fromkeys(ids)]
+        memories = {memory.id: memory.text for memory in await self.get(*ids)}
+        texts = [text for text in memories.values() if erase and text]
+        changes = [Forget(id, erase) for id in memories]
         async with self._desk.erasing(texts):
             await self._desk.memories.apply(self.name, changes)
 

@@ -74,6 +74,11 @@ def _open(
     downloaded."""
     settings = read_settings(store=store)
     space_name, bare_name = split_name(name, namespace or settings.namespace)
+    if namespace and space_name != namespace:
+        raise InputError(
+            f"the collection {name} is in the namespace {space_name}, and --namespace says"
+            f" {namespace}; leave one of them out"
+        )
 
     with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
         collection = space.collections.get(bare_name)
@@ -231,8 +236,9 @@ def forget(
     with _open_namespace(namespace, store) as space:
         memories = space.find_memories(*(ids or ()), user=user)
         if not erase:
+            named = tuple(ids or ())
             memories = [
-                memory for memory in memories if memory.id in (ids or ()) or memory.closed is None
+                m for m in memories if m.closed is None or (named and m.id.startswith(named))
             ]
         if not memories:
             unnamed = "name memories by their ids, or a user by --user"

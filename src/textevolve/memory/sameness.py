@@ -176,14 +176,17 @@ def speaks_of_nobody(text: str) -> bool:
 # Names that somebody said, in another form: many languages inflect names, as in Москва and Москве,
 # and German writes each noun with a capital letter.
 
-_USERS, _GERMAN = (
+_SPOKEN_OF, _GERMAN = (
     frozenset(words.split())
     for words in (
-        "nutzer nutzerin benutzer benutzerin anwender anwenderin assistent assistentin",
-        "der die das den dem ein eine einen ist hat und nicht kein keine",
+        "nutzer nutzerin benutzer benutzerin anwender anwenderin assistent assistentin"
+        " dr mr mrs ms miss prof professor doctor sir madam herr frau dipl ing phd",
+        "der die das den dem ein eine einen ist hat und nicht kein keine sich ohne auf zu"
+        " bei nach seit sein seine ihr ihre wird haben sind auch für aus im zum zur",
     )
 )
-"""What a model calls the user and the assistant in German, and frequent words of German."""
+"""What a model calls the user and the assistant in German, with the titles that it puts before
+names, and frequent words of German."""
 GERMAN_WORDS = 2
 """The number of frequent words from which a text counts as German."""
 LEAST_STEM = 3
@@ -206,7 +209,7 @@ def heard_names(text: str, heard: str) -> dict[str, Heard]:
 
     for name in " ".join(names_in(text, sentence_starts=False)).split():
         parts = [_plain(word) for word in split_words(name, "facts")]
-        if not _USERS.isdisjoint(parts):
+        if not _SPOKEN_OF.isdisjoint(parts):
             continue
         if heard_words.issuperset(parts):
             names[name] = "yes"

@@ -71,6 +71,8 @@ from textevolve.store.tables import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
+SHORTEST_ID = 6
+"""The least number of characters of an id's beginning, such as me_0f3."""
 MOST_STARTS = 32
 """The maximum number of memories from which an association starts."""
 
@@ -353,12 +355,20 @@ class StoredMemories:
         return find_memories(connection, ids, namespace_id=space)
 
     def _require(self, connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
+        """Return the rows of memories by their ids, or by the beginnings of ids that fit one."""
         rows = self._find(connection, ids)
+        owned = memories.c.namespace_id == namespace_id(connection, self.namespace)
         for id in ids:
+            if id not in rows and len(id) >= SHORTEST_ID:
+                begins = memories.c.id.startswith(id, autoescape=True)
+                matches = connection.execute(select(memories).where(owned, begins).limit(2)).all()
+                if len(matches) > 1:
+                    raise InputError(f"several memories have ids that begin with '{id}'")
+                rows.update((id, row) for row in matches)
             if id not in rows:
                 raise NotFoundError(
                     f"no memory '{id}' in the namespace '{self.namespace}'; `memories list` shows"
-                    " the ids"
+                    " the ids, and --namespace names another namespace"
                 )
 
         return [rows[id] for id in ids]
