@@ -8,6 +8,8 @@ from collections import Counter
 
 import pytest
 
+pytest.importorskip("cronsim")
+
 from textevolve.llm.testing import ScriptedServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.guard]

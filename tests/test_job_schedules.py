@@ -9,6 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+pytest.importorskip("cronsim")
+
 from textevolve.errors import InputError
 from textevolve.jobs.job_spec import JobSpec, check_schedule, find_next, next_due
 from textevolve.store.jobs import StoredJob

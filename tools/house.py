@@ -63,6 +63,7 @@ whenever the figure falls."""
 HEAVY = frozenset(
     {
         *(
+            "cronsim",
             "dspy",
             "fcntl",
             "genai_prices",

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("cronsim")
+
 ROWS = '{"id": "a", "input": "2 + 2?", "candidates": ["4", "5"]}\n'
 
 

@@ -10,9 +10,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from textevolve.errors import InputError
-from textevolve.jobs.job_spec import DAYS, JobSpec, check_schedule, find_next
+pytest.importorskip("cronsim")
 
+from textevolve.errors import InputError
+from textevolve.jobs.job_spec import JobSpec, check_schedule, find_next
+
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 STUDY = {"kind": "evaluate", "cases": ["cases.jsonl"]}
 WEEKS = {
     "*": "sun mon tue wed thu fri sat",
@@ -63,6 +66,8 @@ def test_weekdays_are_crons(field):
         ("1#2", ["2026-03-09", "2026-04-13", "2026-05-11"]),
         ("tue#1", ["2026-03-03", "2026-04-07", "2026-05-05"]),
         ("5L", ["2026-03-27", "2026-04-24", "2026-05-29"]),
+        ("FriL", ["2026-03-27", "2026-04-24", "2026-05-29"]),
+        ("7L", ["2026-03-29", "2026-04-26", "2026-05-31"]),
         ("fri#5", ["2026-05-29", "2026-07-31", "2026-10-30"]),
         ("1#1,5#1", ["2026-03-02", "2026-03-06", "2026-04-03"]),
     ],
@@ -77,7 +82,9 @@ def test_numbered_weekday_or_day():
     assert [run.date().isoformat() for run in runs] == ["2026-03-09", "2026-03-20", "2026-04-13"]
 
 
-@pytest.mark.parametrize("field", ["8", "1#6", "noday", "1-9", "1/0", "", "mon-"])
+@pytest.mark.parametrize(
+    "field", ["8", "1#6", "8#2", "noday", "1-9", "1/0", "", "mon-", "*-5", "\u0663"]
+)
 def test_other_weekdays_are_refused(field):
     with pytest.raises(InputError, match="day of the week"):
         check_schedule(make_job(f"0 9 * * {field}"), 0.0)
@@ -109,6 +116,17 @@ def test_other_fields_are_crons(cron, clock):
 def test_last_day_of_february():
     runs = list_days("0 0 L FEB ?", 2)
     assert [run.date().isoformat() for run in runs] == ["2027-02-28", "2028-02-29"]
+
+
+def test_last_working_day_of_months():
+    runs = list_days("0 9 LW * *", 3)
+    assert [run.date().isoformat() for run in runs] == ["2026-03-31", "2026-04-30", "2026-05-29"]
+
+
+@pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 0 31 4,6 ?", "0 0 */20 * 1L"])
+def test_dates_without_year_never_run(cron):
+    with pytest.raises(InputError, match="would never run"):
+        check_schedule(make_job(cron), 0.0)
 
 
 def draw_field(generator, low, high):

@@ -5,6 +5,9 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+
+pytest.importorskip("cronsim")
+
 from plain_http import wait_for
 
 from postgres_server import address_of

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import model_validator
 
 from textevolve.agents.resources import ResourceName
-from textevolve.errors import InputError
+from textevolve.errors import InputError, SettingsError
 from textevolve.rows import names_rows
 from textevolve.rows.images import PREFIX
 from textevolve.runs.driver import Launch
@@ -24,6 +24,9 @@ from textevolve.settings import Settings
 from textevolve.spec import Frozen, option, option_properties
 from textevolve.store.jobs import StoredJob
 from textevolve.wiring import Limits
+
+if TYPE_CHECKING:
+    from cronsim.cronsim import Field
 
 LIMITS = "Limits of each run"
 
@@ -143,71 +146,31 @@ def _from_root(value: Any) -> Any:
 # The times of jobs, by a cron expression in the job's time zone.
 #
 # When clocks change, a time that is skipped comes later by what is skipped, and a time that occurs
-# twice counts once.
+# twice counts once. The library's own rules, those of Debian, would run all skipped times as one,
+# and leave out or repeat those of expressions that begin with a star. So it gets times without a
+# zone.
 
-DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-"""The days of the week by their numbers in cron, where both 0 and 7 are Sunday."""
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-FIELDS: Mapping[str, tuple[int, int, Sequence[str]]] = {
-    "minute": (0, 59, ()),
-    "hour": (0, 23, ()),
-    "day of the month": (1, 31, ()),
-    "month": (1, 12, MONTHS),
-    "day of the week": (0, 6, DAYS),
+FIELDS: Mapping[str, tuple[str, range, str]] = {
+    "MINUTE": ("minute", range(60), ""),
+    "HOUR": ("hour", range(24), ""),
+    "DAY": ("day of the month", range(1, 32), ""),
+    "MONTH": ("month", range(1, 13), " or jan to dec"),
+    "DOW": ("day of the week", range(7), " or sun to sat"),
 }
-"""The fields of a cron expression, in order, with their lowest and highest numbers and their
-names."""
-WEEK = "day of the week"
-LAST = 6
-"""The number that stands for the last day of its kind in a month: `5L` is `5#6`."""
-HORIZON = 15_000
-"""The days that are searched for a time. The dates of forty years have every day of the week."""
-_ITEM = re.compile(
-    r"(?P<first>\*|[a-z]{3}|\d+)(?:-(?P<last>[a-z]{3}|\d+))?(?:/(?P<step>[1-9]\d*))?"
-)
-_NUMBERED_DAY = re.compile(r"([a-z]{3}|\d)(?:#([1-5])|l)")
-"""A day of the week by its number in the month, such as `1#2`, or the last one, `5L`."""
-
-
-@dataclass(frozen=True, slots=True)
-class CronTimes:
-    """The times that a cron expression means.
-
-    Attributes:
-        numbered_days: Days of the week with their number in the month.
-        takes_last_day: Whether the last day of a month is one of the days.
-        needs_both: Whether the day of the month and that of the week must both fit.
-    """
-
-    minutes: Sequence[int]
-    hours: Sequence[int]
-    days: Collection[int]
-    months: Collection[int]
-    weekdays: Collection[int]
-    numbered_days: Collection[tuple[int, int]]
-    takes_last_day: bool
-    needs_both: bool
-
-    def fits(self, day: date) -> bool:
-        if day.month not in self.months:
-            return False
-        weekday = day.isoweekday() % 7
-        number = (day.day + 6) // 7
-        is_last = (day + timedelta(days=7)).month != day.month
-        in_week = (
-            weekday in self.weekdays
-            or (weekday, number) in self.numbered_days
-            or (is_last and (weekday, LAST) in self.numbered_days)
-        )
-        ends_month = (day + timedelta(days=1)).month != day.month
-        in_month = day.day in self.days or (self.takes_last_day and ends_month)
-
-        return (in_week and in_month) if self.needs_both else (in_week or in_month)
+"""The fields of a cron expression, in order and by the library's names: our name, the numbers, and
+the names that may be written as well."""
+DAY = timedelta(days=1)
+_SPAN = re.compile(r"(?P<first>\w+)(?:-(?P<last>\w+))?(?:/(?P<step>[1-9][0-9]*))?")
+_LAST_DAY = re.compile(r"([A-Z]{3})L")
 
 
 def next_due(job: StoredJob, after: float) -> float | None:
     """Return the next time of a job after a time, both in seconds since 1970; None if it never runs
-    again."""
+    again.
+
+    Raises:
+        SettingsError: the package for cron expressions is not installed.
+    """
     return find_next(read_job(job), after)
 
 
@@ -216,28 +179,29 @@ def find_next(spec: JobSpec, after: float) -> float | None:
     none.
 
     Raises:
-        InputError: the schedule cannot be used.
+        InputError: the schedule cannot be used. SettingsError: the package for cron expressions is
+            not installed.
     """
-    times = _read_cron(spec.cron)
-    # A time of yesterday that the clock skipped may still come.
-    first_day = datetime.fromtimestamp(after, spec.time_zone).date() - timedelta(days=1)
+    zone = spec.time_zone
     moments: list[float] = []
-    for number in range(HORIZON):
-        day = first_day + timedelta(days=number)
-        # A day more than needed, since a skipped time comes after times that the clock shows.
-        is_last_day = bool(moments)
-        if times.fits(day):
-            clock = (
-                time(hour, minute, tzinfo=spec.time_zone)
-                for hour in times.hours
-                for minute in times.minutes
-            )
-            starts = (datetime.combine(day, start).timestamp() for start in clock)
-            moments += [start for start in starts if start > after]
-        if is_last_day:
+    # Times that the clock skipped during the last day may still come.
+    unchanged = _read_clock(after - DAY.total_seconds(), zone) + DAY
+    begin = min(_read_clock(after, zone), unchanged)
+
+    for wall in _list_walls(spec.cron, begin):
+        moment = wall.replace(tzinfo=zone).timestamp()
+        if moment <= after:
+            continue
+        moments.append(moment)
+        # A skipped time comes after times that the clock shows until then.
+        if wall >= _read_clock(moments[0], zone):
             break
 
     return min(moments, default=None)
+
+
+def _read_clock(moment: float, zone: ZoneInfo) -> datetime:
+    return datetime.fromtimestamp(moment, zone).replace(tzinfo=None)
 
 
 def check_schedule(spec: JobSpec, now: float) -> None:
@@ -254,84 +218,67 @@ def describe_schedule(spec: JobSpec) -> str:
     return f"cron {spec.cron} ({spec.zone})"
 
 
-def _read_cron(text: str) -> CronTimes:
-    """Return the times that a cron expression means. If both the day of the month and the day of
-    the week are restricted, cron requires only one of them.
+def _list_walls(text: str, begin: datetime) -> Iterator[datetime]:
+    """Yield the times after another that a cron expression means, as if clocks never changed.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: it cannot be read. SettingsError: the package for cron expressions is not
+            installed.
     """
-    fields = [re.sub(r"^\?$", "*", field.lower()) for field in text.split()]
+    try:
+        from cronsim import CronSim, CronSimError
+        from cronsim.cronsim import Field
+    except ImportError:
+        raise SettingsError("jobs need more packages: pip install 'textevolve[server]'") from None
+
+    fields = text.split()
     if len(fields) != len(FIELDS):
         raise InputError(
             f"--cron '{text}': has {len(fields)} fields instead of 5: minute, hour, day of the"
             " month, month, day of the week"
         )
 
-    minutes, hours, days, months, week = (field.split(",") for field in fields)
-    numbered_days: list[tuple[int, int]] = []
-    for item in week:
-        if match := _NUMBERED_DAY.fullmatch(item):
-            numbered_days.append((_read_number(WEEK, match[1], item) % 7, int(match[2] or LAST)))
-    weekdays = [item for item in week if not _NUMBERED_DAY.fullmatch(item)]
-    last_days = [item for item in days if item == "l"]
-    month_days = [item for item in days if item != "l"]
-    try:
-        lists = map(_read_items, FIELDS, (minutes, hours, month_days, months, weekdays))
-        return CronTimes(
-            *lists,
-            numbered_days=numbered_days,
-            takes_last_day=bool(last_days),
-            needs_both=fields[2].startswith("*") or fields[4].startswith("*"),
-        )
-    except ValueError as error:
-        raise InputError(f"--cron '{text}': {error}") from None
+    lists: list[str] = []
+    for name, field in zip(FIELDS, fields, strict=True):
+        items: list[str] = []
+        for item in re.sub(r"^\?$", "*", field).split(","):
+            # The library names the field alone, so each item is tried by itself.
+            try:
+                items.append(_write_plainly(Field[name], item.upper()))
+                Field[name].parse(items[-1])
+            except (CronSimError, ValueError):
+                raise InputError(f"--cron '{text}': {_explain(name, item)}") from None
+        lists.append(",".join(items))
+
+    # All fields can be read now. What is still refused are dates that no year has: 31 February.
+    with suppress(CronSimError):
+        yield from CronSim(" ".join(lists), begin)
 
 
-def _read_items(name: str, items: Sequence[str]) -> Sequence[int]:
-    """Return the numbers that the items of a field mean.
+def _write_plainly(field: Field, item: str) -> str:
+    """Return an item of a field as the library reads it. Ranges and steps become lists: it has no
+    ranges across the end (fri-mon, 22-2), reads 3-3/2 as 3/2, and counts 1/2 up to Sunday. Of the
+    last days of a month it knows those by numbers alone (5L)."""
+    if last_day := _LAST_DAY.fullmatch(item):
+        return f"{field.int(last_day[1])}L"
+    match = _SPAN.fullmatch(item)
+    if match is None or not (match["last"] or match["step"]):
+        return item
 
-    Raises:
-        ValueError: one cannot be read.
-    """
-    low, high, _ = FIELDS[name]
-    numbers: set[int] = set()
+    _, values, _ = FIELDS[field.name]
+    first = field.int(match["first"])
+    last = field.int(match["last"]) if match["last"] else max(first, values[-1])
+    if last < first:
+        last += len(values)
+    numbers = range(first, last + 1, int(match["step"] or 1))
 
-    for item in items:
-        match = _ITEM.fullmatch(item)
-        if match is None:
-            raise _unreadable(name, item)
-        first = low if match["first"] == "*" else _read_number(name, match["first"], item)
-        last = first
-        if match["last"]:
-            last = _read_number(name, match["last"], item)
-        elif match["first"] == "*" or match["step"]:
-            last = max(first, high)
-        size = high - low + 1
-        if last < first:
-            last += size  # such as fri-mon, or 22-2 for hours
-        values = range(first, last + 1, int(match["step"] or 1))
-        numbers.update(low + (value - low) % size for value in values)
-
-    return sorted(numbers)
+    return ",".join(str(values[(number - values[0]) % len(values)]) for number in numbers)
 
 
-def _read_number(name: str, text: str, item: str) -> int:
-    low, high, names = FIELDS[name]
-    if text in names:
-        return names.index(text) + low
-    # Sunday is 7, too.
-    most = 7 if name == WEEK else high
-    if not text.isdecimal() or not low <= int(text) <= most:
-        raise _unreadable(name, item)
-    return int(text)
-
-
-def _unreadable(name: str, item: str) -> ValueError:
-    low, high, names = FIELDS[name]
-    words = f" or {names[0]} to {names[-1]}" if names else ""
-    more = ", 1#2 for the second Monday, 5L for the last Friday" if name == WEEK else ""
-    return ValueError(
-        f"'{item}' is no {name}: write {low} to {high}{words}, a list, a range, a step such as */2"
-        f"{more}"
+def _explain(name: str, item: str) -> str:
+    field, values, names = FIELDS[name]
+    more = ", 1#2 for the second Monday, 5L for the last Friday" if name == "DOW" else ""
+    return (
+        f"'{item}' is no {field}: write {values[0]} to {values[-1]}{names}, a list, a range, a step"
+        f" such as */2{more}"
     )
