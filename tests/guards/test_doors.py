@@ -58,6 +58,9 @@ BEHIND = {
         "textevolve.settings.StoreLocation": "the type of an address, which tests of the store use",
         "textevolve.store.database.open_database": "the empty database that each test gets copied",
     },
+    "test_resume.py": {
+        "textevolve.settings.allow_file": "a settings file of the folder names the server",
+    },
     "server/conftest.py": {
         "textevolve.server.app.create_app": "a server in a thread starts twenty times as fast",
         "textevolve.server.app.bind": "the same",

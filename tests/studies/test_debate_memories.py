@@ -145,17 +145,23 @@ async def test_what_is_not_there_is_said_before_anything_is_asked(server, model,
     assert server.calls == 0
 
 
-async def test_a_case_may_not_name_a_collection_that_the_run_does_not_pin(model, settings, place):
+async def test_cases_recall_from_their_own_collections(server, model, settings, place):
     place.create("facts")
-    place.create("secret")
-    await place.add("facts", FACT)
-    agents = profile(collections="secret")["agents"]
+    place.create("diary")
+    await place.add("facts", ORDER)
+    await place.add("diary", FACT)
+    server.requests.clear()
+    agents = profile(collections="diary")["agents"]
     case = Case(CASE.input, CASE.candidates, "x", {"agents": agents})
     arguments = {"profile": profile(collections="facts"), "readout": "verbalized"}
-    (result,) = [
-        one async for one in aevaluate_batch([case], model=model, settings=settings, **arguments)
+    results = [
+        result
+        async for result in aevaluate_batch([case], model=model, settings=settings, **arguments)
     ]
-    assert "'default/secret' is not among those" in result.failure.reason
+    assert results[0].failure is None
+    texts = [text for text in prompts(server) if "You are Clerk" in text]
+    assert texts
+    assert all(FACT in text and ORDER not in text for text in texts)
 
 
 def test_records_of_earlier_versions_hold_the_texts_alone(make_result):

@@ -631,6 +631,7 @@ WORK = {
                 "config:allow",
                 "Allow the working folder's settings file to name addresses and keys.",
                 "config allow",
+                "config allow project/textevolve.toml",
             ),
             "keys": _group(
                 "Make, list and revoke keys of a server's clients.",

@@ -56,13 +56,21 @@ def show(
     typer.echo(f"  the environment: {', '.join(ENVIRONMENT)}")
 
 
-def allow() -> None:
-    """Allow the settings file of the working folder, as it is now, to say where texts, keys and
-    variables go; a changed file has to be allowed again."""
-    if not PROJECT_FILE.is_file():
-        raise InputError(f"{PROJECT_FILE}: there is no such file in this folder")
-    allow_file(PROJECT_FILE)
-    typer.echo(f"{PROJECT_FILE.resolve()} is allowed as it is now")
+SettingsFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="[FILE]", help="The settings file; default: that of the working folder."
+    ),
+]
+
+
+def allow(file: SettingsFile = PROJECT_FILE) -> None:
+    """Allow the settings file of a folder, as it is now, to say where texts, keys and variables
+    go; a changed file has to be allowed again."""
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such file")
+    allow_file(file)
+    typer.echo(f"{file.resolve()} is allowed as it is now")
 
 
 KeyName = Annotated[

@@ -422,8 +422,12 @@ def _split(address: str) -> SplitResult:
     return parts
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether an address is of this machine, however it is written."""
+def is_loopback(address: str, *, listening: bool = False) -> bool:
+    """Return whether an address is of this machine, however it is written.
+
+    `listening`: it is an address that a server listens at. There 0.0.0.0 means every network, while
+    a connection to it stays on this machine.
+    """
     host = (urlsplit(address).hostname or "").rstrip(".")
     try:
         ip = ipaddress.ip_address(host)
@@ -437,7 +441,7 @@ def is_loopback(address: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
     mapped = getattr(ip, "ipv4_mapped", None) or ip
-    return mapped.is_loopback or mapped.is_unspecified
+    return mapped.is_loopback or (mapped.is_unspecified and not listening)
 
 
 # The addresses are those of the providers' own pages on OpenAI compatibility (read in 2026), the

@@ -122,9 +122,8 @@ def find_client_key(options: ServerOptions) -> str | None:
 def is_here(host: str) -> bool:
     """Check whether an address, with or without a port, is a loopback address."""
     try:
-        return is_loopback(
-            f"//[{host}]" if host.count(":") > 1 and "[" not in host else f"//{host}"
-        )
+        bracketed = f"[{host}]" if host.count(":") > 1 and "[" not in host else host
+        return is_loopback(f"//{bracketed}", listening=True)
     except ValueError:
         return False
 
