@@ -8,6 +8,9 @@ import pytest
 from recorded.memory_answers import answers
 from textevolve import Client, InputError, Settings
 from textevolve.debate.profile import Profile
+from textevolve.evaluation import Case
+from textevolve.memory_snapshots import RowPins
+from textevolve.reach import Reach, confine
 
 OLD = "You are Ada, a guide in the harbour. You like long answers."
 CHANGE = {
@@ -184,6 +187,18 @@ def test_missing_agents_name_their_row(cli, server, model, agents, home, agent):
     assert "case c7" in outcome.err
     assert not server.requests
     assert not cli("runs", "list", "--json").rows
+
+
+@pytest.mark.parametrize(
+    "agent", ["acme/ada", {"name": "Eve", "persona": "E.", "collections": ["acme/diary"]}]
+)
+def test_rows_reach_no_other_namespace(agents, home, agent):
+    """A client of a server names in its rows what belongs to another tenant."""
+    pins = RowPins()
+    pins.add(Case("Why?", ("So.",), "c1", {"agents": [agent]}))
+    reach = Reach(namespaces=lambda name: name == "mine")
+    with confine(reach), pytest.raises(InputError, match=r"case c1.*acme"):
+        pins.pin(Settings(store=home / "store.db"))
 
 
 def test_an_agent_of_a_profile_needs_a_persona():
