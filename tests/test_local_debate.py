@@ -80,8 +80,9 @@ def test_the_default_model_puts_the_answers_of_the_demo_in_their_order(settings)
     profile = profile.model_copy(update={"agents": profile.agents[:2]})
     result = evaluate(question, candidates, model=model, settings=settings, profile=profile)
     assert result.coverage == 1
-    assert result.tensor.shape == (1, 2, 3, 1)
+    assert result.tensor.shape == (2, 2, 3, 1)
     good, poor, beside = result.scores
     assert good > poor + 1
     assert poor > beside + 1
-    assert all(0 < len(turn.argument.split()) <= 21 for turn in result.turns)
+    # The profile asks for 25 words, and the copied words before them may be 8 more.
+    assert all(0 < len(turn.argument.split()) <= 40 for turn in result.turns)

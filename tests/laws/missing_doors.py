@@ -490,7 +490,7 @@ BATCH_REASONS: Mapping[str, str] = {
     "CANCELLED": "cancelled|not asked",
     "ERROR_LINES": "it went wrong|500",
     "REFUSED_LINES": "it went wrong|400",
-    "LOST_LINES": "lost|no result|missing|without",
+    "LOST_LINES": "without an answer|can be read in its results",
     "POLLS_FAIL": "try again|500",
     "CREATED_UNSAID": "something broke|500",
     "RESULTS_GONE": "no such file|404|result",
