@@ -109,6 +109,7 @@ def test_profiles_and_judges_name_them_too(cli, server, model, agents, home):
     assert "stored: acme/ada" in outcome.out
 
 
+@pytest.mark.slow
 def test_a_judge_of_another_study_keeps_them_too(cli, server, model, agents, home):
     (home / "rows.csv").write_text("question,one\nWhen?,At noon.\nWhere?,At pier 2.\n")
     judge = f"jury+agents={AGENTS}"
@@ -149,6 +150,7 @@ def test_rows_name_stored_agents(cli, server, model, agents, home, nested):
     assert prompts_of(server, "critic")
 
 
+@pytest.mark.slow
 def test_resumed_rows_keep_agents(cli, server, model, agents, home):
     write_case(home, agents=["acme/ada", "acme/critic"])
     command = ("evaluate", "cases.jsonl", "-m", model)

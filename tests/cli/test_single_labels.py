@@ -58,6 +58,7 @@ def evaluate(model, judge, *more):
     return ("evaluate", "Why?", "The moon.", "-j", judge, "-m", model, *map(str, more))
 
 
+@pytest.mark.slow
 def test_a_run_may_ask_for_a_judge_that_agrees_with_people(cli, server, model, labels):
     gate = ("--measured-on", "labels.jsonl", "--min-agreement")
     unmeasured = cli(*evaluate(model, "probe", *gate, 0.7))

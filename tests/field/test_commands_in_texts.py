@@ -119,6 +119,7 @@ def test_each_command_is_one(place):
     type_command(line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "assertions"])
 def test_an_example_names_its_command(kind, cli, home):
     outcome = cli("run", "init", kind, "-o", "mine.yaml")

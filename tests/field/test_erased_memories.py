@@ -55,6 +55,7 @@ def test_erasures_one_by_one(memories, store_file):
         assert not raw.execute(f"SELECT 1 FROM {WORDS}_content WHERE c0 LIKE '%secret%'").fetchall()
 
 
+@pytest.mark.slow
 def test_erasures_at_once(memories, store_file):
     async def erase_all():
         ids = await add_notes(memories, *(f"secret {number}" for number in range(2_100)))

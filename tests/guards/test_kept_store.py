@@ -147,6 +147,7 @@ def merge(shapes):
     return merged[0] if len(merged) == 1 else merged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(names()) - CHANGED))
 def test_a_kept_run_is_played_again_without_a_request(cli, server, kept, monkeypatch, name):
     recorded = read_recording(name)

@@ -60,6 +60,7 @@ def look(space, kind):
     return dict(describe(one) for one in getattr(space, f"{kind}s").list())
 
 
+@pytest.mark.slow
 @settings(max_examples=min(25, settings().max_examples))
 @given(st.lists(STEPS, max_size=30))
 def test_nothing_crosses(steps):

@@ -190,6 +190,7 @@ LANGUAGE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", LANGUAGE)
 def test_the_language_is_that_of_transformers(source: str) -> None:
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}

@@ -71,6 +71,7 @@ async def test_it_answers_and_counts_tokens(model: OpenAIClient):
     assert 0 < answered.usage.completion_tokens <= 12
 
 
+@pytest.mark.slow
 async def test_a_json_schema_is_followed(model: OpenAIClient):
     answered = await model(ask("Tell me a story.", schema=SCHEMA, max_tokens=40))
     assert answered.finish_reason == "stop"

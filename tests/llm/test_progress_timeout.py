@@ -44,6 +44,7 @@ def working(server: ScriptedServer) -> ScriptedServer:
     return server
 
 
+@pytest.mark.slow
 async def test_it_may_take_as_long_as_it_gets_on(
     working: ScriptedServer, local: OpenAIClient
 ) -> None:

@@ -225,6 +225,7 @@ async def test_a_budget_ends_it_with_the_best_so_far(where):
         assert last.output == (None if where == "generate" else "Second text.")
 
 
+@pytest.mark.slow
 async def test_time_ends_it_with_the_best_so_far():
     judge, heard = Scores(0.4, 0.9), []
 

@@ -325,6 +325,7 @@ def execute(graph, wrap):
     return values
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(graphs(), st.lists(st.lists(st.sampled_from(OUTCOMES), min_size=1), max_size=4))
 def test_evaluators_never_change_what_the_agent_does(graph, kinds):

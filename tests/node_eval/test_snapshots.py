@@ -80,6 +80,7 @@ def test_plain_data_comes_back_equal_and_shares_nothing_that_can_change(state):
     assert not set(containers(copied)) & set(containers(state))
 
 
+@pytest.mark.slow
 @given(st.lists(plain | st.builds(threading.Lock) | st.builds(Point, st.integers())))
 def test_every_snapshot_is_json_and_bounded(state):
     text = json.dumps(take_snapshot({"state": state}, SMALL))

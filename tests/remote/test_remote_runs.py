@@ -56,6 +56,7 @@ def read_table(path):
     return [{n: v for n, v in row.items() if not n.endswith("seconds")} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_study_is_shown_and_written_as_one_of_this_machine(there, cli, cases, home, model):
     outputs = [home / f"there{end}" for end in (".jsonl", ".csv", ".html", ".md", ".json")]
     wanted = [part for output in outputs for part in ("-o", output)]
@@ -76,6 +77,7 @@ def test_a_study_is_shown_and_written_as_one_of_this_machine(there, cli, cases, 
     assert "<html" in outputs[2].read_text()
 
 
+@pytest.mark.slow
 def test_limits_leave_a_run_that_the_same_command_goes_on_with(there, cases, home, model):
     same = ("evaluate", cases, *SAME, "-m", model)
     stopped = there(*same, "--max-calls", "5")
@@ -90,6 +92,7 @@ def test_limits_leave_a_run_that_the_same_command_goes_on_with(there, cases, hom
     assert refused.err.startswith("error: nope/x: the server has no such model")
 
 
+@pytest.mark.slow
 def test_programs(url, model, home):
     same = {"model": model, "rounds": 1, "server": url, "store": home / "here.db"}
     evaluation = evaluate("2 + 2?", ["4", "5"], **same)

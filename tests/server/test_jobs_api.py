@@ -36,6 +36,7 @@ def jobs(serve, location, home, model):
     return start
 
 
+@pytest.mark.slow
 def test_a_job_is_run_and_found_in_its_history(jobs, ask, server, location):
     url = jobs()
     (listed,) = ask(url)[1]["data"]

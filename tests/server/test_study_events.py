@@ -48,6 +48,7 @@ def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     assert message == page[0]
 
 
+@pytest.mark.slow
 def test_whoever_comes_back_misses_nothing(serve, ask, slow):
     url = serve(model=slow)
     run = ask(f"{url}/v1/studies", STUDY)[1]

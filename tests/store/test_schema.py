@@ -77,6 +77,7 @@ except StoreError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_place_that_may_not_be_written_is_named_so(spawn) -> None:
     # Not below tmp_path, whose parents the unprivileged user may not enter.
     with tempfile.TemporaryDirectory() as name:

@@ -61,6 +61,7 @@ def test_the_same_run_has_the_same_keys_and_figures(home, cli, batched, cases, o
     assert keys(home / "a.db") == keys(home / "b.db")
 
 
+@pytest.mark.slow
 def test_open_jobs_are_cancelled_and_the_run_goes_on(home, cli, batched, cases):
     """The server ends what is under way, so that a part is answered and the rest is asked anew."""
     batched.batches.faults = {1: BatchFault.POLLS_FAIL}.get

@@ -18,6 +18,7 @@ def integrate(cli, model, *more):
     return cli("memories", "integrate", "ada", "-m", model, *more)
 
 
+@pytest.mark.slow
 def test_insights_are_kept_with_what_they_rest_on(cli, server, model, store):
     assert "Not due: 4 new memories, importance 3.6 of 15." in integrate(cli, model).out
     assert server.calls == 0

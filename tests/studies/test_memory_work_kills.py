@@ -162,6 +162,7 @@ def without_usage(value):
     return value
 
 
+@pytest.mark.slow
 def test_what_a_run_made_is_shown_again_without_asking(cli, server, model, store, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_STORE", str(store))
     from textevolve.store import open_store

@@ -128,6 +128,7 @@ MANY = """
 """
 
 
+@pytest.mark.slow
 def test_many_texts_are_judged_at_once_and_all_before_the_test_fails(session, server, kept):
     server.latency = 0.05
     ran = session(MANY)

@@ -80,6 +80,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLE = (ROOT / "examples" / "test_answers.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_the_docs_show_passes(session, server):
     server.script = lambda body, _: None if "response_format" in body else Answer(yes=0.8)
     ran = session("\n".join([*BLOCKS, EXAMPLE]))
