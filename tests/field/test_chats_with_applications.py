@@ -6,11 +6,11 @@ What an application gets is written down by hand, turn by turn.
 """
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from applications import serve
 from textevolve import InputError
 from textevolve.llm.targets import Target
 from textevolve.studies.conversations import join_trajectories
@@ -49,12 +49,10 @@ class Desk(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def desk():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as serving:
+    with serve(Desk) as serving:
         serving.requests = []
-        serving.url = f"http://127.0.0.1:{serving.server_port}/desk"
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        serving.url += "/desk"
         yield serving
-        serving.shutdown()
 
 
 def compare(cli, home, target, *options):

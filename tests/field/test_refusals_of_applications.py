@@ -5,11 +5,12 @@ The statuses are those of RFC 9110; the application words its refusals as no mod
 """
 
 import json
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+
+from applications import serve
 
 
 class Guarded(BaseHTTPRequestHandler):
@@ -36,15 +37,13 @@ class Guarded(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def app():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as serving:
+    with serve(Guarded) as serving:
         serving.rows = Counter()
         serving.status = 403
         serving.refuses_all = False
         serving.refusal = {"detail": "this tenant may not ask that"}
-        serving.url = f"http://127.0.0.1:{serving.server_port}/ask"
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        serving.url += "/ask"
         yield serving
-        serving.shutdown()
 
 
 def write_rows(home, refused, answered):

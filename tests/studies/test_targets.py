@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 import textevolve
+from applications import serve
 from textevolve.errors import AccessError, AnswerError, InputError, UnavailableError
 from textevolve.events import silence
 from textevolve.llm.model import Message, Request, Response
@@ -59,12 +60,10 @@ def double(sent):
 
 @pytest.fixture
 def app():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), App) as serving:
+    with serve(App) as serving:
         serving.requests, serving.lock, serving.answer = [], threading.Lock(), double
-        serving.url = f"http://127.0.0.1:{serving.server_port}/ask"
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        serving.url += "/ask"
         yield serving
-        serving.shutdown()
 
 
 @pytest.fixture
