@@ -166,12 +166,27 @@ TOKENS = {
 """The names of further special tokens in chat templates, by their names in the metadata."""
 
 
-def read_tokenizer(
-    path: Path,
-) -> tuple[str, str | None, str | None, dict[str, str], dict[str, str]]:
-    """Return the chat template, the BOS token and the EOS token; then further special tokens and
-    further templates by their names. A token that the file does not name is None. The whole header
-    is read, which takes some seconds for a large vocabulary.
+@dataclass(frozen=True, slots=True)
+class TokenizerTexts:
+    """The chat templates and special tokens of a model.
+
+    Attributes:
+        template: The default template; empty if there are only named ones.
+        bos: The token at the beginning, and `eos`: at the end; None if the file names none.
+        tokens: Further special tokens by their names in templates.
+        named: Further templates by their names.
+    """
+
+    template: str
+    bos: str | None
+    eos: str | None
+    tokens: dict[str, str]
+    named: dict[str, str]
+
+
+def read_tokenizer(path: Path) -> TokenizerTexts:
+    """Return the chat templates and special tokens. The whole header is read, which takes some
+    seconds for a large vocabulary.
 
     Raises:
         SettingsError: the file has no chat template, is missing or damaged, or the package gguf is
@@ -187,11 +202,11 @@ def read_tokenizer(
 
     def token(name: str) -> str | None:
         number = read_field(reader, f"tokenizer.ggml.{name}_token_id")
-        tokens = reader.get_field("tokenizer.ggml.tokens")
-        if number is None or tokens is None or number >= len(tokens.data):
+        vocabulary = reader.get_field("tokenizer.ggml.tokens")
+        if number is None or vocabulary is None or number >= len(vocabulary.data):
             return None
-        return tokens.contents(number)
+        return vocabulary.contents(number)
 
-    more = {name: text for key, name in TOKENS.items() if (text := token(key)) is not None}
+    tokens = {name: text for key, name in TOKENS.items() if (text := token(key)) is not None}
 
-    return template, token("bos"), token("eos"), more, named
+    return TokenizerTexts(template, token("bos"), token("eos"), tokens, named)

@@ -392,10 +392,17 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
         raise InputError(f"{place}: there is no such file or folder")
     if place.suffix == ".gguf":
         try:
-            source, bos, eos, more, named = read_tokenizer(place)
-            return JinjaTemplate(source, bos, eos, origin=str(place), tokens=more, named=named)
+            texts = read_tokenizer(place)
         except SettingsError as error:
             raise InputError(str(error)) from error
+        return JinjaTemplate(
+            texts.template,
+            texts.bos,
+            texts.eos,
+            origin=str(place),
+            tokens=texts.tokens,
+            named=texts.named,
+        )
 
     if place.suffix not in (".json", *_JINJA):
         raise InputError(
