@@ -151,8 +151,9 @@ class RowPins:
             if agent.stored is not None:
                 self._agents.setdefault(agent.stored, case.id)
             recall = agent.recall_settings
-            for name in () if recall is None else recall.collections:
-                self._collections.setdefault(name, case.id)
+            if recall is not None:
+                for name in recall.collections:
+                    self._collections.setdefault(name, case.id)
 
     def pin(self, settings: Settings) -> dict[str, Any]:
         """Return what a run stores about them: `agents` and `collections` with their versions;
@@ -176,9 +177,9 @@ class RowPins:
                     raise InputError(f"case {case_id}: {error}") from None
 
                 agents[name] = agent.model_dump(mode="json")
-                recall = agent.memory
-                for collection in () if recall is None else recall.collections:
-                    collections.setdefault(collection, case_id)
+                if agent.memory is not None:
+                    for collection in agent.memory.collections:
+                        collections.setdefault(collection, case_id)
 
             for name, case_id in collections.items():
                 try:

@@ -31,16 +31,14 @@ def debate_prompts(profiles: Iterable[Profile] = ()) -> dict[str, str]:
     """Return the version of each prompt that debates of these profiles use by the prompt's name,
     except those that show memories (`memory_prompts`). A readout that is not in use leaves out its
     prompts, so that a change of them makes no other run."""
-    left_out = {"memory": True, "decide": True, "argue": True}
+    left_out = {"memory", "decide", "argue"}
     for profile in profiles:
         if profile.readout == "decide":
-            left_out["decide"] = False
+            left_out.discard("decide")
         if profile.argue and profile.readout not in STATED:
-            left_out["argue"] = False
-
-    prefixes = tuple(prefix for prefix in left_out if left_out[prefix])
+            left_out.discard("argue")
     versions = _prompt_versions()
-    return {name: versions[name] for name in versions if not name.startswith(prefixes)}
+    return {name: versions[name] for name in versions if not name.startswith(tuple(left_out))}
 
 
 def memory_prompts() -> dict[str, str]:

@@ -50,6 +50,7 @@ from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model
 from textevolve.llm.prompts import draw_nonce, fence, quote, sanitize
 from textevolve.llm.refusals import NO_LOGPROBS
+from textevolve.mappings import pick
 from textevolve.memory.cue import Recall, nothing
 from textevolve.settings import today as this_day
 
@@ -80,7 +81,11 @@ class Debate:
             InputError: the case or its parameters cannot be used.
             FatalModelError: no call can succeed (key, model, capability).
         """
-        profile = self.put_agents(override(self.profile, settings_of(case)))
+        parameters = settings_of(case)
+        profile = override(self.profile, parameters)
+        if "agents" in parameters:
+            # Those of the profile itself were put in when the debate was opened.
+            profile = self.put_agents(profile)
         check_case(case)
 
         for agent in profile.agents:
@@ -107,18 +112,7 @@ class Debate:
     def _open_context(self, case: Case, profile: Profile) -> DebateContext:
         nonce = draw_nonce((case.input, *sorted(case.candidates)), profile.seed)
         generator = random.Random(f"{profile.seed}:{nonce}")
-        models = [self.model_of(agent).name for agent in profile.agents]
-        is_local = all(name.startswith("local/") for name in models)
-
-        if profile.readout == "auto":
-            # Small models that state scores give most candidates the same score, and seeing other
-            # candidates or arguments makes their scores worse (docs/measurements.md, Judges).
-            readout = "pointwise" if is_local else "verbalized"
-            profile = profile.model_copy(update={"readout": readout})
-        if profile.protocol == "auto":
-            # Small models repeat the arguments that they see (docs/measurements.md, Arguments).
-            protocol = "rebuttal" if is_local else "sequential"
-            profile = profile.model_copy(update={"protocol": protocol})
+        profile = self._settle(profile)
 
         return DebateContext(
             case=case,
@@ -134,6 +128,21 @@ class Debate:
             input=sanitize(case.input, nonce)[0],
             candidates=tuple(sanitize(text, nonce)[0] for text in case.candidates),
         )
+
+    def _settle(self, profile: Profile) -> Profile:
+        """Return the profile with the readout and the protocol that `auto` stands for."""
+        automatic = [name for name in ("readout", "protocol") if getattr(profile, name) == "auto"]
+        if not automatic:
+            return profile
+        models = [self.model_of(agent).name for agent in profile.agents]
+        # Small models that state scores give most candidates the same score, and seeing other
+        # candidates or arguments makes their scores worse (docs/measurements.md, Judges). They
+        # repeat the arguments that they see (docs/measurements.md, Arguments).
+        settled = {"readout": "verbalized", "protocol": "sequential"}
+        if all(name.startswith("local/") for name in models):
+            settled = {"readout": "pointwise", "protocol": "rebuttal"}
+
+        return profile.model_copy(update=pick(settled, automatic))
 
 
 async def _debate(context: DebateContext) -> DebateResult:

@@ -27,8 +27,15 @@ _SENTENCE = regex.compile(r"[^.!?。！？।؟]*(?:[.!?。！？।؟]+[\"”�
 
 def quotations(text: str) -> list[str]:
     """Return the texts between quotation marks that are long enough to be quotations."""
-    quoted = [match[1].strip() for match in _QUOTATION.finditer(text)]
-    return [words for words in quoted if len(split_words(words, "parts")) >= QUOTED_WORDS]
+    return [words for words in _between_marks(text) if _is_long(words)]
+
+
+def _between_marks(text: str) -> list[str]:
+    return [match[1].strip() for match in _QUOTATION.finditer(text)]
+
+
+def _is_long(words: str) -> bool:
+    return len(split_words(words, "parts")) >= QUOTED_WORDS
 
 
 def is_quoted(words: str, texts: Sequence[str]) -> bool:
@@ -46,7 +53,7 @@ def _bare(text: str) -> str:
 def is_copied(words: str, candidates: Sequence[str]) -> bool:
     """Return whether words stand in one of the candidates, and are long enough to be a quotation or
     the whole of a short candidate."""
-    if len(split_words(words, "parts")) >= QUOTED_WORDS:
+    if _is_long(words):
         return is_quoted(words, candidates)
     bare = _bare(words).strip(_EDGES)
     return bool(bare) and any(bare == _bare(text).strip(_EDGES) for text in candidates)
@@ -55,8 +62,7 @@ def is_copied(words: str, candidates: Sequence[str]) -> bool:
 def verbatim(text: str, candidates: Sequence[str]) -> str:
     """Return the first quotation in an argument that is copied from one of the candidates; empty if
     there is none."""
-    quoted = [match[1].strip() for match in _QUOTATION.finditer(text)]
-    return next((words for words in quoted if is_copied(words, candidates)), "")
+    return next((words for words in _between_marks(text) if is_copied(words, candidates)), "")
 
 
 def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] = ()) -> str:
@@ -108,11 +114,8 @@ def drop_inventions(text: str, sources: Sequence[str]) -> str:
     """Return the text without the sentences that quote words which stand in none of the sources. If
     nothing would remain, only the quotation marks are dropped, so that the words are the
     agent's."""
-    kept: list[str] = []
-    for sentence in _SENTENCE.findall(_unquote_inventions(text, sources, "\0")):
-        if "\0" not in sentence:
-            kept.append(sentence)
-    remaining = "".join(kept).strip()
+    sentences = _SENTENCE.findall(_unquote_inventions(text, sources, "\0"))
+    remaining = "".join(sentence for sentence in sentences if "\0" not in sentence).strip()
 
     return remaining or _unquote_inventions(text, sources, "")
 
