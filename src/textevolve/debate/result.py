@@ -238,9 +238,9 @@ class Swing:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a turn after an agent's first one changed: the agent's weighted scores of the candidates
-    before and after it, from 0 to 10. `answers`: the agent whose argument speaks most against the
-    favourite before; None if no other agent gave one."""
+    """A change of an agent's scores by one of its later turns: its weighted scores of the
+    candidates before and after that turn, from 0 to 10. `answers`: the agent whose argument speaks
+    most against the favourite before; None if no other agent gave one."""
 
     round: int
     agent: str

@@ -16,7 +16,8 @@ judgements of the local model, and none when they were excluded (docs/measuremen
 
 
 RecallScope: TypeAlias = Literal["user", "agent"]
-"""Whether what a user said is recalled in this user's chats alone, or wherever the agent speaks."""
+"""The chats in which an agent recalls a user's memories: this user's alone (`user`), or all
+(`agent`)."""
 
 
 def _is_default(scope: RecallScope) -> bool:

@@ -185,8 +185,8 @@ _SPOKEN_OF, _GERMAN = (
         " bei nach seit sein seine ihr ihre wird haben sind auch für aus im zum zur",
     )
 )
-"""What a model calls the user and the assistant in German, with the titles that it puts before
-names, and frequent words of German."""
+"""German words for the user and the assistant, and titles before names, which the dialogue need not
+contain; then frequent German words, by which German is recognised."""
 GERMAN_WORDS = 2
 """The number of frequent words from which a text counts as German."""
 LEAST_STEM = 3

@@ -58,7 +58,8 @@ class ServedRun:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMark:
-    """What tells a namespace from others that had or will have its name."""
+    """The id and the time of creation of a namespace, which distinguish it from earlier and later
+    namespaces of the same name."""
 
     id: str
     created: float

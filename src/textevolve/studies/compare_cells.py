@@ -120,8 +120,8 @@ class Output:
 
 @dataclass(slots=True)
 class ChatState:
-    """What an application has set in a conversation, and gets back at each later turn: the id of
-    its session, and its cookies."""
+    """The session id and the cookies that an application has set in a conversation. They are sent
+    with each later turn, so that the application knows the conversation again."""
 
     session: Any = None
     cookies: Mapping[str, str] = empty_default(dict)
