@@ -40,6 +40,39 @@ def test_the_public_functions_need_neither_the_local_server_nor_an_extra():
     assert loaded & later == set()
 
 
+LOAD_COMMANDS = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in MISSING:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Missing())
+from textevolve.cli.app import load_command
+from textevolve.cli.commands import COMMANDS
+
+waiting = [*COMMANDS.items()]
+while waiting:
+    name, entry = waiting.pop()
+    load_command(name, entry)
+    waiting += entry.below.items()
+"""
+EXTRAS = (
+    *("cronsim", "fastapi", "starlette", "uvicorn", "ray", "psycopg", "pgvector", "ladybug"),
+    *("mem0", "langgraph", "langchain_core", "onnxruntime", "tokenizers", "xllamacpp", "pyarrow"),
+    *("openpyxl", "keyring", "huggingface_hub", "opentelemetry.sdk", "gguf"),
+)
+
+
+@pytest.mark.slow
+def test_every_command_loads_without_extras():
+    """In the README's plain installation each command runs, or says which extra it needs."""
+    script = f"MISSING = {EXTRAS!r}\n{LOAD_COMMANDS}"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
 @pytest.mark.parametrize(
     ("module", "needs"),
     [

@@ -37,14 +37,13 @@ from textevolve.runs import driver
 from textevolve.runs.report import ListedRun, compare_stored, list_studies, make_data, make_report
 from textevolve.runs.stored import STANDING, StudyRun, read_records
 from textevolve.runs.study import Row
-from textevolve.server.studies.runner import files_folder
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
 from textevolve.store import served
 from textevolve.store.records import RecordFilter
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
-from textevolve.store.served import RunSearch
+from textevolve.store.served import RunSearch, files_folder
 
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 

@@ -10,11 +10,14 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.engine import Connection, Row
 
+from textevolve.llm.model import text_hash
+from textevolve.settings import StoreLocation, folder_beside
 from textevolve.store import lease
 from textevolve.store.documents import bytes_to_text, dump_json
 from textevolve.store.resource_rows import build, fetch_all, fetch_one, mapping_of, replace_row
@@ -24,6 +27,13 @@ from textevolve.store.tables import namespaces, runs, served_runs
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
 """The state that a run should have. `running`: a server resumes it when it starts. `cancelled`: a
 client stopped it. `limited`: its limits are reached. `failed`: no call can succeed."""
+
+
+def files_folder(store: StoreLocation) -> Path:
+    """Return the folder of clients' files for a store, on the machine of the server."""
+    if isinstance(store, Path):
+        return store.with_name(f"{store.name}.files")
+    return folder_beside(store) / f"{text_hash(str(store))[:16]}.files"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ from textevolve.errors import (
 from textevolve.evaluation import empty_default
 from textevolve.events import CallFinished, Event
 from textevolve.llm.catalogue import PROVIDER, SUFFIX
-from textevolve.llm.model import text_hash
 from textevolve.llm.providers import known_providers
 from textevolve.reach import Reach, confine, stored_name
 from textevolve.remote.wire import Base64File, StudyStatus, WireLimits
@@ -45,10 +44,10 @@ from textevolve.runs.stored import StudyRun
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import THIS_MACHINE, Identities, UsageLimits
 from textevolve.server.options import ServerOptions
-from textevolve.settings import Settings, StoreLocation, folder_beside
+from textevolve.settings import Settings
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import RecordFilter
-from textevolve.store.served import ServedRun
+from textevolve.store.served import ServedRun, files_folder
 from textevolve.wiring import Limits
 
 # Store the files of clients' requests by their contents, in a folder next to the store.
@@ -61,13 +60,6 @@ SWEPT_SECONDS = 3600.0
 """The seconds after which files that no run needs are deleted, such as the files of an estimate."""
 MOST_BYTES = 8 * 2**30
 """The most bytes of all files that clients sent."""
-
-
-def files_folder(store: StoreLocation) -> Path:
-    """Return the folder of clients' files for a store, on the machine of the server."""
-    if isinstance(store, Path):
-        return store.with_name(f"{store.name}.files")
-    return folder_beside(store) / f"{text_hash(str(store))[:16]}.files"
 
 
 @dataclass(frozen=True)
