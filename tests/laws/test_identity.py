@@ -47,6 +47,7 @@ from laws.identity_rulers import HELD, RULERS, UNGATED, Ruler
 from laws.identity_world import (
     AGENTS,
     ASKED,
+    CASE,
     FIELDS,
     HALT,
     HALTED,
@@ -322,6 +323,17 @@ def test_another_address_is_asked(desk, kind):
 
 
 ADD = ("memories", "add", "chats", "Ann sails on Sundays.")
+CITED = {"name": "Cy", "persona": "You recall what Ann said.", "collections": ["chats"]}
+
+
+def debate_of_row(agents: list[Any], start: Recipe) -> Recipe:
+    """Return an evaluation whose only row names the agents of its own debate. `start`: the files
+    and commands that make them."""
+    row = {**CASE, "agents": agents, "rounds": 1}
+    recipe = without_none(START["evaluate"].changed(judge=None, readout="verbalized"))
+    return replace(recipe, files={**start.files, "cases.jsonl": [row]}, before=start.before)
+
+
 BETWEEN: Mapping[str, tuple[str, Recipe, tuple[str, ...]]] = {
     "evolve-persona / between / persona": (
         "evolve-persona",
@@ -342,6 +354,16 @@ BETWEEN: Mapping[str, tuple[str, Recipe, tuple[str, ...]]] = {
         "evaluate",
         FIELDS["evaluate"]["agents"].fit(START["evaluate"]),
         ("agents", "update", "ada", "--persona", "You are Ada, a cook."),
+    ),
+    "evaluate / between / persona of an agent that a row names": (
+        "evaluate",
+        debate_of_row(["ada", "eve"], Recipe({}, before=AGENTS)),
+        ("agents", "update", "ada", "--persona", "You are Ada, a cook."),
+    ),
+    "evaluate / between / memory that an agent of a row recalls": (
+        "evaluate",
+        debate_of_row([CITED], START["integrate-memories"]),
+        ("memories", "add", "chats", "Question: Ann sails on Sundays."),
     ),
     "integrate-memories / between / memory that is added": (
         "integrate-memories",
