@@ -139,9 +139,11 @@ def write_case(home, **parameters):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_rows_name_stored_agents(cli, server, model, agents, home, nested):
-    names = {"agents": ["acme/ada", "acme/critic"]}
-    write_case(home, **({"parameters": names} if nested else names))
+@pytest.mark.parametrize("names", [["acme/ada", "acme/critic"], AGENTS])
+def test_rows_name_stored_agents(cli, server, model, agents, home, names, nested):
+    """They do so in a list, or in a text as the option --agents has it."""
+    parameters = {"agents": names}
+    write_case(home, **({"parameters": parameters} if nested else parameters))
     outcome = cli("evaluate", "cases.jsonl", "-m", model, "--json")
     assert outcome.code == 0, outcome.err
     prompts = prompts_of(server, "ada")

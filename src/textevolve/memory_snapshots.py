@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from textevolve.agents.resources import StoredAgent, full_name, split_name
-from textevolve.debate.profile import Agent, Profile
+from textevolve.debate.profile import Agent, Profile, build_profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
 from textevolve.llm.embeddings import embed_texts
@@ -31,7 +30,6 @@ from textevolve.spec import Frozen
 from textevolve.store import Store, kinds
 
 T = TypeVar("T")
-_AGENTS = TypeAdapter(tuple[Agent, ...])
 
 
 async def read_resources(settings: Settings, read: Callable[[Store], T]) -> T:
@@ -143,17 +141,14 @@ class RowPins:
         if "agents" not in case.parameters:
             return
         try:
-            agents = _AGENTS.validate_python(case.parameters["agents"])
-        except ValidationError:
+            profile = build_profile({"agents": case.parameters["agents"]})
+        except InputError:
             return  # the debate over this case fails with what is wrong about them
 
-        for agent in agents:
-            if agent.stored is not None:
-                self._agents.setdefault(agent.stored, case.id)
-            recall = agent.recall_settings
-            if recall is not None:
-                for name in recall.collections:
-                    self._collections.setdefault(name, case.id)
+        for name in profile.stored_agents:
+            self._agents.setdefault(name, case.id)
+        for name in profile.collections:
+            self._collections.setdefault(name, case.id)
 
     def pin(self, settings: Settings) -> dict[str, Any]:
         """Return what a run stores about them: `agents` and `collections` with their versions;
