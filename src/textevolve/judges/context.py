@@ -408,6 +408,10 @@ class ModelJudge(AskingJudge):
         return CaseOptions().threshold
 
     @property
+    def prompts(self) -> dict[str, str]:
+        return judge_prompts()
+
+    @property
     def reads_reference(self) -> bool:
         return bool(getattr(self, "reference", False))
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from textevolve.debate.context import debate_prompts
 from textevolve.debate.profile import (
     Agent,
     Component,
@@ -69,6 +70,10 @@ class DebateJudge(AskingJudge):
     @property
     def profiles(self) -> tuple[Profile, ...]:
         return (self.load(),)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        return debate_prompts(self.profiles)
 
     def models(self, model: M) -> tuple[str | M, ...]:
         return self.load().models(self.model or model)

@@ -198,6 +198,16 @@ class Judge(ABC):
         """The profiles of its debates."""
         return tuple(profile for part in self.parts for profile in part.profiles)
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The versions of the prompts that it may use, by their names. They are part of the
+        identity of a run."""
+        prompts: dict[str, str] = {}
+        for part in self.parts:
+            prompts |= part.prompts
+
+        return prompts
+
     def leaves(self) -> Iterator[Judge]:
         """Yield its innermost parts, which call no other judge; itself if it has no parts."""
         parts = self.parts

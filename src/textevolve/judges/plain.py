@@ -12,10 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure
 from textevolve.json_texts import unpack_value
-from textevolve.judges.context import PlainJudge
+from textevolve.judges.context import PlainJudge, judge_prompts
 from textevolve.judges.judge import (
     CombinedJudge,
     Judge,
@@ -206,6 +207,10 @@ class OwnJudge(Judge):
     @property
     def reads_context(self) -> bool:
         return True  # it receives the whole case
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        return debate_prompts() | judge_prompts()  # it may call any judge of this package
 
     def load(self, objects: Mapping[str, object]) -> object:
         """Return the user's object.

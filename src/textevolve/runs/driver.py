@@ -61,7 +61,7 @@ from textevolve.runs.chains import (
     reject_chain,
 )
 from textevolve.runs.cluster import check_spread, is_spread, spread_cases, spread_run
-from textevolve.runs.identity import Fingerprint, describe_code, identify_run
+from textevolve.runs.identity import Fingerprint, describe_code, identify_earlier, identify_run
 from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
@@ -240,11 +240,18 @@ def _read_inputs(
     the versions of all prompts that the run may use, and `code`, the content of the user's."""
     of_agents = any(agent["memory"] for agent in described.get("agents", {}).values())
     of_rows = FROM_ROWS in described and described.get("collections")
-    recalling = memory_prompts() if of_agents or of_rows or _collections(asks) else {}
-    judges = {judge.text: file for judge in asks.judges if (file := judge.describe())}
+    judges: dict[str, Any] = {}
+    prompts = dict(asks.prompts)
+    for judge in asks.judges:
+        prompts |= judge.prompts
+        if content := judge.describe():
+            judges[judge.text] = content
+    if of_agents or of_rows or _collections(asks):
+        prompts |= memory_prompts()
+
     return {
         "judges": judges,
-        "prompts": {**asks.prompts, **recalling},
+        "prompts": prompts,
         "code": describe_code(asks, objects),
     }
 
@@ -336,7 +343,9 @@ class RunPlan:
             described = {**stored.described, "addresses": moved}
             stored = stored.model_copy(update={"described": described})
         spec = read_spec(self.study, stored)
-        fingerprint = Fingerprint(identify_run(stored, spec), self.study.reads(spec))
+        identity = identify_run(stored, spec)
+        identities = [identity, identify_earlier(identity, self.study.asks(spec))]
+        fingerprint = Fingerprint(identities, self.study.reads(spec))
         cases = self.cases
         if cases is None:
             cases = read_cases(self.study, self.spec, self.settings)
@@ -345,7 +354,7 @@ class RunPlan:
 
         def noted() -> Iterator[Case]:
             for case in cases:
-                fingerprint.add(case)
+                fingerprint.add_case(case)
                 row_pins.add(case)
                 yield case
 
@@ -362,10 +371,10 @@ class RunPlan:
             for line in notes:  # the command line shows them at the end of the run
                 logging.getLogger("textevolve").warning(line, extra={"at_end": True})
             if pins := row_pins.pin(self.settings):
-                fingerprint.add_pins(pins)
+                fingerprint.add(pins)
                 stored = self._with_pins(stored, spec, pins)
                 store.respecify(draft.id, stored.model_dump(mode="json"))
-            record = store.settle_run(draft.id, fingerprint.text)
+            record = store.settle_run(draft.id, *fingerprint.texts)
             run = StudyRun(_bring_up(store, record, stored, tuple(notes)))
         except BaseException:
             store.delete_run(draft.id)
@@ -457,12 +466,14 @@ def require_unchanged(
     """
     stored = run.stored
     asks = run.study.asks(run.spec)
-    before = {"prompts": dict(stored.prompts), "judges": dict(stored.judges)}
+    before: dict[str, Any] = {"judges": dict(stored.judges)}
     now = _read_inputs(asks, stored.described, objects)
-    # An object of a Python program cannot be compared where it was not passed.
-    shared = now["code"].keys() & stored.code.keys()
-    before["code"] = pick(stored.code, shared)
-    now["code"] = pick(now["code"], shared)
+    # An object of a Python program cannot be compared where it was not passed, and runs of earlier
+    # versions name other prompts than those that they use.
+    for name, content in (("prompts", stored.prompts), ("code", stored.code)):
+        shared = now[name].keys() & content.keys()
+        before[name] = pick(content, shared)
+        now[name] = pick(now[name], shared)
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)

@@ -14,10 +14,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from textevolve.contents import digest_data, digest_object
+from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, refer_to_images
 from textevolve.json_texts import as_object
+from textevolve.judges.context import judge_prompts
 from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
 from textevolve.mappings import pick
@@ -82,6 +84,18 @@ def identify_run(stored: StoredSpec, spec: StudySpec) -> dict[str, Any]:
     return _by_content({**parts, "spec": identity_of(spec)}, _contents_of(stored))
 
 
+def identify_earlier(identity: Mapping[str, Any], asks: Asks) -> dict[str, Any]:
+    """Return the identity that earlier versions gave a run, so that a store of then has it: they
+    knew no prompts of single judges."""
+    prompts = dict(asks.prompts)
+    if asks.had_all_prompts:
+        profiles = [profile for judge in asks.judges for profile in judge.profiles]
+        prompts |= debate_prompts(profiles) | judge_prompts()
+    prompts |= pick(identity["prompts"], memory_prompts())
+
+    return {**identity, "prompts": prompts}
+
+
 def _contents_of(stored: StoredSpec) -> dict[str, str]:
     """Return the content of the files of code and of chains by the names that a run has for
     them."""
@@ -112,23 +126,28 @@ def _by_content(value: Any, contents: Mapping[str, str]) -> Any:
 
 
 class Fingerprint:
-    """A hash of all that determines a run's results. `reads`: keeps the part of a case that the run
-    reads. `text` is the fingerprint so far."""
+    """A hash of all that determines a run's results, for each of some identities: that of today,
+    and that of earlier versions. `reads`: keeps the part of a case that the run reads. `texts` are
+    the fingerprints so far."""
 
-    def __init__(self, identity: Mapping[str, Any], reads: Callable[[Case], Case]) -> None:
-        self._hash = hashlib.sha256(_canonical(identity))
+    def __init__(
+        self, identities: Sequence[Mapping[str, Any]], reads: Callable[[Case], Case]
+    ) -> None:
+        self._hashes = [hashlib.sha256(_canonical(identity)) for identity in identities]
         self._reads = reads
 
-    def add(self, case: Case) -> None:
-        self._hash.update(b"\n" + _canonical(identify_case(self._reads(case))))
+    def add_case(self, case: Case) -> None:
+        self.add(identify_case(self._reads(case)))
 
-    def add_pins(self, pins: Mapping[str, Any]) -> None:
-        """Add the versions of the agents and collections that rows name, after the last row."""
-        self._hash.update(b"\n" + _canonical(pins))
+    def add(self, content: object) -> None:
+        """Add the next part, such as the versions of the agents and collections that rows name."""
+        line = b"\n" + _canonical(content)
+        for digest in self._hashes:
+            digest.update(line)
 
     @property
-    def text(self) -> str:
-        return self._hash.hexdigest()
+    def texts(self) -> list[str]:
+        return [digest.hexdigest() for digest in self._hashes]
 
 
 def identify_case(case: Case) -> list[Any]:

@@ -109,7 +109,10 @@ class Asks:
         models: Models besides the run's own.
         writes: Whether the study calls the run's model itself; if so, a model is required even if
             every judge names its own.
-        prompts: The versions of the study's prompts, which are part of the run's identity.
+        prompts: The versions of the study's own prompts, which are part of the run's identity, as
+            are those of its judges.
+        had_all_prompts: Whether earlier versions identified the study's runs by the prompts of all
+            judges and debates instead of the study's own prompts alone.
         collections: The collections of memories from which the agents of the study's own debate
             recall. The driver records their versions, as it does for debates that are judges.
         agents: The stored agents in the study's own debate, whose versions are recorded as well.
@@ -125,6 +128,7 @@ class Asks:
     models: tuple[str, ...] = ()
     writes: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    had_all_prompts: bool = False
     collections: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     chains: tuple[str, ...] = ()

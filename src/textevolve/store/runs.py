@@ -291,15 +291,19 @@ def reopen_run(connection: Connection, run_id: str) -> None:
     update_where(connection, runs, {"status": "running"}, id=run_id, status="finished")
 
 
-def settle_run(connection: Connection, run_id: str, fingerprint: str) -> RunRecord:
-    """Set the fingerprint of a new run. If another run has it, return that one and delete the new
-    run.
+def settle_run(
+    connection: Connection, run_id: str, fingerprint: str, earlier_fingerprint: str = ""
+) -> RunRecord:
+    """Set the fingerprint of a new run. If another run has it, or the one that an earlier version
+    would have given, return that one and delete the new run.
 
     The other run gets the name of the new one as a further name, if any, and its cases if it lacks
     them because its store was damaged.
     """
     run = get_run(connection, run_id)
     existing = find_run(connection, fingerprint)
+    if existing is None and earlier_fingerprint:
+        existing = find_run(connection, earlier_fingerprint)
     if existing is None or existing.id == run_id:
         update_where(connection, runs, {"fingerprint": fingerprint}, id=run_id)
         return get_run(connection, run_id)

@@ -42,7 +42,7 @@ from textevolve.evaluation import (
     refer_to_images,
     select_failure,
 )
-from textevolve.judges.context import CaseOptions, judge_prompts
+from textevolve.judges.context import CaseOptions
 from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.judged import JudgedCase, NamedJudgement
 from textevolve.judges.opening import describe_limit, trace_judge
@@ -331,8 +331,7 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge:
-        profiles = [profile for judge in spec.judge for profile in judge.profiles]
-        return Asks(spec.judge, prompts=debate_prompts(profiles) | judge_prompts())
+        return Asks(spec.judge, had_all_prompts=True)
     profile = _profile_of(spec)
     recalls = spec.recall is not None
     return Asks(

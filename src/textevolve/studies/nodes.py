@@ -13,12 +13,10 @@ from typing import ClassVar
 
 from pydantic import field_validator, model_validator
 
-from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Failure
 from textevolve.events import Event, StepFinished
 from textevolve.json_texts import as_array, as_object
-from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import Judge, SeveralJudges, require_absolute
 from textevolve.judges.plain import RulesJudge
 from textevolve.messages import drop_thoughts
@@ -306,11 +304,8 @@ def ask(spec: NodesSpec) -> Asks:
     """
     if spec.trace and not (spec.judge or open_checks(spec)):
         raise InputError("no checks: give --judge, --threshold or another check")
-    if not spec.judge:
-        return Asks()
-    profiles = [profile for judge in spec.judge for profile in judge.profiles]
 
-    return Asks(spec.judge, prompts=judge_prompts() | debate_prompts(profiles))
+    return Asks(spec.judge, had_all_prompts=bool(spec.judge))
 
 
 async def run(spec: NodesSpec, cases: Iterable[Case], bench: Workbench) -> AsyncGenerator[Record]:
