@@ -50,7 +50,8 @@ from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import NOTHING_TO_ADD
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.model import Message, Model, Request, UsageMeter
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import draw_nonce, fence
 from textevolve.llm.structured import answer_schema, ask_structured
 from textevolve.metrics.overlap import rouge_l

@@ -23,7 +23,7 @@ from sitting import tell_usage
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
-from textevolve.llm.model import UsageMeter
+from textevolve.llm.meter import UsageMeter
 from textevolve.loops.attempt import stop_if_skipped
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan

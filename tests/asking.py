@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 from textevolve.bench.card import SEEDS, ask_all, plan_questions, shipped_cases, sum_up_card
 from textevolve.bench.verdicts import stream_verdicts
-from textevolve.llm.model import DistinctCalls
+from textevolve.llm.meter import DistinctCalls
 
 
 async def make_card(judge, cases=None, *, seeds=SEEDS, concurrency=8, name=""):

@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.meter import SentCall
-from textevolve.llm.model import UsageMeter, open_tab, text_request
+from textevolve.llm.meter import SentCall, UsageMeter, open_tab
+from textevolve.llm.model import text_request
 from textevolve.llm.testing import Answer
 from textevolve.llm.wrappers import Budget, Budgeted, Retrying
 from textevolve.settings import Price, Retries

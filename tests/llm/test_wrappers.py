@@ -12,7 +12,8 @@ from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Event
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
-from textevolve.llm.model import DistinctCalls, Message, Request, note_calls, request_key
+from textevolve.llm.meter import DistinctCalls, open_tab, sum_calls
+from textevolve.llm.model import Message, Request, request_key
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Journaled, Retrying, backoff
 from textevolve.settings import Retries
@@ -194,16 +195,28 @@ async def test_a_request_counts_once_however_often_it_is_answered(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
     model = Journaled(client, MemoryJournal())
-    with note_calls() as noted_calls:
+    with open_tab() as tab:
         await asyncio.gather(model(ask("a")), model(ask("a")), model(ask("b")))
-    with note_calls() as replayed:
+    with open_tab() as replayed:
         await model(ask("b"))
         await asyncio.create_task(model(ask("a")))  # tasks begun within are heard, too
     await model(ask("c"))  # nobody notes
     assert server.calls == 3
-    assert len(noted_calls) == 3
+    assert len(tab.calls) == 3
     first_distinct_calls, second_distinct_calls = DistinctCalls(), DistinctCalls()
-    spent = first_distinct_calls.count(noted_calls)
+    spent = first_distinct_calls.count(tab)
     assert spent[0].calls == 2
     assert first_distinct_calls.count(replayed) == (Usage(), 0.0)
     assert second_distinct_calls.count(replayed)[0] == spent[0]
+
+
+async def test_paid_failures_count_too(server: ScriptedServer, client: OpenAIClient) -> None:
+    server.script = lambda _body, number: Answer(transport="cut") if number == 1 else "done"
+    model = Journaled(Retrying(client, QUICK), MemoryJournal())
+    with open_tab() as first_block:
+        await model(ask())
+    with open_tab() as second_block:
+        await model(ask())  # answered by the journal
+    assert (server.calls, sum_calls(first_block).calls, sum_calls(second_block).calls) == (2, 2, 1)
+    assert sum_calls(first_block).estimated == 1
+    assert sum_calls(first_block, second_block) == sum_calls(first_block)

@@ -41,7 +41,7 @@ from textevolve.evaluation import (
     select_failure,
 )
 from textevolve.judges.cascade import certainty_of
-from textevolve.llm.model import DistinctCalls, NotedCall, note_calls
+from textevolve.llm.meter import Tab, open_tab, sum_calls
 from textevolve.statistics.comparisons import ALPHA, items_needed
 from textevolve.statistics.intervals import (
     Array,
@@ -306,27 +306,27 @@ async def ask_both(
         FatalModelError: no call can succeed.
     """
     cheap, expensive = judges
-    evaluation, first, first_calls = await _ask(cheap, question)
-    _, second, second_calls = await _ask(expensive, question)
+    evaluation, first, first_tab = await _ask(cheap, question)
+    _, second, second_tab = await _ask(expensive, question)
     both = None
     if first.usage is not None and second.usage is not None:
         both = first.usage + second.usage
-        if first_calls and second_calls:
-            both = DistinctCalls().count((*first_calls, *second_calls))[0]
+        if first_tab.is_used and second_tab.is_used:
+            both = sum_calls(first_tab, second_tab)
 
     return _place(question, position, evaluation, (first, second), both)
 
 
 async def _ask(
     judge: Evaluator, question: ItemQuestion
-) -> tuple[Evaluation | Failure, CreditedVerdict, list[NotedCall]]:
-    with note_calls() as calls:
+) -> tuple[Evaluation | Failure, CreditedVerdict, Tab]:
+    with open_tab() as tab:
         evaluation = await attempt(judge(question.case), InputError)
     verdict = _take(evaluation, question)
-    if calls:
-        verdict = replace(verdict, usage=DistinctCalls().count(calls)[0])
+    if tab.is_used:
+        verdict = replace(verdict, usage=sum_calls(tab))
 
-    return evaluation, verdict, calls
+    return evaluation, verdict, tab
 
 
 def _place(

@@ -45,7 +45,7 @@ from textevolve.evaluation import (
     attempt,
     check_results,
 )
-from textevolve.llm.model import DistinctCalls, NotedCall, note_calls
+from textevolve.llm.meter import DistinctCalls, Tab, open_tab
 from textevolve.mappings import drop_none
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
@@ -274,16 +274,18 @@ async def ask_all(
     """
     counted = DistinctCalls()
 
-    async def ask(placed: tuple[int, CardQuestion]) -> tuple[CardJudgement, list[NotedCall]]:
+    async def ask(placed: tuple[int, CardQuestion]) -> tuple[CardJudgement, Tab]:
         position, question = placed
-        with note_calls() as calls:
+        with open_tab() as tab:
             outcome, usage = await _ask(judge, question)
 
-        return CardJudgement(question, outcome, usage, position), calls
+        return CardJudgement(question, outcome, usage, position), tab
 
     async with aclosing(stream(enumerate(questions), ask, concurrency)) as judgements:
-        async for judgement, calls in judgements:
-            yield replace(judgement, usage=counted.count(calls)[0]) if calls else judgement
+        async for judgement, tab in judgements:
+            if tab.is_used:
+                judgement = replace(judgement, usage=counted.count(tab)[0])
+            yield judgement
 
 
 async def _ask(judge: Evaluator, question: CardQuestion) -> tuple[CardOutcome, Usage]:

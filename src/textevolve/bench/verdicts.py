@@ -32,7 +32,7 @@ from textevolve.evaluation import (
     empty_default,
 )
 from textevolve.judges.judged import has_log_odds, ranks_of
-from textevolve.llm.model import DistinctCalls, NotedCall, note_calls
+from textevolve.llm.meter import DistinctCalls, Tab, open_tab
 from textevolve.mappings import map_values
 from textevolve.spans import span
 
@@ -135,14 +135,14 @@ async def stream_verdicts(
                     for order in orders_of(item, orders):
                         yield ItemQuestion(item, order, name, sample)
 
-    async def ask(question: ItemQuestion) -> tuple[list[Verdict], list[NotedCall]]:
-        with note_calls() as calls, span("case", f"case {question.item.id}"):
-            return await _ask(judges[question.judge], question, views or {}), calls
+    async def ask(question: ItemQuestion) -> tuple[list[Verdict], Tab]:
+        with open_tab() as tab, span("case", f"case {question.item.id}"):
+            return await _ask(judges[question.judge], question, views or {}), tab
 
     async with aclosing(stream(list_questions(), ask, concurrency)) as answers:
-        async for (verdict, *further), calls in answers:
-            if calls:  # counted in the order of the questions, so that all runs count alike
-                usage, seconds = counted[verdict.judge].count(calls)
+        async for (verdict, *further), tab in answers:
+            if tab.is_used:  # counted in the order of the questions, so that all runs count alike
+                usage, seconds = counted[verdict.judge].count(tab)
                 verdict = replace(verdict, usage=usage, seconds=seconds)
             yield verdict
             for viewed in further:

@@ -19,7 +19,8 @@ import yaml
 from textevolve.engine import sync
 from textevolve.errors import StoreError, TextEvolveError
 from textevolve.llm.discovery import probe_endpoint
-from textevolve.llm.model import JournalEntry, Message, Request, Response, Tab, open_tab
+from textevolve.llm.meter import Tab, open_tab
+from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import find_key, known_providers, resolve
 from textevolve.mappings import drop_empty

@@ -38,7 +38,8 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure, Usage, attempt, failure_of
 from textevolve.events import StepFinished, StepStarted, silence
-from textevolve.llm.model import Request, UsageMeter, draw_sample
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Request, draw_sample
 from textevolve.llm.prompts import fence, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured, describe_fault
 from textevolve.llm.verdicts import TOP_LOGPROBS

@@ -33,7 +33,8 @@ from textevolve.evaluation import (
 from textevolve.judges.judge import AskingJudge, Judge, judge_option
 from textevolve.llm.decision_wires import wire_of
 from textevolve.llm.decisions import Answer, Question, decide, predicate
-from textevolve.llm.model import Message, Model, Request, UsageMeter, text_hash
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Message, Model, Request, text_hash
 from textevolve.llm.prompts import (
     Template,
     draw_nonce,

@@ -33,8 +33,8 @@ from textevolve.evaluation import ANSWERED_BY
 from textevolve.llm.connections import CONNECTIONS, Http
 from textevolve.llm.decisions import Wire, dump_answers, load_questions
 from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
-from textevolve.llm.meter import SentCall
-from textevolve.llm.model import Request, Response, note_failure
+from textevolve.llm.meter import SentCall, note_failure
+from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price, usage_of
 from textevolve.llm.prompts import count_tokens, prompt_tokens
 from textevolve.llm.providers import Endpoint, Key, normalise_url

@@ -24,7 +24,8 @@ from textevolve.errors import (
     TooLongError,
 )
 from textevolve.evaluation import Usage
-from textevolve.llm.model import Message, Model, Request, UsageMeter
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import (
     CHARACTERS_A_TOKEN,
     Template,

@@ -1,17 +1,24 @@
-"""The meter of paid calls: what each request that is sent costs, however it ends.
+"""The meter of paid calls: what each request costs that is sent, however it ends, and what a part
+of a run has used.
 
-A client opens a `SentCall` around every request. An attempt with an answer is charged by the usage
-of its `Response`. One that was paid and gave no answer (the connection broke, the time ran out, the
-answer cannot be used) is put on the enclosing `model.Tab`, at the usage that the endpoint reported,
-or at an estimate from the texts. The wrapper that stores calls opens a tab for each of them, and so
-does the one that keeps limits: what stands on it is stored, counted and limited like an answer.
+A client opens a `SentCall` around every request, and a `Tab` collects what becomes of those within
+a block. An attempt that was paid and gave no answer (the connection broke, the time ran out, the
+answer cannot be used) stands on it at the usage that the endpoint reported, or at an estimate from
+the texts. The wrapper that stores calls opens a tab for each of them, and so does the one that
+keeps limits: what stands on it is stored, counted and limited like an answer.
+
+A part of a run, such as a judge or a step of a loop, reads what it used from a tab of its own, with
+the answers of the journal as their original calls: in all (`UsageMeter`), or each request once, as
+if it had been sent with a fresh store (`DistinctCalls`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +27,7 @@ from pydantic_core import from_json
 from textevolve.errors import FatalModelError, UnavailableError
 from textevolve.evaluation import Usage
 from textevolve.json_texts import as_object
-from textevolve.llm.model import note_answer, note_failure
+from textevolve.llm.model import NOTHING, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.prompts import count_tokens
 from textevolve.protocol.reported import ReportedUsage
@@ -35,6 +42,81 @@ def estimate_usage(prompt: int, completion: int, price: Price | None) -> Usage:
     price."""
     counted = ReportedUsage(prompt_tokens=prompt, completion_tokens=completion)
     return replace(usage_of(counted, price), estimated=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PaidFailure:
+    """An attempt that was paid and gave no answer. `reason`: what became of it."""
+
+    usage: Usage
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """The usage and the duration of one answer, even if it came from the journal. `key`: the
+    journal's key of the request."""
+
+    key: str
+    usage: Usage
+    seconds: float
+
+
+@dataclass(slots=True)
+class Tab:
+    """The calls within a block.
+
+    Attributes:
+        failures: The attempts that were paid and gave no answer, oldest first.
+        answers: The usage of the attempts with an answer.
+        calls: The calls that were answered, by a model or from a journal.
+    """
+
+    failures: list[PaidFailure] = field(default_factory=list[PaidFailure])
+    answers: list[Usage] = field(default_factory=list[Usage])
+    calls: list[AnsweredCall] = field(default_factory=list[AnsweredCall])
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of the failures."""
+        return sum((failure.usage for failure in self.failures), Usage())
+
+    @property
+    def is_used(self) -> bool:
+        """Tell whether a call was answered, or paid without an answer."""
+        return bool(self.calls or self.failures)
+
+
+_tab: ContextVar[Tab] = ContextVar("tab")
+
+
+@contextmanager
+def open_tab() -> Generator[Tab]:
+    """Collect the calls within the block. They also stand on the enclosing tab."""
+    tab = Tab()
+    outer = _tab.get(None)
+    token = _tab.set(tab)
+    try:
+        yield tab
+    finally:
+        _tab.reset(token)
+        if outer is not None:
+            outer.failures += tab.failures
+            outer.answers += tab.answers
+            outer.calls += tab.calls
+
+
+def note_failure(usage: Usage, reason: str) -> None:
+    """Put a paid attempt without a usable answer on the tab, if there is one."""
+    if (tab := _tab.get(None)) is not None:
+        tab.failures.append(PaidFailure(usage, reason))
+
+
+def note_call(key: str, response: Response) -> Response:
+    """Put an answered call on the tab, if there is one, and return its response."""
+    if (tab := _tab.get(None)) is not None:
+        tab.calls.append(AnsweredCall(key, response.usage, response.seconds))
+    return response
 
 
 class SentCall:
@@ -69,16 +151,13 @@ class SentCall:
         _trace: TracebackType | None,
     ) -> None:
         if error is None:
-            note_answer(self.usage)
+            if self.usage is not None and (tab := _tab.get(None)) is not None:
+                tab.answers.append(self.usage)
             return
         if not self.answered and not is_unsent(error):
             self.usage = estimate_usage(self.prompt, count_tokens(self.received()), self.price)
-        self.charge(str(error) or HUNG_UP)
-
-    def charge(self, reason: str) -> None:
-        """Put the attempt on the tab, as one that gave no answer."""
         if self.usage is not None:
-            note_failure(self.usage, reason)
+            note_failure(self.usage, str(error) or HUNG_UP)
 
 
 def is_unsent(error: BaseException) -> bool:
@@ -86,6 +165,58 @@ def is_unsent(error: BaseException) -> bool:
     if isinstance(error, UnavailableError):
         return bool(error.address)
     return isinstance(error, FatalModelError)
+
+
+class UsageMeter:
+    """A model that passes requests on and sums up the answers' `usage` and `seconds`, including
+    unusable answers, attempts that were paid and gave none, and answers from the journal, which
+    count as their original calls."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.name = model.name
+        self.usage = NOTHING
+        self.seconds = 0.0
+
+    async def __call__(self, request: Request, /) -> Response:
+        with open_tab() as tab:
+            try:
+                response = await self.model(request)
+            finally:
+                if tab.failures:
+                    self.usage += tab.usage
+
+        self.usage = response.usage if self.usage is NOTHING else self.usage + response.usage
+        self.seconds += response.seconds
+        return response
+
+
+class DistinctCalls:
+    """A counter of the usage of distinct requests. Each request counts once, as if it were sent
+    with a fresh store, even if the journal or another call answered it."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def count(self, *tabs: Tab) -> tuple[Usage, float]:
+        """Return the usage and the seconds of the requests on the tabs that were not counted
+        before, and of all their paid failures."""
+        usage = sum((tab.usage for tab in tabs), Usage())
+        seconds = 0.0
+
+        for tab in tabs:
+            for call in tab.calls:
+                if call.key not in self._known:
+                    self._known.add(call.key)
+                    usage += call.usage
+                    seconds += call.seconds
+
+        return usage, seconds
+
+
+def sum_calls(*tabs: Tab) -> Usage:
+    """Return the usage of the distinct requests on some tabs, by whichever model."""
+    return DistinctCalls().count(*tabs)[0]
 
 
 # Answers that are passed on to a client

@@ -31,7 +31,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
-from textevolve.llm.meter import HUNG_UP
+from textevolve.llm.meter import HUNG_UP, Tab, note_call, open_tab
 from textevolve.llm.model import (
     NOTHING,
     Journal,
@@ -39,9 +39,6 @@ from textevolve.llm.model import (
     Model,
     Request,
     Response,
-    Tab,
-    note_call,
-    open_tab,
     request_key,
 )
 from textevolve.llm.prices import cost_of

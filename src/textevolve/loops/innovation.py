@@ -30,7 +30,8 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
-from textevolve.llm.model import Model, UsageMeter, text_request
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Model, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lines, sanitize
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.loops.attempt import (

@@ -42,7 +42,8 @@ from textevolve.evaluation import (
     mend_texts,
 )
 from textevolve.events import Listener, StepFinished, silence
-from textevolve.llm.model import Model, UsageMeter, draw_sample, request_key, text_request
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Model, draw_sample, request_key, text_request
 from textevolve.llm.prompts import Template, draw_nonce, fenced, load_template, number_lines
 from textevolve.llm.structured import require_text
 from textevolve.loops.attempt import (

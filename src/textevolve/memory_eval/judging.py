@@ -28,15 +28,8 @@ from textevolve.evaluation import (
     mend_text,
     select_failure,
 )
-from textevolve.llm.model import (
-    Message,
-    Model,
-    Request,
-    Response,
-    UsageMeter,
-    text_hash,
-    text_request,
-)
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Message, Model, Request, Response, text_hash, text_request
 from textevolve.llm.prompts import (
     Template,
     draw_nonce,

@@ -29,7 +29,8 @@ from textevolve.evaluation import (
 )
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
-from textevolve.llm.model import Message, Request, UsageMeter, draw_sample
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Message, Request, draw_sample
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge

@@ -20,7 +20,8 @@ from textevolve.errors import AnswerError, BudgetError, CallError
 from textevolve.evaluation import Case, Failure, Result, Usage, check_case
 from textevolve.events import StepFinished
 from textevolve.judges.opening import describe_limit
-from textevolve.llm.model import Request, UsageMeter, text_hash, text_request
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Request, text_hash, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
 from textevolve.llm.structured import describe_fault
 from textevolve.loops.attempt import open_step, within_time

@@ -24,7 +24,8 @@ from textevolve.evaluation import Case, Evaluator, Failure, failure_of
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge
 from textevolve.llm.embeddings import embed
-from textevolve.llm.model import Model, UsageMeter, text_hash
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Model, text_hash
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import map_values
 from textevolve.memory.creation import creation_prompts

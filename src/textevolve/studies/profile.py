@@ -23,7 +23,8 @@ from pydantic import (
 from textevolve.debate.profile import Profile, parse_profile
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, error_of, failure_of
-from textevolve.llm.model import Request, UsageMeter, text_request
+from textevolve.llm.meter import UsageMeter
+from textevolve.llm.model import Request, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
 from textevolve.llm.structured import ask_structured
 from textevolve.loops.attempt import open_step

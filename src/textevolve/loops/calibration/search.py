@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.events import StepFinished
-from textevolve.llm.model import UsageMeter
+from textevolve.llm.meter import UsageMeter
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.plan import (
     CalibrationContext,

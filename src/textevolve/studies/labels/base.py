@@ -29,7 +29,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import Case, select_skipped
 from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge, require_absolute
-from textevolve.llm.model import DistinctCalls
+from textevolve.llm.meter import DistinctCalls
 from textevolve.mappings import drop_empty, drop_none, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Section, Table

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
-from textevolve.llm.model import note_calls, sum_calls
+from textevolve.llm.meter import open_tab, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
     Action,
@@ -287,12 +287,12 @@ class _Work:
 
         at_once = self.bench.calls_per_case
         turns = dialogue.turns
-        with note_calls() as calls:
+        with open_tab() as tab:
             points = await attempt(
                 extract_points(ground.model, turns, ground.settings, start.done_turns, at_once)
             )
 
-        return replace(reading, points=points, usage=sum_calls(calls))
+        return replace(reading, points=points, usage=sum_calls(tab))
 
     async def keep(self, reading: _Read) -> DialogueRecord:
         """Apply all changes of a dialogue in one transaction, or none, and return its record. A
@@ -302,7 +302,7 @@ class _Work:
         created: CreatedMemories | Failure = CreatedMemories(())
         # Keeping embeds texts by another model than that of the ground, so calls are counted by
         # the block and not by the model.
-        with note_calls() as calls:
+        with open_tab() as tab:
             if turns:
                 keeping = self._keep(self._about(dialogue), reading)
                 created = await attempt(keeping, ConflictError, InputError)
@@ -314,7 +314,7 @@ class _Work:
             turns,
             None if failed else created,
             created if failed else None,
-            reading.usage + sum_calls(calls),
+            reading.usage + sum_calls(tab),
         )
 
     async def _keep(self, ground: Ground, reading: _Read) -> CreatedMemories | Failure:

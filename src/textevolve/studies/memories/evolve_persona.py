@@ -39,7 +39,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
-from textevolve.llm.model import UsageMeter
+from textevolve.llm.meter import UsageMeter
 from textevolve.memory.recall_settings import RecallScope
 from textevolve.memory.record import MemoryRecord
 from textevolve.memory_snapshots import find_agent, find_collection

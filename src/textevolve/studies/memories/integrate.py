@@ -28,7 +28,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
-from textevolve.llm.model import NotedCall, note_calls, sum_calls
+from textevolve.llm.meter import Tab, open_tab, sum_calls
 from textevolve.memory.creation import find_start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
@@ -173,9 +173,9 @@ async def run(
         yield IntegrationRecord(gathered)
         return
     bench.listener(StepStarted("1", "questions", {"memories": new.number}))
-    with note_calls() as calls:
+    with open_tab() as tab:
         questions = await attempt(find_questions(bench.model, new.memories, spec))
-    usage = sum_calls(calls)
+    usage = sum_calls(tab)
     if isinstance(questions, Failure):
         yield IntegrationRecord(replace(gathered, usage=usage, failure=questions))
         return
@@ -195,12 +195,12 @@ async def run(
 @dataclass(frozen=True, slots=True)
 class _Drawn:
     """The insights that a model drew for one question, before they are stored. `memories`: the
-    memories that were recalled for it; `calls`: the model calls so far."""
+    memories that were recalled for it; `tab`: the model calls so far."""
 
     number: int
     question: str
     memories: tuple[Memory, ...]
-    calls: Sequence[NotedCall]
+    tab: Tab
     result: DrawnInsights | Failure
 
 
@@ -229,28 +229,28 @@ class _Integrating:
             scope=self._snapshot.scope,
         )
         store = self._target.store
-        with note_calls() as calls:
+        with open_tab() as tab:
             recalled = await attempt(
                 recall_memories(store, self._bench.embed, settings, question, versions=versions)
             )
             if isinstance(recalled, Failure):
-                return _Drawn(number, question, (), calls, recalled)
+                return _Drawn(number, question, (), tab, recalled)
             memories = recalled.memories
             drawn = await attempt(draw_insights(self._bench.model, question, memories, spec))
 
-        return _Drawn(number, question, memories, calls, drawn)
+        return _Drawn(number, question, memories, tab, drawn)
 
     async def settle(self, drawn: _Drawn) -> QuestionInsights:
         """Store the insights of a question in one transaction, and return the result of the
         question. A resumed run stores them only once."""
         result = QuestionInsights(drawn.number, drawn.question, len(drawn.memories))
-        with note_calls() as calls:
+        with open_tab() as tab:
             if isinstance(drawn.result, Failure):
                 result = replace(result, failure=drawn.result)
             else:
                 result = await self._settle(result, drawn, drawn.result)
 
-        return replace(result, usage=sum_calls([*drawn.calls, *calls]))
+        return replace(result, usage=sum_calls(drawn.tab, tab))
 
     async def _settle(
         self, result: QuestionInsights, drawn: _Drawn, insights: DrawnInsights
