@@ -34,7 +34,7 @@ from typing import Any
 
 from textevolve import AsyncClient
 from textevolve.api.results import Objects
-from textevolve.cli.execution import calm_collector
+from textevolve.cli.results import calm_collector
 from textevolve.events import Event, StepStarted
 from textevolve.judges.judge import parse_judge
 from textevolve.judges.probe import QUESTIONS

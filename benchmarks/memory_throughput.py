@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from textevolve.cli.execution import calm_collector
+from textevolve.cli.results import calm_collector
 from textevolve.events import CallFinished, Event
 from textevolve.llm.testing import serve_in_process
 from textevolve.memory_eval.dataset import DialogueTurn, user_to_line

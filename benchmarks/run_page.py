@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import JudgedCase
 from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.runs.study import AnyStudy
 from textevolve.server.app import bind, create_app, make_server, run, url_of

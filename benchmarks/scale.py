@@ -41,7 +41,7 @@ from typing import Any
 from processes import Watch, read_machine, read_process
 from ray_nodes import open_nodes
 from textevolve import AsyncClient, Debate
-from textevolve.cli.execution import calm_collector
+from textevolve.cli.results import calm_collector
 from textevolve.evaluation import Usage
 from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.llm.testing import serve_in_process

@@ -36,7 +36,7 @@ from typing import Any
 import aiohttp
 
 from textevolve import AsyncClient, Debate
-from textevolve.cli.execution import calm_collector
+from textevolve.cli.results import calm_collector
 from textevolve.engine.sync import new_loop
 from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings

@@ -20,7 +20,7 @@ from textevolve.api import verb_options
 from textevolve.api.results import CaseResult
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import JudgedCase
 from textevolve.llm.testing import Fault
 from textevolve.runs.study import find_study
 from textevolve.store.repository import open_store

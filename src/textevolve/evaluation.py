@@ -391,30 +391,29 @@ class Usage:
         return self._add(before, -1)
 
     def _add(self, other: Usage, sign: int) -> Usage:
+        models = self.models
+        if other.models:
+            names = {**self.models, **other.models}
+            sums = {n: models.get(n, 0) + sign * other.models.get(n, 0) for n in names}
+            models = drop_empty(sums)
+        cost = None
+        if self.cost is not None and other.cost is not None:
+            cost = self.cost + sign * other.cost
+        saved = None
+        if self.saved is not None and other.saved is not None:
+            saved = self.saved + sign * other.saved
+
         return Usage(
             self.calls + sign * other.calls,
             self.prompt_tokens + sign * other.prompt_tokens,
             self.cached_tokens + sign * other.cached_tokens,
             self.completion_tokens + sign * other.completion_tokens,
-            _add_known(self.cost, other.cost, sign),
+            cost,
             self.reasoning_tokens + sign * other.reasoning_tokens,
-            _add_known(self.saved, other.saved, sign),
+            saved,
             self.estimated + sign * other.estimated,
-            _add_counts(self.models, other.models, sign),
+            models,
         )
-
-
-def _add_known(amount: float | None, other: float | None, sign: int) -> float | None:
-    return None if amount is None or other is None else amount + sign * other
-
-
-def _add_counts(
-    counts: Mapping[str, int], others: Mapping[str, int], sign: int
-) -> Mapping[str, int]:
-    if not others:
-        return counts
-    sums = {n: counts.get(n, 0) + sign * others.get(n, 0) for n in {**counts, **others}}
-    return drop_empty(sums)
 
 
 ANSWERED_BY = " was answered by "

@@ -33,7 +33,6 @@ from textevolve.llm.batches.ledger import (
 )
 from textevolve.llm.catalogue import embedder_of, locate
 from textevolve.llm.chains.scope import ChainContext
-from textevolve.llm.decision_wires import let_decide
 from textevolve.llm.discovery import discover_model
 from textevolve.llm.limiting import RateBucket
 from textevolve.llm.mapreduce import compress
@@ -43,6 +42,7 @@ from textevolve.llm.providers import FORMS, Endpoint, resolve
 from textevolve.llm.refusals import check_request_fits
 from textevolve.llm.target_calls import open_target_model
 from textevolve.llm.targets import Target
+from textevolve.llm.verdicts import let_decide
 from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying, Salted
 from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.record import Embed

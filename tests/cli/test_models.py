@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from textevolve.cli.app import app
-from textevolve.cli.execution import fetch_weights
+from textevolve.cli.results import fetch_weights
 from textevolve.errors import SettingsError
 from textevolve.llm.opening import open_model
 from textevolve.settings import Settings

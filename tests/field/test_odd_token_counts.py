@@ -3,7 +3,7 @@
 import pytest
 
 from textevolve.llm.prices import usage_of
-from textevolve.protocol.reported import ReportedUsage
+from textevolve.protocol.contents import ReportedUsage
 from textevolve.settings import Price
 
 PRICE = Price(input=1.0, output=10.0)

@@ -13,8 +13,8 @@ import pytest
 
 from textevolve.agents.resources import CollectionSpec
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.verdicts import Deciding
 from textevolve.memory.creation import create_memories
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.record import ChangeSource, DialogueTurn, MemoryQuery

@@ -19,10 +19,10 @@ from textevolve.judges.judge import parse_judge
 from textevolve.judges.opening import Judges
 from textevolve.judges.rubric import ask_criteria, read_criteria, read_levels
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.decisions import dump_answers, load_questions, probability
 from textevolve.llm.model import Response
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.verdicts import Deciding
 
 CASE = Case("Name a prime below ten.", ("Seven.", "Nine.", "Eight."), "prime")
 PAIR = replace(CASE, candidates=CASE.candidates[:2])

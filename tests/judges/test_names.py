@@ -8,8 +8,8 @@ from textevolve.judges.judge import find_judge, judge_names, parse_judge
 from textevolve.judges.opening import Judges
 from textevolve.judges.pairwise import Pairwise
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import ScriptedServer
+from textevolve.llm.verdicts import Deciding
 from textevolve.trajectory import Trajectory
 
 

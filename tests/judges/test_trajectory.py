@@ -5,7 +5,7 @@ import json
 import pytest
 
 from textevolve.errors import InputError
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import JudgedCase
 from textevolve.judges.probe import write_trajectory
 from textevolve.llm.testing import Answer
 from textevolve.rows.cases import RowReading, take_cases

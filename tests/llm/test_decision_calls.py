@@ -14,11 +14,11 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import let_decide, wire_of
 from textevolve.llm.decisions import Decision, Wire, choice, decide, predicate, score
 from textevolve.llm.model import Message, Request
 from textevolve.llm.providers import resolve
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
+from textevolve.llm.verdicts import let_decide, wire_of
 from textevolve.settings import Provider, Settings
 from textevolve.wiring import open_models
 

@@ -10,10 +10,10 @@ import pytest
 from textevolve.errors import AnswerError, CapabilityError
 from textevolve.evaluation import Failure
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.decisions import choice, decide, predicate, score
 from textevolve.llm.testing.answers import Answer as Said
 from textevolve.llm.testing.server import ScriptedServer
+from textevolve.llm.verdicts import Deciding
 
 POLITE = predicate("polite", "Is the text polite?")
 TOPIC = choice("topic", "What is it about?", {"money": "prices", "love": "", "war": "battles"})

@@ -10,7 +10,7 @@ from textevolve.llm.limiting import breakpoints, prefix_key
 from textevolve.llm.model import Message, Request, request_key
 from textevolve.llm.prices import usage_of
 from textevolve.llm.testing import ScriptedServer
-from textevolve.protocol.reported import ReportedUsage
+from textevolve.protocol.contents import ReportedUsage
 from textevolve.settings import Price
 
 SYSTEM = Message("system", ("rules",))

@@ -12,8 +12,12 @@ from textevolve.llm.prices import usage_of
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.testing import Answer
 from textevolve.llm.wire import AnswerPiece, ask_streaming
-from textevolve.protocol.contents import StreamedThoughts, align_tokens, split_reasoning
-from textevolve.protocol.reported import ReportedUsage
+from textevolve.protocol.contents import (
+    ReportedUsage,
+    StreamedThoughts,
+    align_tokens,
+    split_reasoning,
+)
 from textevolve.settings import Price
 
 

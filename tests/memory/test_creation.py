@@ -14,8 +14,8 @@ from plain_store import PlainMemories
 
 from textevolve.errors import AnswerError
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.decision_wires import Deciding
 from textevolve.llm.testing import ScriptedServer
+from textevolve.llm.verdicts import Deciding
 from textevolve.memory.creation import (
     Ground,
     NearMemory,

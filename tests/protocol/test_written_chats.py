@@ -26,8 +26,13 @@ from textevolve.protocol.chat import (
     write_reply,
     write_usage_chunk,
 )
-from textevolve.protocol.contents import Message, ToolCall
-from textevolve.protocol.reported import ReportedUsage, write_chat_usage, write_usage
+from textevolve.protocol.contents import (
+    Message,
+    ReportedUsage,
+    ToolCall,
+    write_chat_usage,
+    write_usage,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 # A text that begins with a tag of reasoning is split, which is not the subject here.

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.report.blocks import Cell, Column, Estimate, Format
-from textevolve.report.cells import cell_text, find_differences, place, shade
+from textevolve.report.blocks import (
+    Cell,
+    Column,
+    Estimate,
+    Format,
+    cell_text,
+    find_differences,
+    place,
+    shade,
+)
 from textevolve.report.wording import shorten_models, visible
 
 from .conftest import hostile

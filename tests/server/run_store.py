@@ -3,7 +3,7 @@
 import json
 
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import JudgedCase
 from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.runs.study import find_study
 from textevolve.studies import compare, evaluate

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from textevolve import Case, EvaluationResult, Failure
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import JudgedCase
 from textevolve.studies.evaluate import decode, encode
 
 pytestmark = pytest.mark.usefixtures("home")

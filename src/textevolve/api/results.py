@@ -33,7 +33,7 @@ from textevolve.user_code import name_object
 
 if TYPE_CHECKING:
     from textevolve.debate.result import DebateResult
-    from textevolve.judges.judged import JudgedCase
+    from textevolve.judges.opening import JudgedCase
     from textevolve.store.runs import RunRecord
 
 

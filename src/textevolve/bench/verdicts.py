@@ -31,7 +31,7 @@ from textevolve.evaluation import (
     check_results,
     empty_default,
 )
-from textevolve.judges.judged import has_log_odds, ranks_of
+from textevolve.judges.opening import has_log_odds, ranks_of
 from textevolve.llm.meter import DistinctCalls, Tab, open_tab
 from textevolve.mappings import map_values
 from textevolve.spans import span

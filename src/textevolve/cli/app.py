@@ -42,22 +42,19 @@ class LazyGroup(TyperGroup):
     @property
     def commands(self) -> dict[str, Any]:
         """All commands by name. Modules that are not yet imported are imported."""
-        return {name: self._load(name) for name in self.below}
+        return {name: self.get_command(None, name) for name in self.below}
 
     @commands.setter
     def commands(self, _commands: Mapping[str, Any]) -> None:
         """Ignore the commands that typer assigns, since the table has all commands."""
 
-    def _load(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = load_command(name, self.below[name])
-        return self._loaded[name]
-
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.below)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return self._load(cmd_name) if cmd_name in self.below else None
+        if cmd_name not in self._loaded and cmd_name in self.below:
+            self._loaded[cmd_name] = load_command(cmd_name, self.below[cmd_name])
+        return self._loaded.get(cmd_name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_named = args[0] in (*self.below, "--help") if args else self.no_args_is_help
@@ -131,7 +128,8 @@ def load_command(name: str, entry: CommandEntry) -> Any:
     single.command(name, cls=Command)(function)
     command = typer.main.get_command(single)
     assert isinstance(command, Command)
-    command.set_help(entry.help, entry.examples)
+    command.summary = entry.help
+    command.examples = entry.examples
 
     return command
 
@@ -167,16 +165,11 @@ LAST = ("Gates", "Run", "Advanced", "Options")
 
 
 class Command(TyperCommand):
-    """A command whose help shows options below the headings of their groups."""
+    """A command whose help shows options below the headings of their groups. Its help begins with
+    `summary` and `examples`; the rest of the docstring follows."""
 
-    summary = ""
-    examples = ()
-
-    def set_help(self, summary: str, examples: Sequence[str]) -> None:
-        """Set the line and the examples with which the help begins; the rest of the docstring
-        follows."""
-        self.summary = summary
-        self.examples = examples
+    summary: str = ""
+    examples: Sequence[str] = ()
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         details = inspect.cleandoc(self.help or "").partition("\n\n")[2]

@@ -19,8 +19,7 @@ from typing import Any
 from textevolve.agents.chat import ChatAnswer, ChatEvent, HistoryShortened
 from textevolve.api.opened import OpenChat
 from textevolve.cli import process, say
-from textevolve.cli.execution import fetch_weights
-from textevolve.cli.results import print_json
+from textevolve.cli.results import fetch_weights, print_json
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command, telling_warnings
 from textevolve.desk.chats import ChatOptions, ChatPlan, ChatRequest, open_chat_run, plan_chat

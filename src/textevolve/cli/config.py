@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import PARTLY, options, say
-from textevolve.cli.execution import open_named
-from textevolve.cli.results import print_json, print_lines, print_list
+from textevolve.cli.results import open_named, print_json, print_lines, print_list
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.errors import InputError
 from textevolve.report.wording import moment, visible

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import FAILED, GATED, PARTLY, options, say
-from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import print_json, print_list, show_report
+from textevolve.cli.results import open_named, print_json, print_list, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.engine import sync

@@ -10,9 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import ending_of, print_json, print_lines, print_list, show_report
+from textevolve.cli.results import (
+    ending_of,
+    open_named,
+    print_json,
+    print_lines,
+    print_list,
+    show_report,
+)
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.desk.labelling import (

@@ -17,10 +17,9 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Memories, Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
-from textevolve.cli.results import print_json, show_report
+from textevolve.cli.results import fetch_weights, print_json, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.desk.memories import (
     draw_graph,

@@ -18,9 +18,8 @@ from textevolve.api.client import Client
 from textevolve.api.namespaces import Namespace
 from textevolve.api.opened import keep_namespace
 from textevolve.cli import options, say
-from textevolve.cli.execution import fetch_weights
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import print_json, print_list, show_report
+from textevolve.cli.results import fetch_weights, print_json, print_list, show_report
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.desk.exchange import describe, draw_list, draw_one
 from textevolve.errors import InputError

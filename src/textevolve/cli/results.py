@@ -1,16 +1,22 @@
-"""Output of results: files in the format of their endings, and JSON on standard output."""
+"""The parts that commands share: opening the store and fetching weights, and the output of results,
+as files in the format of their endings and as JSON on standard output."""
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
 
+from textevolve.agents.resources import split_name
 from textevolve.cli import process, say
+from textevolve.engine.local import CALM
 from textevolve.errors import InputError
+from textevolve.llm.catalogue import require_packages
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target, open_target, write_junit
 from textevolve.report.terminal import print_report
@@ -18,6 +24,7 @@ from textevolve.runs.gates import UNGATED, Gated, junit_suites
 from textevolve.runs.report import ROWS, WHOLE, check_format, json_line, write_output
 from textevolve.runs.stored import Records, StudyRun
 from textevolve.runs.study import AnyStudy
+from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store
 
 # The console in which commands draw.
@@ -140,3 +147,40 @@ def print_list(
 def print_lines(line: Callable[[T], str]) -> Callable[[Sequence[T]], None]:
     """Return a function that prints each item of a list as a line."""
     return lambda items: print("\n".join(map(line, items)))
+
+
+# Preparations of commands.
+
+
+def calm_collector() -> None:
+    """Make the garbage collector run less often, and exclude all existing objects from it."""
+    gc.freeze()
+    gc.set_threshold(*CALM)
+
+
+def fetch_weights(names: Iterable[str], settings: Settings) -> None:
+    """Download the missing weights of local models, with a progress bar. `names`: any models, of
+    which those that begin with `local/` are local."""
+    from textevolve.cli.models import draw_transfer, fetch
+
+    local = [name.removeprefix("local/") for name in names if name.startswith("local/")]
+    for name in local:
+        require_packages(f"local/{name}")
+    if local:
+        with draw_transfer() as report:
+            for name in local:
+                fetch(name, settings, report)
+
+
+@contextmanager
+def open_named(
+    store: str | None, name: str = "-", namespace: str | None = None
+) -> Generator[tuple[Settings, Store, str, str]]:
+    """Open the store; yield the settings, the store, and `name` split into its namespace and bare
+    name. The namespace of the settings is created at its first use."""
+    settings = read_settings(store=store)
+    space, bare_name = split_name(name, namespace or settings.namespace)
+    with Store(settings.memory_location) as resources:
+        if space == settings.namespace:
+            resources.ensure_namespace(space)
+        yield settings, resources, space, bare_name

@@ -12,7 +12,7 @@ import typer
 
 from textevolve.cli import options as shared
 from textevolve.cli import say
-from textevolve.cli.execution import calm_collector, fetch_weights
+from textevolve.cli.results import calm_collector, fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError

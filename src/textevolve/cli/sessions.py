@@ -10,9 +10,8 @@ import typer
 from textevolve.agents.chat import ChatSession, as_openai
 from textevolve.agents.resources import split_name
 from textevolve.cli import options
-from textevolve.cli.execution import open_named
 from textevolve.cli.options import NamespaceName, Yes
-from textevolve.cli.results import print_json, print_lines, print_list
+from textevolve.cli.results import open_named, print_json, print_lines, print_list
 from textevolve.report.wording import count, moment, shorten, visible
 from textevolve.store import kinds
 

@@ -21,8 +21,9 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from textevolve.cli import GATED, INTERRUPTED, PARTLY, say
-from textevolve.cli.execution import calm_collector, fetch_weights
 from textevolve.cli.results import (
+    calm_collector,
+    fetch_weights,
     format_record,
     open_console,
     print_json,
@@ -273,7 +274,7 @@ def execute(
 
     calm_collector()
     if store.has_journal and run.record.status != "finished":
-        fetch_weights(driver.models_asked(study.asks(run.spec), run.stored), settings)
+        fetch_weights(run.models, settings)
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run))

@@ -18,7 +18,7 @@ from pydantic import Field
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import JudgedCase
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
@@ -34,8 +34,7 @@ from textevolve.labelling.tasks import (
     labels_by_item,
 )
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts
-from textevolve.report.cells import cell_text
+from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts, cell_text
 from textevolve.rows.cases import RowReading, read_cases
 from textevolve.rows.columns import Columns, list_names
 from textevolve.runs.aggregates import estimate

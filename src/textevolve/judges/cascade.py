@@ -44,7 +44,7 @@ from textevolve.judges.judge import (
     mask_quoted,
     parse_judge,
 )
-from textevolve.judges.judged import has_log_odds
+from textevolve.judges.opening import has_log_odds
 from textevolve.llm.decisions import log_odds, probability, softmax
 
 if TYPE_CHECKING:

@@ -31,7 +31,6 @@ from textevolve.evaluation import (
     share_scored,
 )
 from textevolve.judges.judge import AskingJudge, Judge, judge_option
-from textevolve.llm.decision_wires import wire_of
 from textevolve.llm.decisions import Answer, Question, decide, predicate
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Message, Model, Request, text_hash
@@ -50,7 +49,7 @@ from textevolve.llm.prompts import (
     user_message,
 )
 from textevolve.llm.structured import require_text
-from textevolve.llm.verdicts import read_log_odds, word_request
+from textevolve.llm.verdicts import read_log_odds, wire_of, word_request
 from textevolve.rows.columns import list_answers
 from textevolve.spec import Frozen
 

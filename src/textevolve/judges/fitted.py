@@ -31,7 +31,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import Judge, describe_parts, judge, judge_argument, parse_judge
-from textevolve.judges.judged import has_log_odds, ranks_of
+from textevolve.judges.opening import has_log_odds, ranks_of
 from textevolve.judges.plain import LOOK
 from textevolve.llm.decisions import probability
 from textevolve.rows import read_text

@@ -65,9 +65,8 @@ from textevolve.protocol.chat import (
     encode,
     read_completion,
 )
-from textevolve.protocol.contents import answer_ending
+from textevolve.protocol.contents import ReportedUsage, answer_ending
 from textevolve.protocol.decisions import WIRES, DecisionAnswer, read_answers, write_questions
-from textevolve.protocol.reported import ReportedUsage
 from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)

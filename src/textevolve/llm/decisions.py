@@ -4,7 +4,7 @@ out.
 The module has how questions and answers are contained in a `Request` and a `Response`, so a
 decision is journaled, limited, retried and priced like any other call. Their types are those of
 `textevolve.protocol.contents`, the bodies of endpoints those of `textevolve.protocol.decisions`;
-decisions by chat models are in `decision_wires`.
+decisions by chat models are in `verdicts`.
 """
 
 from __future__ import annotations

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from textevolve.errors import CapabilityError, ModelError, RejectedError
 from textevolve.evaluation import Failure
-from textevolve.llm.decision_wires import emulate
 from textevolve.llm.decisions import decision_request, predicate, read_decision
 from textevolve.llm.embeddings import MiniLM, probe_dimension
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
 from textevolve.llm.structured import describe_fault
-from textevolve.llm.verdicts import word_request
+from textevolve.llm.verdicts import emulate, word_request
 from textevolve.protocol.decisions import WIRES
 from textevolve.settings import Provider, Settings, Timeouts
 

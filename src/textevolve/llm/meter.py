@@ -30,7 +30,7 @@ from textevolve.json_texts import as_object
 from textevolve.llm.model import NOTHING, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.prompts import count_tokens
-from textevolve.protocol.reported import ReportedUsage
+from textevolve.protocol.contents import ReportedUsage
 from textevolve.settings import Price
 
 HUNG_UP = "cancelled before the answer came"

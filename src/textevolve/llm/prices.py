@@ -3,7 +3,7 @@
 The package has a list of prices. Its updates over the network are never started, so a price is as
 old as the installed package.
 
-The module also converts the usage that endpoints report (`textevolve.protocol.reported`).
+The module also converts the usage that endpoints report (`textevolve.protocol.contents`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from textevolve.errors import SettingsError
 from textevolve.evaluation import Usage
 from textevolve.llm.providers import PROVIDERS, Endpoint, is_loopback, normalise_url, resolve
-from textevolve.protocol.reported import ReportedTimings, ReportedUsage
+from textevolve.protocol.contents import ReportedTimings, ReportedUsage
 from textevolve.settings import Price, Settings
 
 if TYPE_CHECKING:

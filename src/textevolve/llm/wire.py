@@ -29,8 +29,7 @@ from textevolve.protocol.chat import (
     write_schema_format,
     write_tool_choice,
 )
-from textevolve.protocol.contents import StreamedThoughts
-from textevolve.protocol.reported import read_loosely
+from textevolve.protocol.contents import StreamedThoughts, read_loosely
 from textevolve.settings import Price
 
 

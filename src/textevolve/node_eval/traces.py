@@ -33,7 +33,7 @@ from textevolve.node_eval.otel import read_spans
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 from textevolve.rows import parse_row, read_lines, read_rows
 from textevolve.rows.columns import Columns
-from textevolve.rows.sessions import find_session_log
+from textevolve.rows.exports import find_session_log
 from textevolve.rows.tables import open_text
 
 # Convert a node to a line of JSON, and back. `traces.py` reads and writes whole files.

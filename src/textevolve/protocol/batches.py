@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import AliasPath, BaseModel, Field, StringConstraints
 
 from textevolve.protocol.chat import CHATS, encode
-from textevolve.protocol.reported import READABLE, KnownCount, KnownText
+from textevolve.protocol.contents import READABLE, KnownCount, KnownText
 
 BATCHED = f"/v1{CHATS}"
 """The path of the calls of batch jobs."""

@@ -30,21 +30,19 @@ from textevolve.json_texts import as_array
 from textevolve.protocol.contents import (
     FILTERED,
     LENGTH,
+    READABLE,
     REFUSAL,
+    KnownCount,
+    KnownText,
     Message,
+    ReportedTimings,
+    ReportedUsage,
     TokenLogprobs,
     ToolCall,
     align_tokens,
     answer_ending,
-    split_reasoning,
-)
-from textevolve.protocol.reported import (
-    READABLE,
-    KnownCount,
-    KnownText,
-    ReportedTimings,
-    ReportedUsage,
     read_loosely,
+    split_reasoning,
 )
 
 JsonObject: TypeAlias = dict[str, Any]

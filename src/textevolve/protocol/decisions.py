@@ -27,16 +27,19 @@ from pydantic import (
 from textevolve.evaluation import Usage
 from textevolve.mappings import drop_empty, map_values
 from textevolve.protocol.contents import (
+    READABLE,
     SUM_TOLERANCE,
     Answer,
+    KnownText,
     Question,
     QuestionKind,
+    ReportedUsage,
     Wire,
     choice,
+    either,
     predicate,
     score,
 )
-from textevolve.protocol.reported import READABLE, KnownText, ReportedUsage, either
 
 MOST_QUESTIONS = 400
 MOST_CHOICES = 255

@@ -23,7 +23,7 @@ from textevolve.debate.result import DebateResult
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, RejectedError
 from textevolve.evaluation import SPAN_IDS, EvaluationResult
-from textevolve.judges.judged import JudgedCase
+from textevolve.judges.opening import JudgedCase
 from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
 from textevolve.remote.runs import part
@@ -134,7 +134,7 @@ async def send_scores(store: Store, run: StudyRun, target: str, settings: Settin
         InputError: the run has no scores of spans. RejectedError: some are refused, as those of
             unknown spans are; all others are sent. ModelError: not all could be sent.
     """
-    judges = [judge.text for judge in run.study.asks(run.spec).judges]
+    judges = [judge.text for judge in run.asks.judges]
     annotations = list(list_annotations(read_records(store, run)(), judges))
     if not annotations:
         raise InputError(

@@ -3,16 +3,22 @@ it is drawn.
 
 Studies build blocks, and the renderers in this package draw them. Texts in them are those of
 models, users and files, unchanged; renderers escape them. A missing figure is None, and is drawn as
-a dash, never as 0.
+a dash, never as 0. The plain text of cells, and of the marks of charts, is the same for all.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from textevolve.evaluation import empty_default
+from textevolve.report import wording
+from textevolve.report.wording import DASH, count, number, shorten
 
 Format: TypeAlias = Literal[
     "text", "number", "percent", "score", "count", "money", "duration", "p_value"
@@ -248,3 +254,319 @@ def walk(roots: Sequence[Branch]) -> Iterator[tuple[int, Branch]]:
         yield depth, branch
         below = min(depth + 1, DEEPEST)
         waiting += [(below, child) for child in reversed(branch.children)]
+
+
+DIGITS = {"number": 2, "percent": 1, "score": 1, "p_value": 3}
+SHADES = 10
+"""The largest shade of a score's colour; the smallest is 0."""
+
+
+def cell_text(cell: Cell, column: Column) -> str:
+    """Format a table cell as text: `0.71`, `71.0 % [62.0, 80.0]`, `yes`, a text, or a dash."""
+    value, interval = cell_parts(cell, column.format, column.digits)
+    return f"{value} {interval}" if interval else value
+
+
+def cell_parts(cell: Cell, format: Format, digits: int | None = None) -> tuple[str, str]:
+    """Return the text of a figure, and that of its interval in brackets, which is empty without an
+    interval."""
+    if not isinstance(cell, Estimate):
+        return _plain(cell, format, digits), ""
+    value = _plain(cell.value, format, digits)
+    if value == DASH or (cell.low is None and cell.high is None):
+        return value, ""
+    low, high = (_plain(end, format, digits).removesuffix(" %") for end in (cell.low, cell.high))
+
+    return value, f"[{low}, {high}]"
+
+
+def _plain(cell: str | int | float | bool | None, format: Format, digits: int | None) -> str:
+    if cell is None:
+        return DASH
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    try:
+        finite = math.isfinite(cell)
+    except OverflowError:  # a whole number beyond all floats
+        return str(cell) if cell.bit_length() < 4000 else DASH  # pyright: ignore
+
+    return _finite(cell, format, digits) if finite else DASH
+
+
+def _finite(value: float, format: Format, digits: int | None) -> str:
+    number = DIGITS.get(format, 0) if digits is None else digits
+    if format == "percent":
+        return f"{value * 100:z,.{number}f} %"
+    if format == "p_value":
+        least = 10.0**-number
+        return f"< {least:.{number}f}" if value < least else f"{value:.{number}f}"
+    if format == "money":
+        return wording.money(value) if value >= 0 else f"-{wording.money(-value)}"
+    if format == "duration":
+        return wording.duration(value)
+    if format == "count":
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{number or 1}f}"
+    if format == "text":
+        return str(value)
+
+    return f"{value:z,.{number}f}"
+
+
+def is_number(column: Column) -> bool:
+    """Tell whether a column contains numbers, which are aligned to the right."""
+    return column.format != "text"
+
+
+def shade(value: float | None, low: float, high: float) -> int | None:
+    """Return the position of a value between `low` and `high` as a whole number from 0 to `SHADES`;
+    None if the value is missing."""
+    if value is None or not math.isfinite(value):
+        return None
+    share = (value - low) / (high - low) if high > low else 0.0
+    return math.floor(min(1.0, max(0.0, share)) * SHADES + 0.5)
+
+
+def score_of(cell: Cell) -> float | None:
+    """Return the number that determines the colour of a score's cell; None if the cell has no
+    number."""
+    value = cell.value if isinstance(cell, Estimate) else cell
+    return None if isinstance(value, str | bool) or value is None else float(value)
+
+
+# The positions of a chart's marks as plain numbers, which the templates of pages draw as inline
+# SVG.
+#
+# Positions along an axis are percentages of its length, so that a chart fits any width. A missing
+# value has no position.
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalChart:
+    """A chart with a row for each label: a dot for a figure from 0 to 1, and a line for its
+    interval."""
+
+    title: str
+    rows: Sequence[tuple[str, Estimate]]
+    format: Format = "number"
+
+
+def place(value: float | None) -> float | None:
+    """Return the position of a value on an axis from 0 to 1, in percent; values outside are moved
+    to the nearer end. None for a missing value."""
+    if value is None or not math.isfinite(value):
+        return None
+    return round(100 * min(1.0, max(0.0, value)), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalMark:
+    """The mark of one figure on a chart. `said`: the text of the figure, and `ends`: of its
+    interval; `middle`, `low` and `high`: the positions of the figure and of the ends of its
+    interval, in percent."""
+
+    label: str
+    said: str
+    ends: str
+    middle: float | None
+    low: float | None
+    high: float | None
+
+
+def draw_intervals(chart: IntervalChart) -> list[IntervalMark]:
+    return [
+        IntervalMark(
+            label,
+            *cell_parts(estimate, chart.format),
+            place(estimate.value),
+            place(estimate.low),
+            place(estimate.high),
+        )
+        for label, estimate in chart.rows
+    ]
+
+
+# Functions that all renderers of a matrix share: a short form of an entry, a table of the first
+# rows, and the details of a row.
+
+NAME_SHOWN = 30
+INPUT_SHOWN = 44
+OUTPUT_SHOWN = 160
+WORDS_SHOWN = 40
+
+
+def main_score(entry: Entry | None) -> float | None:
+    """Return the first score of an entry, by which a page colours entries and can sort rows; None
+    without a score."""
+    return None if entry is None else next(iter(entry.scores.values()), None)
+
+
+def describe_entry(entry: Entry | None) -> str:
+    """Describe an entry in a few words: `0.71 pass`, `failed`, or a dash if there is none."""
+    if entry is None:
+        return DASH
+    if entry.failure and main_score(entry) is None:
+        return "failed"
+    verdict = {True: " pass", False: " fail", None: ""}[entry.passed]
+    return f"{number(main_score(entry))}{verdict}"
+
+
+def first_text(entry: Entry) -> str:
+    """Return a text to show for an entry: the first of its failure, output, reasons and facts that
+    exists."""
+    facts = ", ".join(f"{name} {value}" for name, value in entry.facts.items())
+    return entry.failure or entry.output or "; ".join(entry.reasons.values()) or facts
+
+
+def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
+    """Return a short table of the first rows of a matrix, for formats that cannot fold; further
+    rows are only counted. `outputs`: whether the beginning of each variant's output is included."""
+    rows = iter(matrix.rows)
+    table_rows = [
+        (
+            shorten(row.id, NAME_SHOWN),
+            *(_brief(entry) if outputs else describe_entry(entry) for entry in row.entries),
+            shorten(_asked(row), INPUT_SHOWN),
+        )
+        for row in islice(rows, most)
+    ]
+    hidden = sum(1 for _ in rows)
+    names = ["row", *(shorten(name, INPUT_SHOWN) for name in matrix.variants), "input"]
+    note = f"{count(hidden, 'more row')} not shown here; a page in HTML has them." if hidden else ""
+
+    return Table(matrix.title, names, table_rows, note=note)
+
+
+def draw_first(
+    rows: Sequence[MatrixRow], variants: Sequence[str], links: Sequence[str], place: str
+) -> Table:
+    """Return a table with a line for each entry of these rows, which are those to look at first
+    (failures and lowest scores), with the first words of its texts; columns without any text are
+    left out. `links` and `place`: the links to the rows, as in `Table`."""
+    several = len(variants) > 1
+    columns = ["case", *(["variant"] if several else [])]
+    columns += ["score", "input", "output", "reason"]
+    cells: list[Sequence[Cell]] = []
+    lines: list[str] = []
+
+    for row, link in zip(rows, links or [""] * len(rows), strict=True):
+        for n, entry in enumerate(row.entries):
+            if entry is not None:
+                reason = entry.failure or "; ".join(entry.reasons.values())
+                texts = [shorten(text, WORDS_SHOWN) for text in (row.input, entry.output, reason)]
+                variant = [shorten(variants[n], NAME_SHOWN)] if several else []
+                cells.append([shorten(row.id, NAME_SHOWN), *variant, describe_entry(entry), *texts])
+                lines.append(link)
+
+    filled = [n for n in range(len(columns)) if any(line[n] for line in cells)]
+
+    return Table(
+        "Failures and lowest scores",
+        [columns[n] for n in filled],
+        [[line[n] for n in filled] for line in cells],
+        links=lines,
+        place=place,
+    )
+
+
+def draw_cell_difference(
+    row: MatrixRow, variants: Sequence[str], pair: tuple[int, int]
+) -> Diff | None:
+    """Return the word-by-word difference between the outputs of two variants for a row; None if an
+    output is missing."""
+    cells = [row.entries[n] for n in pair]
+    texts = [entry.output if entry and not entry.failure else "" for entry in cells]
+    if not all(texts):
+        return None
+    titles = [f"{shorten(variants[n], NAME_SHOWN)} {describe_entry(row.entries[n])}" for n in pair]
+    title = f"Case {shorten(row.id, NAME_SHOWN)}, {shorten(row.input, INPUT_SHOWN)}: "
+
+    return Diff(f"{title}{titles[0]} → {titles[1]}", texts[0], texts[1])
+
+
+def _brief(entry: Entry | None) -> str:
+    text = "" if entry is None else shorten(entry.failure or entry.output, OUTPUT_SHOWN)
+    return f"{describe_entry(entry)}\n{text}".rstrip()
+
+
+def _asked(row: MatrixRow) -> str:
+    """Return the input of a row; if all its entries failed without a score, the reason of the
+    first."""
+    entries = [entry for entry in row.entries if entry is not None]
+    failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
+    return entries[0].failure if failed else row.input
+
+
+def find_details(row: MatrixRow, matrix: Matrix) -> Iterator[tuple[int | None, Section]]:
+    """Yield the details of a row as a whole (with None), and those of its entries (with the
+    variant's index)."""
+    if row.details:
+        title = f"{row.id}: {shorten(row.input, 90)}"
+        yield None, Section(title, row.details, row.facts, folded=True)
+    for n, entry in enumerate(row.entries):
+        if entry is not None and entry.details:
+            title = f"{row.id}, {matrix.variants[n]}"
+            yield n, Section(title, entry.details, entry.facts, folded=True)
+
+
+# The difference between two texts, word by word, with a little of the unchanged text around each
+# change.
+
+MOST_CHARACTERS = 40_000  # the length to which longer texts are cut before they are compared
+# The number of pieces from which frequent pieces are ignored in the comparison, for speed.
+LONG = 1000
+CONTEXT = 240
+"""The number of unchanged characters that are shown before and after a change."""
+
+_PIECE = re.compile(r"\S+\s*|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of words in the difference of two texts. `kind`: whether they are in both texts
+    (`same`), only in the first (`removed`), or only in the second (`added`); `gap` stands for
+    unchanged words that are left out."""
+
+    kind: Literal["same", "removed", "added", "gap"]
+    text: str
+
+
+def find_differences(before: str, after: str) -> tuple[Piece, ...]:
+    """Return the pieces of the difference between two texts, in order, with control characters
+    replaced; empty if no difference is visible. Only the first `MOST_CHARACTERS` of each text are
+    compared.
+
+    Apart from gaps, the same and removed pieces form `before`, and the same and added ones form
+    `after`.
+    """
+    old, new = (wording.visible(wording.clip(t, MOST_CHARACTERS)) for t in (before, after))
+
+    return () if old == new else tuple(_compare(_PIECE.findall(old), _PIECE.findall(new)))
+
+
+def _compare(old: list[str], new: list[str]) -> Iterator[Piece]:
+    # In long texts words that stand there over and over are no anchors, else it takes seconds.
+    matcher = SequenceMatcher(None, old, new, autojunk=max(len(old), len(new)) > LONG)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            yield from _shorten("".join(old[a:b]), begins=a == c == 0, ends=b == len(old))
+            continue
+        if b > a:
+            yield Piece("removed", "".join(old[a:b]))
+        if d > c:
+            yield Piece("added", "".join(new[c:d]))
+
+
+def _shorten(text: str, *, begins: bool, ends: bool) -> Iterator[Piece]:
+    """Yield an unchanged run of words, without its middle if that has more than `CONTEXT`
+    characters. `begins`: the run is at the start of the text, so that its beginning may be left
+    out, too; `ends`: it is at the end of the text, so that its end may be left out."""
+    head = "" if begins else text[:CONTEXT]
+    tail = "" if ends else text[-CONTEXT:]
+    omitted = len(text) - len(head) - len(tail)
+    if omitted <= CONTEXT:
+        yield Piece("same", text)
+        return
+    pieces = Piece("same", head), Piece("gap", wording.count(omitted, "unchanged character"))
+    yield from (piece for piece in (*pieces, Piece("same", tail)) if piece.text)

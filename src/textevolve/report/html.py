@@ -26,7 +26,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from textevolve.mappings import drop_empty
-from textevolve.report import cells, wording
+from textevolve.report import blocks, wording
 from textevolve.report.blocks import (
     Block,
     Cell,
@@ -43,9 +43,9 @@ from textevolve.report.blocks import (
     Texts,
     Transcript,
     Tree,
+    find_differences,
     walk,
 )
-from textevolve.report.cells import find_differences
 
 # A matrix on an HTML page: a plain table of its first rows, all rows as JSON for the page's
 # script, and the details of rows and entries that unfold.
@@ -108,7 +108,7 @@ def draw_matrix(
             if anchors is not None and number <= LIVE_ROWS:
                 data.write(",\n" if number > 1 else "\n")
                 data.write(_json(_row(row, anchors)))
-                for n, cell_details in cells.find_details(row, matrix):
+                for n, cell_details in blocks.find_details(row, matrix):
                     section = replace(cell_details, facts={}, anchor=anchors.of(n))
                     details.writelines(draw([section], level + 1))
 
@@ -321,13 +321,13 @@ def _environment() -> Environment:
         "counted": wording.count,
         "figured": wording.number,
         "parts": _parts,
-        "said": cells.describe_entry,
-        "score": cells.score_of,
-        "shade": cells.shade,
+        "said": blocks.describe_entry,
+        "score": blocks.score_of,
+        "shade": blocks.shade,
         "shortened": wording.shorten,
     }
     tests: dict[str, Any] = environment.tests
-    tests["figure"] = cells.is_number
+    tests["figure"] = blocks.is_number
 
     return environment
 
@@ -339,4 +339,4 @@ def _finalize(value: Any) -> Any:
 
 
 def _parts(cell: Cell, column: Column) -> tuple[str, str]:
-    return cells.cell_parts(cell, column.format, column.digits)
+    return blocks.cell_parts(cell, column.format, column.digits)

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
-from textevolve.report import blocks, cells, wording
-from textevolve.report.blocks import Block, PlainBlock, Report, Section, walk
-from textevolve.report.cells import find_differences
+from textevolve.report import blocks, wording
+from textevolve.report.blocks import Block, PlainBlock, Report, Section, find_differences, walk
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
@@ -119,7 +118,7 @@ def _draw(block: PlainBlock | blocks.Matrix) -> Iterator[str]:
         case blocks.Note():
             yield f"{_escape_lines(block.text)}\n"
         case blocks.Matrix():
-            yield from _draw_table(cells.as_table(block, MATRIX_ROWS, outputs=True))
+            yield from _draw_table(blocks.as_table(block, MATRIX_ROWS, outputs=True))
 
 
 def _draw_table(table: blocks.Table) -> Iterator[str]:
@@ -128,10 +127,10 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
         yield "No rows.\n"
     else:
         rows = [
-            [cells.cell_text(c, column) for c, column in zip(row, heads, strict=True)]
+            [blocks.cell_text(c, column) for c, column in zip(row, heads, strict=True)]
             for row in table.rows
         ]
-        right = [cells.is_number(column) for column in heads]
+        right = [blocks.is_number(column) for column in heads]
         names = [escape_cell(column.name) for column in heads]
         lines = [_row(names), _row("---:" if flush else "---" for flush in right)]
         for n, row in enumerate(rows):

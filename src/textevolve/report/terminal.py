@@ -18,9 +18,18 @@ from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text
 
-from textevolve.report import blocks, cells, wording
-from textevolve.report.blocks import Block, Column, Note, PlainBlock, Report, Section, Tone, walk
-from textevolve.report.cells import find_differences
+from textevolve.report import blocks, wording
+from textevolve.report.blocks import (
+    Block,
+    Column,
+    Note,
+    PlainBlock,
+    Report,
+    Section,
+    Tone,
+    find_differences,
+    walk,
+)
 
 # Tables in the terminal. If a table is wider than the terminal, its rows are drawn one below the
 # other.
@@ -75,12 +84,12 @@ def draw_table(table: blocks.Table, console: Console) -> Iterator[RenderableType
 
 
 def _cell(cell: blocks.Cell, column: Column) -> Text:
-    value, interval = cells.cell_parts(cell, column.format, column.digits)
+    value, interval = blocks.cell_parts(cell, column.format, column.digits)
     text = Text(wording.shorten(value, CELL_SHOWN))
     if value == wording.DASH:
         text.stylize("dim")
     elif column.format == "score":
-        text.stylize(_score_style(cells.shade(cells.score_of(cell), 0.0, column.most)))
+        text.stylize(_score_style(blocks.shade(blocks.score_of(cell), 0.0, column.most)))
 
     return text.append(f" {interval}", "dim") if interval else text
 
@@ -103,7 +112,7 @@ def draw_grid(
     needed = 0
 
     for n, column in enumerate(columns):
-        number = cells.is_number(column)
+        number = blocks.is_number(column)
         widest = max(row[n].cell_len for row in rows)
         room = widest if number else min(widest, LEAST_TEXT)
         words = textwrap.wrap(wording.visible(column.name), max(room, 12))
@@ -191,7 +200,7 @@ def _draw(block: PlainBlock | blocks.Matrix, console: Console) -> Iterator[Rende
         case blocks.Table():
             yield from draw_table(block, console)
         case blocks.Matrix():
-            yield from draw_table(cells.as_table(block, MATRIX_ROWS), console)
+            yield from draw_table(blocks.as_table(block, MATRIX_ROWS), console)
         case blocks.Tree():
             yield from _draw_tree(block)
         case blocks.Diff():

@@ -17,10 +17,9 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
 from textevolve.reach import is_file, is_folder, is_there, matching_files
-from textevolve.rows.exports import KnownExport, find_export, refuse_checks
+from textevolve.rows.exports import KnownExport, find_export, join_sessions, refuse_checks
 from textevolve.rows.formats import SUFFIXES, RowFile, read_file
 from textevolve.rows.images import PREFIX, fetch_files
-from textevolve.rows.sessions import join_sessions
 from textevolve.rows.spreadsheets import Header
 from textevolve.rows.tables import (
     STANDARD_INPUT,

@@ -22,7 +22,7 @@ from textevolve.mappings import drop_empty, map_values
 from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
-from textevolve.rows.sessions import read_session
+from textevolve.rows.exports import read_session
 
 # The text of files and standard input, and JSON parsed from text.
 

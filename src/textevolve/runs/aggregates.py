@@ -19,9 +19,9 @@ from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import (
+    UNIT,
     Interval,
     Statistic,
-    clip_interval,
     cluster_mean,
     cluster_share,
 )
@@ -115,8 +115,9 @@ class Aggregates:
         if not scores.size:
             return Estimate(None)
         statistic = cluster_mean(scores, self._groups)
-        unit = scores.min() >= 0 and scores.max() <= 1
-        return estimate(clip_interval(statistic) if unit else statistic)
+        if scores.min() >= 0 and scores.max() <= 1:
+            statistic = Statistic(statistic.value, statistic.interval.clipped(*UNIT))
+        return estimate(statistic)
 
     @property
     def pass_rate(self) -> Estimate:

@@ -68,6 +68,8 @@ from textevolve.runs.stored import (
     StudyRun,
     find_moved,
     list_differences,
+    models_asked,
+    models_of_agents,
     read_spec,
 )
 from textevolve.runs.study import AnyStudy, Asks, Study, StudySpec, find_study
@@ -191,7 +193,7 @@ async def specify(
         described["chains"] = chains
 
     # Each further model is looked up now, so that a wrong name fails before anything is paid.
-    for further in (*asks.models, *of_chains, *_models_of_agents(described)):
+    for further in (*asks.models, *of_chains, *models_of_agents(described)):
         await choose_model(settings, further, asks=asks_models)
     stored = StoredSpec(
         kind=study.kind,
@@ -216,11 +218,6 @@ async def specify(
     prices = sources_of_prices(models, settings)
 
     return stored.model_copy(update={"prices": prices, "addresses": addresses})
-
-
-def _models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models of the stored agents whose versions a run has recorded."""
-    return tuple(each["model"] for each in described.get("agents", {}).values() if each["model"])
 
 
 def _collections(asks: Asks) -> tuple[str, ...]:
@@ -297,22 +294,6 @@ def _write_labels(task_name: str, settings: Settings, folder: Path) -> str:
         write_rows(lambda: rows, target, ".jsonl")
 
     return str(path)
-
-
-def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
-    """Return every model that a run may call, without repetition; the run's own comes first."""
-    chains: Mapping[str, Any] = stored.described.get("chains", {})
-    models: list[str] = []
-    if asks.writes or asks_default(chains):
-        models.append(stored.model)
-    for judge in asks.judges:
-        # A judge that calls no model of its own leaves the run's, which may be none.
-        models += filter(None, judge.models(stored.model))
-    models += asks.models
-    models += models_of_chains(chains)
-    models += _models_of_agents(stored.described)
-
-    return tuple(dict.fromkeys(models))
 
 
 @dataclass(frozen=True)
@@ -465,7 +446,7 @@ def require_unchanged(
             cannot be done with the run.
     """
     stored = run.stored
-    asks = run.study.asks(run.spec)
+    asks = run.asks
     before: dict[str, Any] = {"judges": dict(stored.judges)}
     now = _read_inputs(asks, stored.described, objects)
     # An object of a Python program cannot be compared where it was not passed, and runs of earlier
@@ -552,7 +533,7 @@ async def _work(
     cases = store.iterate_cases(run.id)
     setting = Setting(
         default_model=stored.model,
-        models=models_asked(study.asks(spec), stored),
+        models=run.models,
         today=stored.today,
         objects=launch.objects,
         time_limit=launch.time_limit,

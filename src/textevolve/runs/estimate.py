@@ -35,8 +35,7 @@ from textevolve.llm.wire import as_response, chat_body, dump_vector
 from textevolve.llm.wrappers import Journaled
 from textevolve.mappings import drop_none
 from textevolve.protocol.chat import read_completion
-from textevolve.runs.driver import models_asked
-from textevolve.runs.stored import StoredSpec, read_spec
+from textevolve.runs.stored import StoredSpec, models_asked, read_spec
 from textevolve.runs.study import AnyStudy, StudySpec
 from textevolve.settings import Price, Settings
 from textevolve.wiring import Setting, Workbench, open_workbench

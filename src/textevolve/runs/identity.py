@@ -195,7 +195,7 @@ def describe_scorers(run: StudyRun) -> list[tuple[str, dict[str, Any]]]:
     if isinstance(profile, Profile):
         judges.append((f"debate:{profile.name}", _describe_profile(profile, stored.model)))
 
-    for judge in run.study.asks(spec).judges:
+    for judge in run.asks.judges:
         files = stored.judges.get(judge.text, {})
         # Runs of earlier versions may have stored no profile.
         if isinstance(judge, DebateJudge) and "profile" in files:
@@ -219,7 +219,7 @@ def describe_ruler(run: StudyRun) -> dict[str, Any]:
     limits from which something passes. In a measurement of judges they are what is measured, and
     people's labels are the ruler."""
     spec = run.spec
-    asks = run.study.asks(spec)
+    asks = run.asks
     options = spec.model_dump(mode="json", include=set(RULER))
     ruler: dict[str, Any] = {name: value for name, value in options.items() if value}
     if spec.measures_judges:
@@ -291,7 +291,7 @@ def require_same_cases(store: Store, run: StudyRun, other: StudyRun) -> None:
 
 def _read_cases(store: Store, run: StudyRun) -> Iterator[Case]:
     """Yield the cases of a run with what is compared alone."""
-    asks = run.study.asks(run.spec)
+    asks = run.asks
     reads = run.study.reads(run.spec)
     by_reference = bool(asks.metrics) or any(judge.reads_reference for judge in asks.judges)
     for case in store.iterate_cases(run.id):

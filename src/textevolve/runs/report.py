@@ -22,18 +22,21 @@ from textevolve.json_texts import as_object
 from textevolve.ledger import BEGINNING
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_confined
-from textevolve.report import cells, wording
+from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
     Column,
     Estimate,
+    IntervalChart,
     Matrix,
     MatrixRow,
     Report,
     Section,
     Table,
+    draw_cell_difference,
+    draw_first,
+    main_score,
 )
-from textevolve.report.cells import IntervalChart, main_score
 from textevolve.report.html import write_html
 from textevolve.report.markdown import write_markdown
 from textevolve.rows.formats import WRITERS, choose_writer, write_rows
@@ -47,7 +50,6 @@ from textevolve.runs.aggregates import (
     describe_variants,
     draw_aggregates,
 )
-from textevolve.runs.driver import models_asked
 from textevolve.runs.gates import UNGATED, Gated, draw_gates
 from textevolve.runs.identity import require_same_cases, require_same_ruler
 from textevolve.runs.stored import (
@@ -131,7 +133,7 @@ def find_threshold(run: StudyRun) -> float | None:
     if isinstance(profile, Profile):
         return profile.threshold
     try:
-        judges = run.study.asks(spec).judges
+        judges = run.asks.judges
         by_metric = getattr(spec, "metric", None) or getattr(spec, "score_by", None)
         thresholds = {judge.threshold for judge in judges}
         return thresholds.pop() if len(thresholds) == 1 and not by_metric else None
@@ -164,7 +166,7 @@ def draw_results(
 
     if rows:
         heads = name_entries(rows, variants)
-        blocks.append(cells.draw_first(rows, heads, links, place or "#row-"))
+        blocks.append(draw_first(rows, heads, links, place or "#row-"))
     if has_cells and len(variants) > 1 and not are_judges:
         blocks += _draw_difference(store, run, figures)
 
@@ -207,7 +209,7 @@ def _draw_difference(
     stored_records = store.read_records(run.id, RecordFilter(case=case))
     pair = variants.index(base), variants.index(best)
     for row in show_rows(run, variants, stored_records):
-        block = cells.draw_cell_difference(row, variants, pair)
+        block = draw_cell_difference(row, variants, pair)
         if block is not None:
             return [block]
 
@@ -549,8 +551,7 @@ def _list_other_models(run: StudyRun) -> list[str]:
     own = run.stored.model
     same = (own, own.partition("/")[0])
     try:
-        asks = run.study.asks(run.spec)
-        return [model for model in models_asked(asks, run.stored) if model not in same]
+        return [model for model in run.models if model not in same]
     except InputError:
         return []
 

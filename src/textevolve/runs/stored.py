@@ -27,7 +27,8 @@ from textevolve.llm.providers import identify_address
 from textevolve.mappings import drop_empty
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
-from textevolve.runs.study import AnyStudy, Row, Study, StudySpec, find_study
+from textevolve.runs.chains import asks_default, models_of_chains
+from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
 from textevolve.settings import Settings
 from textevolve.store.records import StoredRecord
 from textevolve.store.runs import all_specs
@@ -209,6 +210,27 @@ def read_spec(study: Study[S, R, Any], stored: StoredSpec) -> S:
     return study.spec.model_validate(fields)
 
 
+def models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models of the stored agents whose versions a run has recorded."""
+    return tuple(each["model"] for each in described.get("agents", {}).values() if each["model"])
+
+
+def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
+    """Return every model that a run may call, without repetition; the run's own comes first."""
+    chains: Mapping[str, Any] = stored.described.get("chains", {})
+    models: list[str] = []
+    if asks.writes or asks_default(chains):
+        models.append(stored.model)
+    for judge in asks.judges:
+        # A judge that calls no model of its own leaves the run's, which may be none.
+        models += filter(None, judge.models(stored.model))
+    models += asks.models
+    models += models_of_chains(chains)
+    models += models_of_agents(stored.described)
+
+    return tuple(dict.fromkeys(models))
+
+
 @dataclass
 class StudyRun:
     """A stored run of a study, whose specification is read from it once.
@@ -240,6 +262,16 @@ class StudyRun:
     def spec(self) -> Any:
         """Its specification, as its study reads it."""
         return read_spec(self.study, self.stored)
+
+    @cached_property
+    def asks(self) -> Asks:
+        """The judges, models and prompts that its study calls."""
+        return self.study.asks(self.spec)
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Every model that it may call."""
+        return models_asked(self.asks, self.stored)
 
     def reload(self, store: Store) -> None:
         """Take the run from the store again, since a performed run has another status, and may

@@ -409,11 +409,6 @@ def cluster_mean(
     return Statistic(mean, Interval(mean - half, mean + half))
 
 
-def clip_interval(figure: Statistic) -> Statistic:
-    """Clip the ends of an interval of scores to 0 and 1."""
-    return Statistic(figure.value, figure.interval.clipped(*UNIT))
-
-
 def _error(sums: Array, items: int) -> float:
     return math.sqrt(sums.size / (sums.size - 1) * float((sums**2).sum())) / items
 

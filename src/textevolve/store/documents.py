@@ -147,12 +147,6 @@ def unpack(data: bytes, size: int) -> bytes:
     return zlib.decompress(data) if len(data) < size else data
 
 
-def pack_json(value: Any, subject: str) -> bytes:
-    """Encode as JSON, compressed if it is large. The first byte tells both apart: JSON begins with
-    a brace, compressed data never do."""
-    return pack(dump_json(value, subject))
-
-
 def unpack_json(data: bytes) -> Any:
     return load_json(unpack_json_bytes(data))
 
@@ -301,7 +295,8 @@ def dump_case(case: Case) -> bytes:
         document["candidate_images"] = [len(image) for image in case.candidate_images]
         header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + b"".join(map(hash_bytes, urls))
 
-    return header + pack_json(document, f"case {case.id!r}")
+    # The first byte tells both forms apart: JSON begins with a brace, compressed data never do.
+    return header + pack(dump_json(document, f"case {case.id!r}"))
 
 
 def image_texts(case: Case) -> tuple[str, ...]:
@@ -330,6 +325,9 @@ def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None)
     """Restore a case. `images`: its images by their hashes; None: restore it without images."""
     keys = image_keys(body)
     stored = unpack_json(split_body(body)[1])
+    trajectory = None
+    if "trajectory" in stored:
+        trajectory = read_trajectory(stored["trajectory"], "trajectory")
     case = Case(
         stored["input"],
         tuple(stored["candidates"]),
@@ -337,7 +335,7 @@ def load_case(id: bytes, body: bytes, images: Mapping[bytes, str] | None = None)
         stored.get("parameters", {}),
         stored.get("reference"),
         stored.get("context"),
-        trajectory=read_trajectory(stored.get("trajectory", {}), "trajectory"),
+        trajectory=trajectory,
     )
     if not keys:
         return case

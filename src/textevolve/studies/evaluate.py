@@ -44,8 +44,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.context import CaseOptions
 from textevolve.judges.debates import DebateJudge, with_rubric
-from textevolve.judges.judged import JudgedCase, NamedJudgement
-from textevolve.judges.opening import describe_limit, trace_judge
+from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
 from textevolve.mappings import drop_none, pick, read_fields

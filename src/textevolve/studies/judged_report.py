@@ -24,8 +24,7 @@ from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
-from textevolve.judges.judged import JudgedCase, NamedJudgement
-from textevolve.judges.opening import describe_limit
+from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory.cue import Memory
 from textevolve.report import wording

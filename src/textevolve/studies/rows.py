@@ -25,7 +25,7 @@ from textevolve.llm.prices import usage_of
 from textevolve.llm.refusals import error_object
 from textevolve.llm.targets import COOKIES, DATA, EVENT, EVENTS, Target
 from textevolve.mappings import drop_empty, drop_none, first_of, map_values
-from textevolve.protocol.reported import ReportedUsage
+from textevolve.protocol.contents import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
 from textevolve.rows.cases import RowReading

@@ -33,14 +33,13 @@ from textevolve.protocol.chat import (
     write_usage_chunk,
 )
 from textevolve.protocol.contents import Answer as Probabilities
-from textevolve.protocol.contents import ToolCall, Wire
+from textevolve.protocol.contents import ToolCall, Wire, write_chat_usage, write_usage
 from textevolve.protocol.decisions import (
     DecisionsQuestion,
     SystemOneQuestion,
     write_decision,
     write_systemone_usage,
 )
-from textevolve.protocol.reported import write_chat_usage, write_usage
 
 _CHOICE = re.compile(r"(\w+) or (\w+)\.?\s*$")
 _LABELS = re.compile(r"one \w+, ((?:\w+, )*\w+) or (\w+)\.?\s*$")

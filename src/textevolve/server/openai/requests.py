@@ -44,8 +44,7 @@ from textevolve.protocol.chat import (
     write_tool_calls,
     write_usage_chunk,
 )
-from textevolve.protocol.contents import ToolCall
-from textevolve.protocol.reported import write_chat_usage
+from textevolve.protocol.contents import ToolCall, write_chat_usage
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import ApiError, as_api_error, bad_request, openai_error
 

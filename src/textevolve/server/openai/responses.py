@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from textevolve.llm.prices import usage_of
 from textevolve.mappings import drop_none
 from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall
-from textevolve.protocol.reported import ReportedUsage, write_usage
+from textevolve.protocol.contents import ReportedUsage, write_usage
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (

@@ -17,8 +17,14 @@ from markupsafe import Markup
 import textevolve
 from textevolve.images import image_facts
 from textevolve.report import wording
-from textevolve.report.blocks import Block
-from textevolve.report.cells import describe_entry, draw_intervals, first_text, main_score, shade
+from textevolve.report.blocks import (
+    Block,
+    describe_entry,
+    draw_intervals,
+    first_text,
+    main_score,
+    shade,
+)
 from textevolve.report.html import draw_blocks, open_templates
 from textevolve.server.errors import (
     ApiError,

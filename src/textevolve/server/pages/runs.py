@@ -27,8 +27,16 @@ from textevolve.errors import (
 )
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Diff, Matrix, MatrixRow, Note, Report, Section
-from textevolve.report.cells import draw_cell_difference
+from textevolve.report.blocks import (
+    Block,
+    Diff,
+    Matrix,
+    MatrixRow,
+    Note,
+    Report,
+    Section,
+    draw_cell_difference,
+)
 from textevolve.report.html import draw_blocks
 from textevolve.runs.report import (
     compare_stored,

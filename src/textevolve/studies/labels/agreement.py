@@ -32,8 +32,8 @@ from textevolve.report.blocks import (
     Report,
     Table,
     Texts,
+    cell_text,
 )
-from textevolve.report.cells import cell_text
 from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import estimate, finite
 from textevolve.runs.study import Asks, Study

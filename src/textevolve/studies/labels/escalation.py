@@ -34,8 +34,7 @@ from textevolve.events import RecordsExpected
 from textevolve.judges.judge import Judge, parse_judge
 from textevolve.mappings import read_fields
 from textevolve.report import wording
-from textevolve.report.blocks import Column, Report, Table
-from textevolve.report.cells import cell_text
+from textevolve.report.blocks import Column, Report, Table, cell_text
 from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import estimate, finite
 from textevolve.runs.study import (

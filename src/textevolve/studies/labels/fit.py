@@ -33,8 +33,7 @@ from textevolve.judges.judge import parse_judge
 from textevolve.judges.plain import LENGTH, LOOK
 from textevolve.mappings import read_fields
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Column, Note, Report, Table
-from textevolve.report.cells import cell_text
+from textevolve.report.blocks import Block, Column, Note, Report, Table, cell_text
 from textevolve.rows.writing import plain
 from textevolve.runs.aggregates import estimate
 from textevolve.runs.study import Asks, Row, Study, json_decoder
