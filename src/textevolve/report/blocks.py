@@ -191,8 +191,14 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
     """One row of a matrix: its id, its input, and an entry for each variant (None if it is
-    missing). `facts` and `details` concern the row as a whole, such as the debate over all its
-    outputs."""
+    missing).
+
+    Attributes:
+        facts: Facts on the row as a whole, and `details`, such as the debate over all its outputs.
+        title: The name by which people know the row, if it is another one than the id.
+        columns: The columns of the row that its input was made of, by name. Rows are told apart by
+            them, where inputs all begin with the same words of a prompt.
+    """
 
     id: str
     input: str
@@ -200,6 +206,18 @@ class MatrixRow:
     reference: str = ""
     facts: Mapping[str, str] = empty_default(dict)
     details: Sequence[Block] = ()
+    title: str = ""
+    columns: Mapping[str, str] = empty_default(dict)
+
+    @property
+    def name(self) -> str:
+        """Return the title of the row, or else its id."""
+        return self.title or self.id
+
+    @property
+    def words(self) -> str:
+        """Return the text that tells the row from others: its columns, or else its input."""
+        return " · ".join(filter(None, self.columns.values())) or self.input
 
 
 @dataclass(frozen=True, slots=True)

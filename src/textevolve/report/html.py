@@ -147,15 +147,19 @@ class _Anchors:
 
 
 def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
+    # What the input was made of says the same; both would make the page larger.
+    input = {} if row.columns else {"input": _text(row.input)}
     return {
         "id": _text(row.id),
-        "input": _text(row.input),
+        **input,
         "entries": [
             None if entry is None else _entry(entry, anchors(entry, n))
             for n, entry in enumerate(row.entries)
         ],
         **drop_empty(
             {
+                "title": _text(row.title),
+                "columns": _texts(row.columns),
                 "reference": _text(row.reference),
                 "facts": _texts(row.facts),
                 "details": anchors(row),
@@ -315,6 +319,8 @@ def _environment() -> Environment:
     environment = open_templates("textevolve.report")
     filters: dict[str, Any] = environment.filters
     filters |= {
+        "bar": cells.draw_bar,
+        "scale": cells.interval_scale,
         "anchor": partial(quote, safe="", errors="backslashreplace"),
         "clip": partial(wording.clip, most=TEXT_SHOWN),
         "clip_cell": partial(wording.clip, most=CELL_SHOWN),
