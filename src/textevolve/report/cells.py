@@ -307,10 +307,10 @@ def draw_cell_difference(
     row: MatrixRow, variants: Sequence[str], pair: tuple[int, int]
 ) -> Diff | None:
     """Return the word-by-word difference between the outputs of two variants for a row; None if an
-    output is missing, or if the two share no word, since both stand in the matrix."""
+    output is missing, or if the two are equal or share no word, since both stand in the matrix."""
     cells = [row.entries[n] for n in pair]
     texts = [entry.output if entry and not entry.failure else "" for entry in cells]
-    if not all(texts) or not _share_words(*texts):
+    if not all(texts) or texts[0] == texts[1] or not _share_words(*texts):
         return None
     titles = [f"{shorten(variants[n], NAME_SHOWN)} {describe_entry(row.entries[n])}" for n in pair]
     title = f"Case {shorten(row.name, NAME_SHOWN)}, {shorten(row.words, INPUT_SHOWN)}: "
