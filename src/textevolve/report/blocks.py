@@ -177,6 +177,7 @@ class Entry:
         failure: The reason why there is no output, or no score.
         facts: Tokens, time and cost.
         details: The blocks that unfold in place, such as the transcript of a debate.
+        against: What people said, where the output, a judge's verdict, is another one.
     """
 
     output: str = ""
@@ -186,6 +187,7 @@ class Entry:
     failure: str = ""
     facts: Mapping[str, str] = empty_default(dict)
     details: Sequence[Block] = ()
+    against: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +226,12 @@ class MatrixRow:
 class Matrix:
     """A table of rows of data and variants (columns). `rows` may be a generator over a run of any
     size, which a renderer reads once, in its order. A reader of the page may sort the rows by the
-    first score of a variant's entries."""
+    first score of a variant's entries. `expected`: the heading of the rows' references."""
 
     title: str
     variants: Sequence[str]
     rows: Iterable[MatrixRow]
+    expected: str = "expected"
 
 
 # A part of a report.

@@ -214,6 +214,8 @@ def describe_entry(entry: Entry | None) -> str:
         return DASH
     if entry.failure and main_score(entry) is None:
         return "failed"
+    if entry.against:
+        return f"{number(main_score(entry))} {entry.output}, not {entry.against}"
     verdict = {True: " pass", False: " fail", None: ""}[entry.passed]
     return f"{number(main_score(entry))}{verdict}"
 
@@ -232,15 +234,19 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     first_rows = list(islice(rows, most))
     hidden = sum(1 for _ in rows)
     heads = _told_apart(first_rows)
+    has_reference = any(row.reference for row in first_rows)
     table_rows: list[Sequence[Cell]] = []
 
     for row in first_rows:
-        texts = [shorten(_told(row, head), INPUT_SHOWN) for head in heads]
+        texts = [_told(row, head) for head in heads]
+        texts += [row.reference] if has_reference else []
+        texts = [shorten(text, INPUT_SHOWN) for text in texts]
         entries = [_brief(entry) if outputs else describe_entry(entry) for entry in row.entries]
         table_rows.append((shorten(row.name, NAME_SHOWN), *texts, *entries))
 
     variants = [shorten(name, INPUT_SHOWN) for name in matrix.variants]
-    names = ["row", *heads, *variants]
+    expected = [matrix.expected] if has_reference else []
+    names = ["row", *heads, *expected, *variants]
     note = f"{count(hidden, 'more row')} not shown here; a page in HTML has them." if hidden else ""
 
     return Table(matrix.title, names, table_rows, note=note)
@@ -248,11 +254,9 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
 
 def _told_apart(rows: Sequence[MatrixRow]) -> list[str]:
     """Return the headings of the columns that tell rows apart: the first columns that they were
-    made of, or else their input; and the expected answer, if any row has one."""
+    made of, or else their input."""
     names = dict.fromkeys(name for row in rows for name in row.columns)
-    heads = list(names)[:COLUMNS_SHOWN] or [INPUT]
-    has_reference = any(row.reference for row in rows)
-    return [*heads, EXPECTED] if has_reference else heads
+    return list(names)[:COLUMNS_SHOWN] or [INPUT]
 
 
 def _told(row: MatrixRow, head: str) -> str:
@@ -260,8 +264,6 @@ def _told(row: MatrixRow, head: str) -> str:
     reason of the first in place of the input."""
     if head in row.columns:
         return row.columns[head]
-    if head == EXPECTED:
-        return row.reference
     entries = [entry for entry in row.entries if entry is not None]
     failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
     return entries[0].failure if failed else row.input

@@ -100,11 +100,12 @@ def draw_matrix(
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as data,
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as details,
     ):
-        data.write(f'{{"variants":{_json(list(map(_text, matrix.variants)))},"rows":[')
+        head = {"expected": matrix.expected, "variants": list(map(_text, matrix.variants))}
+        data.write(_json(head).removesuffix("}") + ',"rows":[')
         for number, row in enumerate(matrix.rows, 1):
             anchors = _Anchors(f"{name}-{number}") if live else None
             if number <= PLAIN_ROWS:
-                yield macro("plain_row", row, matrix.variants, anchors)
+                yield macro("plain_row", row, matrix.expected, anchors)
             if anchors is not None and number <= LIVE_ROWS:
                 data.write(",\n" if number > 1 else "\n")
                 data.write(_json(_row(row, anchors)))
@@ -181,6 +182,7 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
             "failure": _text(entry.failure),
             "facts": _texts(entry.facts),
             "details": anchor,
+            "against": _text(entry.against),
         }
     )
 

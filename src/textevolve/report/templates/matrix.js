@@ -4,7 +4,7 @@
   const root = document.currentScript.closest(".matrix");
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
   const { variants, rows } = data;
-  const EXPECTED = "expected", SHORT = 24, BINS = 10, OVERSCAN = 400, MOST_ROWS = 160, CLIPPED = 1200, LINE = 34, FEW = 3;
+  const EXPECTED = data.expected, SHORT = 24, BINS = 10, OVERSCAN = 400, MOST_ROWS = 160, CLIPPED = 1200, LINE = 34, FEW = 3;
   const named = new Set();
   for (const row of rows) for (const e of row.entries) for (const name in e?.scores) named.add(name);
   const judges = [...named];
@@ -21,7 +21,7 @@
   // ---- what is read of an entry
 
   const scoreOf = (entry) => entry?.scores?.[state.judge] ?? null;
-  const isFailure = (entry) => Boolean(entry && (entry.failure || entry.passed === false));
+  const isFailure = (entry) => Boolean(entry && (entry.failure || entry.passed === false || entry.against));
   const isUnscored = (entry) => !entry || scoreOf(entry) === null;
   const gap = (row) => {
     const [a, b] = [scoreOf(row.entries[state.left]), scoreOf(row.entries[state.right])];
@@ -115,9 +115,10 @@
       line.append(el("span", "score", el("span", score === null ? "dim" : shade(score), figure(score)),
         judges.length > 1 ? " " + name : ""));
     }
+    if (entry.against) line.append(el("b", "fail", entry.output + " ≠ " + entry.against));
     made.append(line);
     if (entry.failure) made.append(text(entry.failure, "failure", whole));
-    if (entry.output) made.append(output(row, n, whole));
+    if (entry.output && !entry.against) made.append(output(row, n, whole));
     for (const [name, said] of Object.entries(entry.reasons ?? {})) {
       const reason = text(said, "reason", whole);
       reason.prepend(el("b", "", name + " "));
@@ -154,7 +155,7 @@
     const head = button(row.title ?? row.id, "id", () => toggle(n));
     head.setAttribute("aria-expanded", whole);
     const first = el("div", "cell asked", head, row.columns ? columns(row, whole) : text(row.input, "input", whole));
-    if (row.reference && !state.hidden.has(EXPECTED)) first.append(el("div", "reference" + (row.reference.length <= SHORT ? " short" : ""), el("b", "", "expected "), text(row.reference, "", whole)));
+    if (row.reference && !state.hidden.has(EXPECTED)) first.append(el("div", "reference" + (row.reference.length <= SHORT ? " short" : ""), el("b", "", EXPECTED + " "), text(row.reference, "", whole)));
     first.append(...[facts(row.facts), opener(row.details)].filter(Boolean));
     const made = el("article", "row" + (whole ? " whole" : ""), first, ...chosenVariants().map((v) => cell(row, v, whole)),
       details(row.details, "Details"), ...row.entries.map((e, v) => details(e?.details, variants[v])));
