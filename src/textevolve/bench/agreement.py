@@ -107,6 +107,19 @@ class PassFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Confusion:
+    """The numbers of single responses by the label of people (`good` or `bad`, a pass or a
+    failure) and the verdict of a judge."""
+
+    good_passed: int
+    good_failed: int
+    good_missing: int
+    bad_passed: int
+    bad_failed: int
+    bad_missing: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseFigures:
     """A judge's figures on single responses.
 
@@ -117,12 +130,14 @@ class ResponseFigures:
             responses; NaN if there is none.
         validated: The figures of verdicts by such thresholds in ten cross-validation folds; each
             threshold is chosen on other questions than it is applied to.
+        confusion: The numbers behind `verdicts`.
     """
 
     verdicts: PassFigures
     auc: Statistic
     threshold: float
     validated: PassFigures
+    confusion: Confusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +345,19 @@ def _majorities(items: Sequence[Item]) -> Array:
     return np.where(np.abs(shares - 0.5) > TIE, np.round(shares), np.nan)
 
 
+def count_verdicts(passed: Array, people: Array) -> Confusion:
+    """Count a judge's verdicts on single responses beside people's labels: 1 for a pass, 0 for a
+    failure, NaN without a verdict."""
+    counts: list[int] = []
+    for label in (1.0, 0.0):
+        verdicts = passed[people == label]
+        passes = int((verdicts == 1).sum())
+        failures = int((verdicts == 0).sum())
+        counts += [passes, failures, verdicts.size - passes - failures]
+
+    return Confusion(*counts)
+
+
 def measure_passes(
     passed: Array, people: Array, groups: Sequence[str], *, seed: int
 ) -> PassFigures:
@@ -415,6 +443,7 @@ class _Measure:
             auc=area_under_curve(scores, people, groups, seed=seed),
             threshold=best_threshold(scores, people),
             validated=measure_passes(validated, people, groups, seed=seed),
+            confusion=count_verdicts(passed, people),
         )
 
     def calibration(self) -> Calibration | None:

@@ -26,25 +26,28 @@ from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.events import RecordsExpected
+from textevolve.json_texts import write_text
 from textevolve.llm.batches.gathering import cancel_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
 from textevolve.mappings import map_values
 from textevolve.reach import add_files
 from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
-from textevolve.report.blocks import Column, Report, Table
+from textevolve.report.blocks import Column, Report, Table, main_score
 from textevolve.runs import driver
 from textevolve.runs.report import ListedRun, compare_stored, list_studies, make_data, make_report
-from textevolve.runs.stored import STANDING, StudyRun, read_records
+from textevolve.runs.stored import STANDING, StudyRun, decode_record, read_records, show_rows
 from textevolve.runs.study import Row
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
 from textevolve.store import served
-from textevolve.store.records import RecordFilter
+from textevolve.store.records import RecordFilter, StoredRecord
 from textevolve.store.repository import Store, open_store
 from textevolve.store.runs import RunRecord, RunTotals
 from textevolve.store.served import RunSearch, files_folder
 
+WORDS = ("input", "people", "response", "A", "B", "text", "output")
+"""The fields of a record's table row that say what was judged, for lists of records."""
 RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
 
 
@@ -119,7 +122,7 @@ def show(
         elif as_json:
             print_json(make_data(restored, records))
         elif chosen:
-            show_report(list_records(opened, restored.id, matching))
+            show_report(list_records(opened, restored, matching))
         else:
             show_report(make_report(opened, restored, records))
 
@@ -342,24 +345,57 @@ def _describe_result(listed: ListedRun) -> str:
     return listed.result if status == "finished" else f"{listed.result} ({status})".lstrip()
 
 
-def list_records(store: Store, run_id: str, matching: RecordFilter) -> Report:
-    """Return a report that lists the first `SHOWN` matching records, one per line, and the number
-    of all."""
-    columns = ("record", Column("score", "score", 3), "state", "reason")
-    rows = [
-        (
-            Row(record.key, record.position, record.case, record.score).name,
-            record.score,
-            record.status,
-            wording.shorten(record.reason, 200),
-        )
-        for record in store.iterate_records(run_id, matching)
-    ]
-    hidden = wording.count(len(rows) - SHOWN, "more record")
-    note = f"{hidden} left out; see all with --json" if len(rows) > SHOWN else ""
-    table = Table("Records", columns, rows[:SHOWN], note=note)
+def list_records(store: Store, run: StudyRun, matching: RecordFilter) -> Report:
+    """Return a report that lists the first `SHOWN` matching records, one per line with the texts
+    that were judged, and the number of all."""
+    listed: list[dict[str, str | float | None]] = []
+    total = 0
+    for record in store.iterate_records(run.id, matching):
+        total += 1
+        if total <= SHOWN:
+            listed.append(_describe_record(run, record))
 
-    return Report(f"Run {run_id}", wording.count(len(rows), "record"), [table])
+    # A column without a text in any line says nothing.
+    names = dict.fromkeys(name for line in listed for name, cell in line.items() if cell != "")
+    columns = [Column(n, "score", 3) if n == "score" else Column(n) for n in names]
+    rows = [[line.get(name, "") for name in names] for line in listed]
+    hidden = wording.count(total - SHOWN, "more record")
+    note = f"{hidden} left out; see all with --json" if total > SHOWN else ""
+
+    return Report(
+        f"Run {run.id}",
+        wording.count(total, "record"),
+        [Table("Records", columns, rows, note=note)],
+    )
+
+
+def _describe_record(run: StudyRun, record: StoredRecord) -> dict[str, str | float | None]:
+    """Return the cells of a record's line, by the names of their columns."""
+    name = Row(record.key, record.position, record.case, record.score).name
+    texts: dict[str, str] = {}
+    if run.study.rows is not None:
+        row = show_rows(run, tuple(filter(None, [record.variant])), [record])[0]
+        name = row.name
+        # The score of a record is that of its best candidate.
+        entries = [entry for entry in row.entries if entry is not None]
+        best = max(entries, key=lambda entry: main_score(entry) or 0.0, default=None)
+        texts = {
+            "input": row.words,
+            "expected": row.reference,
+            "output": "" if best is None else best.output,
+        }
+    else:
+        fields = next(iter(run.study.flat(decode_record(run.study, run.id, record))), {})
+        texts = {n: write_text(fields[n]) for n in WORDS if fields.get(n) not in (None, "")}
+
+    return {
+        "record": wording.shorten(name, 40),
+        "variant": wording.shorten(wording.shorten_models(record.variant), 30),
+        "score": record.score,
+        "state": record.status,
+        **{name: wording.shorten(text, 60) for name, text in texts.items()},
+        "reason": wording.shorten(record.reason, 200),
+    }
 
 
 def cancel_batch(

@@ -183,6 +183,7 @@ class Entry:
         failure: The reason why there is no output, or no score.
         facts: Tokens, time and cost.
         details: The blocks that unfold in place, such as the transcript of a debate.
+        against: What people said, where the output, a judge's verdict, is another one.
     """
 
     output: str = ""
@@ -192,13 +193,20 @@ class Entry:
     failure: str = ""
     facts: Mapping[str, str] = empty_default(dict)
     details: Sequence[Block] = ()
+    against: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
     """One row of a matrix: its id, its input, and an entry for each variant (None if it is
-    missing). `facts` and `details` concern the row as a whole, such as the debate over all its
-    outputs."""
+    missing).
+
+    Attributes:
+        facts: Facts on the row as a whole, and `details`, such as the debate over all its outputs.
+        title: The name by which people know the row, if it is another one than the id.
+        columns: The columns of the row that its input was made of, by name. Rows are told apart by
+            them, where inputs all begin with the same words of a prompt.
+    """
 
     id: str
     input: str
@@ -206,17 +214,30 @@ class MatrixRow:
     reference: str = ""
     facts: Mapping[str, str] = empty_default(dict)
     details: Sequence[Block] = ()
+    title: str = ""
+    columns: Mapping[str, str] = empty_default(dict)
+
+    @property
+    def name(self) -> str:
+        """Return the title of the row, or else its id."""
+        return self.title or self.id
+
+    @property
+    def words(self) -> str:
+        """Return the text that tells the row from others: its columns, or else its input."""
+        return " · ".join(filter(None, self.columns.values())) or self.input
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A table of rows of data and variants (columns). `rows` may be a generator over a run of any
     size, which a renderer reads once, in its order. A reader of the page may sort the rows by the
-    first score of a variant's entries."""
+    first score of a variant's entries. `expected`: the heading of the rows' references."""
 
     title: str
     variants: Sequence[str]
     rows: Iterable[MatrixRow]
+    expected: str = "expected"
 
 
 # A part of a report.
@@ -387,13 +408,47 @@ def draw_intervals(chart: IntervalChart) -> list[IntervalMark]:
     ]
 
 
+def interval_scale(table: Table, number: int) -> tuple[float, float] | None:
+    """Return the ends of the axis on which a page draws the intervals of a table's column: 0 and 1,
+    or -1 and 1 for differences. None if the column has no interval, or a value beyond that."""
+    cells = [row[number] for row in table.rows]
+    ends = [
+        end
+        for cell in cells
+        if isinstance(cell, Estimate)
+        for end in (cell.low, cell.value, cell.high)
+        if end is not None
+    ]
+    has_interval = any(isinstance(cell, Estimate) and cell.low is not None for cell in cells)
+    if not has_interval or not all(-1 <= end <= 1 for end in ends):
+        return None
+
+    return (0.0 if min(ends) >= 0 else -1.0), 1.0
+
+
+def draw_bar(cell: Cell, scale: tuple[float, float]) -> tuple[float, float, float] | None:
+    """Return the positions of the low end, the figure and the high end on an axis, in percent; None
+    for a cell without an interval."""
+    if not isinstance(cell, Estimate) or None in (cell.value, cell.low, cell.high):
+        return None
+    low, high = scale
+    ends = [((end or 0.0) - low) / (high - low) for end in (cell.low, cell.value, cell.high)]
+    places = [place(end) or 0.0 for end in ends]
+
+    return places[0], places[1], places[2]
+
+
 # Functions that all renderers of a matrix share: a short form of an entry, a table of the first
 # rows, and the details of a row.
 
 NAME_SHOWN = 30
 INPUT_SHOWN = 44
 OUTPUT_SHOWN = 160
-WORDS_SHOWN = 40
+WORDS_SHOWN = 60
+COLUMNS_SHOWN = 3
+"""The number of a row's columns in a table for a terminal."""
+INPUT = "input"
+EXPECTED = "expected"
 
 
 def main_score(entry: Entry | None) -> float | None:
@@ -408,6 +463,8 @@ def describe_entry(entry: Entry | None) -> str:
         return DASH
     if entry.failure and main_score(entry) is None:
         return "failed"
+    if entry.against:
+        return f"{number(main_score(entry))} {entry.output}, not {entry.against}"
     verdict = {True: " pass", False: " fail", None: ""}[entry.passed]
     return f"{number(main_score(entry))}{verdict}"
 
@@ -423,19 +480,42 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     """Return a short table of the first rows of a matrix, for formats that cannot fold; further
     rows are only counted. `outputs`: whether the beginning of each variant's output is included."""
     rows = iter(matrix.rows)
-    table_rows = [
-        (
-            shorten(row.id, NAME_SHOWN),
-            *(_brief(entry) if outputs else describe_entry(entry) for entry in row.entries),
-            shorten(_asked(row), INPUT_SHOWN),
-        )
-        for row in islice(rows, most)
-    ]
+    first_rows = list(islice(rows, most))
     hidden = sum(1 for _ in rows)
-    names = ["row", *(shorten(name, INPUT_SHOWN) for name in matrix.variants), "input"]
+    heads = _told_apart(first_rows)
+    has_reference = any(row.reference for row in first_rows)
+    table_rows: list[Sequence[Cell]] = []
+
+    for row in first_rows:
+        texts = [_told(row, head) for head in heads]
+        texts += [row.reference] if has_reference else []
+        texts = [shorten(text, INPUT_SHOWN) for text in texts]
+        entries = [_brief(entry) if outputs else describe_entry(entry) for entry in row.entries]
+        table_rows.append((shorten(row.name, NAME_SHOWN), *texts, *entries))
+
+    variants = [shorten(name, INPUT_SHOWN) for name in matrix.variants]
+    expected = [matrix.expected] if has_reference else []
+    names = ["row", *heads, *expected, *variants]
     note = f"{count(hidden, 'more row')} not shown here; a page in HTML has them." if hidden else ""
 
     return Table(matrix.title, names, table_rows, note=note)
+
+
+def _told_apart(rows: Sequence[MatrixRow]) -> list[str]:
+    """Return the headings of the columns that tell rows apart: the first columns that they were
+    made of, or else their input."""
+    names = dict.fromkeys(name for row in rows for name in row.columns)
+    return list(names)[:COLUMNS_SHOWN] or [INPUT]
+
+
+def _told(row: MatrixRow, head: str) -> str:
+    """Return the text of a row below such a heading; if all its entries failed without a score, the
+    reason of the first in place of the input."""
+    if head in row.columns:
+        return row.columns[head]
+    entries = [entry for entry in row.entries if entry is not None]
+    failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
+    return entries[0].failure if failed else row.input
 
 
 def draw_first(
@@ -445,8 +525,7 @@ def draw_first(
     (failures and lowest scores), with the first words of its texts; columns without any text are
     left out. `links` and `place`: the links to the rows, as in `Table`."""
     several = len(variants) > 1
-    columns = ["case", *(["variant"] if several else [])]
-    columns += ["score", "input", "output", "reason"]
+    columns = ["case", "variant", "score", INPUT, "output", "reason"]
     cells: list[Sequence[Cell]] = []
     lines: list[str] = []
 
@@ -454,9 +533,14 @@ def draw_first(
         for n, entry in enumerate(row.entries):
             if entry is not None:
                 reason = entry.failure or "; ".join(entry.reasons.values())
-                texts = [shorten(text, WORDS_SHOWN) for text in (row.input, entry.output, reason)]
-                variant = [shorten(variants[n], NAME_SHOWN)] if several else []
-                cells.append([shorten(row.id, NAME_SHOWN), *variant, describe_entry(entry), *texts])
+                output = entry.output
+                if row.reference and output:
+                    expected = shorten(row.reference, WORDS_SHOWN // 2)
+                    output = f"{EXPECTED} {expected}, got {output}"
+                texts = (row.words, output, reason)
+                variant = shorten(variants[n], NAME_SHOWN) if several else ""
+                head = [shorten(row.name, NAME_SHOWN), variant, describe_entry(entry)]
+                cells.append([*head, *(shorten(text, WORDS_SHOWN) for text in texts)])
                 lines.append(link)
 
     filled = [n for n in range(len(columns)) if any(line[n] for line in cells)]
@@ -474,15 +558,21 @@ def draw_cell_difference(
     row: MatrixRow, variants: Sequence[str], pair: tuple[int, int]
 ) -> Diff | None:
     """Return the word-by-word difference between the outputs of two variants for a row; None if an
-    output is missing."""
+    output is missing, or if the two are equal or share no word, since both stand in the matrix."""
     cells = [row.entries[n] for n in pair]
     texts = [entry.output if entry and not entry.failure else "" for entry in cells]
-    if not all(texts):
+    if not all(texts) or texts[0] == texts[1] or not _share_words(*texts):
         return None
     titles = [f"{shorten(variants[n], NAME_SHOWN)} {describe_entry(row.entries[n])}" for n in pair]
-    title = f"Case {shorten(row.id, NAME_SHOWN)}, {shorten(row.input, INPUT_SHOWN)}: "
+    title = f"Case {shorten(row.name, NAME_SHOWN)}, {shorten(row.words, INPUT_SHOWN)}: "
 
     return Diff(f"{title}{titles[0]} → {titles[1]}", texts[0], texts[1])
+
+
+def _share_words(before: str, after: str) -> bool:
+    words = wording.clip(before, MOST_CHARACTERS).lower().split()
+    other_words = wording.clip(after, MOST_CHARACTERS).lower().split()
+    return not set(words).isdisjoint(other_words)
 
 
 def _brief(entry: Entry | None) -> str:
@@ -490,23 +580,15 @@ def _brief(entry: Entry | None) -> str:
     return f"{describe_entry(entry)}\n{text}".rstrip()
 
 
-def _asked(row: MatrixRow) -> str:
-    """Return the input of a row; if all its entries failed without a score, the reason of the
-    first."""
-    entries = [entry for entry in row.entries if entry is not None]
-    failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
-    return entries[0].failure if failed else row.input
-
-
 def find_details(row: MatrixRow, matrix: Matrix) -> Iterator[tuple[int | None, Section]]:
     """Yield the details of a row as a whole (with None), and those of its entries (with the
     variant's index)."""
     if row.details:
-        title = f"{row.id}: {shorten(row.input, 90)}"
+        title = f"{row.name}: {shorten(row.words, 90)}"
         yield None, Section(title, row.details, row.facts, folded=True)
     for n, entry in enumerate(row.entries):
         if entry is not None and entry.details:
-            title = f"{row.id}, {matrix.variants[n]}"
+            title = f"{row.name}, {matrix.variants[n]}"
             yield n, Section(title, entry.details, entry.facts, folded=True)
 
 

@@ -100,11 +100,12 @@ def draw_matrix(
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as data,
         SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as details,
     ):
-        data.write(f'{{"variants":{_json(list(map(_text, matrix.variants)))},"rows":[')
+        head = {"expected": matrix.expected, "variants": list(map(_text, matrix.variants))}
+        data.write(_json(head).removesuffix("}") + ',"rows":[')
         for number, row in enumerate(matrix.rows, 1):
             anchors = _Anchors(f"{name}-{number}") if live else None
             if number <= PLAIN_ROWS:
-                yield macro("plain_row", row, matrix.variants, anchors)
+                yield macro("plain_row", row, matrix.expected, anchors)
             if anchors is not None and number <= LIVE_ROWS:
                 data.write(",\n" if number > 1 else "\n")
                 data.write(_json(_row(row, anchors)))
@@ -147,15 +148,19 @@ class _Anchors:
 
 
 def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
+    # What the input was made of says the same; both would make the page larger.
+    input = {} if row.columns else {"input": _text(row.input)}
     return {
         "id": _text(row.id),
-        "input": _text(row.input),
+        **input,
         "entries": [
             None if entry is None else _entry(entry, anchors(entry, n))
             for n, entry in enumerate(row.entries)
         ],
         **drop_empty(
             {
+                "title": _text(row.title),
+                "columns": _texts(row.columns),
                 "reference": _text(row.reference),
                 "facts": _texts(row.facts),
                 "details": anchors(row),
@@ -177,6 +182,7 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
             "failure": _text(entry.failure),
             "facts": _texts(entry.facts),
             "details": anchor,
+            "against": _text(entry.against),
         }
     )
 
@@ -315,6 +321,8 @@ def _environment() -> Environment:
     environment = open_templates("textevolve.report")
     filters: dict[str, Any] = environment.filters
     filters |= {
+        "bar": blocks.draw_bar,
+        "scale": blocks.interval_scale,
         "anchor": partial(quote, safe="", errors="backslashreplace"),
         "clip": partial(wording.clip, most=TEXT_SHOWN),
         "clip_cell": partial(wording.clip, most=CELL_SHOWN),

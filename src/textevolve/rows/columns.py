@@ -20,6 +20,10 @@ from textevolve.ledger import leave_out, note_line
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
 
+TITLES = ("question_id", "case_id", "ticket_id", "ticket", "case", "key", "name", "number")
+"""The columns by which people know a row, apart from `id`, the first that a row has; any other
+column whose name ends in `_id` comes after them."""
+TITLE_LENGTH = 60
 INPUTS = ("input", "prompt", "question", "instruction", "query", "user_input")
 CHATS = ("messages", "conversation", "conversations", "chat")
 LISTS = ("candidates", "outputs", "responses", "completions")
@@ -242,6 +246,19 @@ def prompt_text(value: object) -> str:
         return text
     chat = read_chat(value)
     return text if chat is None else write_chat(chat)
+
+
+def find_title(row: Mapping[str, Any]) -> str:
+    """Return the column by which people know a row, such as `ticket` or `question_id`; an empty
+    text if there is none, or if the row has an `id`, which names it already."""
+    names = {fold_name(name): name for name in row}
+    if "id" in names:
+        return ""
+    titles = [names[title] for title in TITLES if title in names]
+    titles += [name for folded, name in names.items() if folded.endswith("_id")]
+    is_short = (name for name in titles if 0 < len(column_text(row[name]).strip()) <= TITLE_LENGTH)
+
+    return next(is_short, "")
 
 
 def check_prompt_value(where: str, name: str, value: Any) -> None:

@@ -480,31 +480,78 @@ class _CountedRecords:
         self.sums = {variant: figures for variant, figures in sums.items() if figures.records}
 
 
-def make_report(store: Store, run: StudyRun, records: Records, gated: Gated = UNGATED) -> Report:
-    """Return the report of a run: the verdict in a sentence, gates, results, the study's own
-    blocks, and the facts of the run. The facts precede the matrix, which may be long."""
+@dataclass(frozen=True)
+class _ReportParts:
+    """The report of a study, with what every report of a run has besides: the outcomes of gates,
+    the results, and the facts of the run."""
+
+    report: Report
+    gates: Sequence[Block]
+    results: Sequence[Block]
+    facts: Mapping[str, str]
+
+
+def _collect_parts(store: Store, run: StudyRun, records: Records, gated: Gated) -> _ReportParts:
     study = run.study
     counted = _CountedRecords(study, records, gated.gates.pass_threshold)
     study_report = study.report(run.spec, study.summarise(run.spec, counted))
     results: list[Block] = []
     if study.aggregates or study.rows is not None:
         results = draw_results(store, run, counted.sums)
-
-    def order() -> Iterator[Block]:
-        present_facts = {**study_report.facts, **describe_run(store, run)}
-        facts = drop_empty(present_facts)
-        yield from (*draw_gates(gated.outcomes), *results)
-        for block in study_report.blocks:
-            if facts and isinstance(block, Matrix):
-                yield Section("About this run", (), facts)
-                facts = {}
-            yield block
-
-        yield from [Section("About this run", (), facts)] if facts else []
-
+    facts = drop_empty({**study_report.facts, **describe_run(store, run)})
     sentence = wording.shorten_models(study_report.sentence)
 
-    return replace(study_report, sentence=sentence, blocks=order(), facts={})
+    return _ReportParts(
+        replace(study_report, sentence=sentence, facts={}),
+        draw_gates(gated.outcomes),
+        results,
+        facts,
+    )
+
+
+def make_report(store: Store, run: StudyRun, records: Records, gated: Gated = UNGATED) -> Report:
+    """Return the report of a run for a terminal or a text file: the verdict in a sentence, gates,
+    results, the study's own blocks, and the facts of the run. The facts precede the matrix, which
+    may be long."""
+    parts = _collect_parts(store, run, records, gated)
+    about = [Section("About this run", (), parts.facts)] if parts.facts else []
+
+    def order() -> Iterator[Block]:
+        yield from (*parts.gates, *parts.results)
+        waiting = about
+        for block in parts.report.blocks:
+            if isinstance(block, Matrix):
+                yield from waiting
+                waiting = []
+            yield block
+        yield from waiting
+
+    return replace(parts.report, blocks=order())
+
+
+def make_page(store: Store, run: StudyRun, records: Records, gated: Gated = UNGATED) -> Report:
+    """Return the report of a run for a page: the verdict, gates, the matrix, then the tables of
+    figures, folded, and the facts of the run. A report without a matrix has the order of
+    `make_report`."""
+    parts = _collect_parts(store, run, records, gated)
+    blocks = list(parts.report.blocks)
+    about = [Section("About this run", (), parts.facts)] if parts.facts else []
+    matrices = [block for block in blocks if isinstance(block, Matrix)]
+    if not matrices:
+        return replace(parts.report, blocks=[*parts.gates, *parts.results, *blocks, *about])
+
+    figures = [block for block in (*parts.results, *blocks) if not isinstance(block, Matrix)]
+
+    return replace(
+        parts.report, blocks=[*parts.gates, *matrices, *map(fold_table, figures), *about]
+    )
+
+
+def fold_table(block: Block) -> Block:
+    """Return a table as a folded section of its own; other blocks stay as they are."""
+    if not isinstance(block, Table) or not block.title:
+        return block
+    return Section(block.title, [replace(block, title="")], folded=True)
 
 
 def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
@@ -599,7 +646,7 @@ def write_output(
     if ending in ROWS:
         write_records(run.study, records, target, ending)
     elif ending == ".html":
-        write_html(make_report(store, run, records, gated), target)
+        write_html(make_page(store, run, records, gated), target)
     elif ending == ".md":
         write_markdown(make_report(store, run, records, gated), target)
     else:

@@ -38,7 +38,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.target_calls import describe_targets
-from textevolve.mappings import drop_empty, map_values, read_fields
+from textevolve.mappings import drop_empty, drop_none, map_values, read_fields
 from textevolve.metrics.label_metrics import SHIPPED
 from textevolve.metrics.plain import has_no_number
 from textevolve.report import wording
@@ -55,6 +55,7 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.report.html import html_fragment
+from textevolve.rows.columns import find_title, prompt_text
 from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
@@ -71,7 +72,13 @@ from textevolve.studies.compare_cells import (
     fill_cells,
     scorer_label,
 )
-from textevolve.studies.compare_rows import input_column, read_cases, row_columns, take_rows
+from textevolve.studies.compare_rows import (
+    input_column,
+    list_unread,
+    read_cases,
+    row_columns,
+    take_rows,
+)
 from textevolve.studies.compare_spec import (
     CompareSpec,
     NamedPrompt,
@@ -415,12 +422,21 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
             # An interrupted run did not reach cells that are skipped.
             if output.text or output.failure is None or output.failure.kind != "skipped"
         }
+        sample_name = f", sample {sample + 1}" if sample else ""
+        title_column = find_title(first_output.columns)
+        title = str(first_output.columns[title_column]) if title_column else row
         yield MatrixRow(
-            row if not sample else f"{row}, sample {sample + 1}",
+            f"{row}{sample_name}",
             first_output.input,
             [entries.get(name) for name in names],
             first_output.reference or "",
             describe_images(first_output.images),
+            title=f"{title}{sample_name}",
+            columns={
+                name: prompt_text(first_output.columns[name])
+                for name in first_output.used
+                if name != title_column and name in first_output.columns
+            },
         )
 
 
@@ -476,7 +492,8 @@ def at_threshold(output: Output, threshold: float) -> Output:
 
 
 def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
-    """Yield the row of an output in a table: input, output, and each score in its own column."""
+    """Yield the row of an output in a table: input, output, each score in its own column, and at
+    the end the row's own columns: by their names, after `row.` where a field has the same name."""
     row = find_row(output)
     aside = _NESTED if output.turns else (*_NESTED, "turns", "ending")
     fields = {name: value for name, value in asdict(output).items() if name not in aside}
@@ -491,11 +508,16 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
         fields |= output.trajectory.as_row()
     fields["usage"] = asdict(output.usage)
     fields["judging"] = asdict(output.judging)
+    for name, value in output.columns.items():
+        fields[f"row.{name}" if name in fields else name] = value
 
     yield fields
 
 
-_NESTED = ("failure", "grades", "reason", "usage", "judging", "images", "trajectory")
+_NESTED = (
+    *("failure", "grades", "reason", "usage", "judging", "images", "trajectory"),
+    *("columns", "used"),
+)
 
 
 OF_CONVERSATIONS = ("turns", "endings")
@@ -592,6 +614,9 @@ def plan_rows(
     number = itertools.count(_count_cells(spec, first_row))
     variants = variants_of(spec)
     baseline = baseline_of(spec, variants)
+    names = [*row_columns(cases[0])] if cases else []  # the same of all rows
+    unread = list_unread(spec, names)
+    used = tuple(name for name in names if name not in unread)
 
     for case in cases:
         values = read_values(case, row_columns(case), spec.label)
@@ -604,6 +629,8 @@ def plan_rows(
             reference=case.reference,
             context=case.context,
             images=case.images,
+            columns=drop_none(values.columns),
+            used=used,
         )
         cells: list[Planned] = []
 

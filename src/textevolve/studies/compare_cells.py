@@ -81,6 +81,8 @@ class Output:
         sample: The number of the output among those of the same variant and row, from 0.
         input: The input that judges see, with its `images`.
         reference: The right answer, if the row has one.
+        columns: The row's other columns, for tables and pages; no prompt or judge gets them here.
+        used: The names of the columns that the variants read, for pages.
         trajectory: The retrieved passages, tool calls and steps of an application.
         text: The output; for a conversation the whole dialogue.
         score: The score in [0, 1] by the metric or judge that decides; `passed` and `reason` are
@@ -104,6 +106,8 @@ class Output:
     reference: str | None = None
     context: str | None = None
     images: tuple[str, ...] = field(default=(), repr=False)
+    columns: Mapping[str, Any] = empty_default(dict)
+    used: tuple[str, ...] = ()
     trajectory: Trajectory | None = None
     text: str = ""
     score: float | None = None

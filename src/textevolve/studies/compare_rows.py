@@ -125,7 +125,7 @@ def row_cases(
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         )
 
-    leave_out_columns(_list_unread(spec, columns.shown))
+    leave_out_columns(list_unread(spec, columns.shown))
     names_of_rows = RowNames()
     draws = Draws()
     has_functions = not all(map(is_shipped, spec.metric))
@@ -164,7 +164,7 @@ def row_cases(
         )
 
 
-def _list_unread(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
+def list_unread(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
     """Return the columns that neither a variant nor a metric or judge reads. An application without
     a body, a metric of the user's own, and judges that see the row itself read all."""
     takes_all = any(target.body is None for target in spec.targets)

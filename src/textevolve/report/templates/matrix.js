@@ -4,13 +4,13 @@
   const root = document.currentScript.closest(".matrix");
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
   const { variants, rows } = data;
-  const BINS = 10, OVERSCAN = 400, MOST_ROWS = 160, CLIPPED = 1200, LINE = 34, FEW = 3;
+  const EXPECTED = data.expected, SHORT = 24, BINS = 10, OVERSCAN = 400, MOST_ROWS = 160, CLIPPED = 1200, LINE = 34, FEW = 3;
   const named = new Set();
   for (const row of rows) for (const e of row.entries) for (const name in e?.scores) named.add(name);
   const judges = [...named];
   const state = {
-    text: "", failures: false, differences: false, apart: 0.1, below: null, judge: judges[0] ?? "",
-    sort: "", falling: false, left: 0, right: Math.min(1, variants.length - 1), diff: false, all: rows.length <= FEW,
+    text: "", failures: false, unscored: false, differences: false, apart: 0.1, below: null, judge: judges[0] ?? "",
+    sort: "", falling: false, left: 0, right: Math.min(1, variants.length - 1), diff: false, all: rows.length <= FEW, hidden: new Set(),
   };
   const opened = new Set(); // rows that show everything
   const unfolded = new Set(); // ids of the details that are open in place
@@ -21,7 +21,8 @@
   // ---- what is read of an entry
 
   const scoreOf = (entry) => entry?.scores?.[state.judge] ?? null;
-  const isFailure = (entry) => Boolean(entry && (entry.failure || entry.passed === false));
+  const isFailure = (entry) => Boolean(entry && (entry.failure || entry.passed === false || entry.against));
+  const isUnscored = (entry) => !entry || scoreOf(entry) === null;
   const gap = (row) => {
     const [a, b] = [scoreOf(row.entries[state.left]), scoreOf(row.entries[state.right])];
     return a === null || b === null ? null : b - a;
@@ -35,7 +36,7 @@
   }
 
   function words(row) {
-    row.words ??= [row.id, row.input, row.reference, ...Object.values(row.facts ?? {}), ...row.entries.flatMap(
+    row.words ??= [row.id, row.title ?? "", row.input ?? "", row.reference ?? "", ...Object.values(row.columns ?? {}), ...Object.values(row.facts ?? {}), ...row.entries.flatMap(
       (e) => (e ? [e.output, e.failure, ...Object.values(e.reasons ?? {})] : []))].join("\n").toLowerCase();
     return row.words;
   }
@@ -44,6 +45,7 @@
 
   function isShown(row) {
     if (state.failures && !row.entries.some(isFailure)) return false;
+    if (state.unscored && !row.entries.some(isUnscored)) return false;
     if (state.differences && !differs(row)) return false;
     if (state.below !== null && !row.entries.some((e) => e && scoreOf(e) !== null && scoreOf(e) < state.below)) return false;
     return !state.text || words(row).includes(state.text);
@@ -113,9 +115,10 @@
       line.append(el("span", "score", el("span", score === null ? "dim" : shade(score), figure(score)),
         judges.length > 1 ? " " + name : ""));
     }
+    if (entry.against) line.append(el("b", "fail", entry.output + " ≠ " + entry.against));
     made.append(line);
     if (entry.failure) made.append(text(entry.failure, "failure", whole));
-    if (entry.output) made.append(output(row, n, whole));
+    if (entry.output && !entry.against) made.append(output(row, n, whole));
     for (const [name, said] of Object.entries(entry.reasons ?? {})) {
       const reason = text(said, "reason", whole);
       reason.prepend(el("b", "", name + " "));
@@ -134,14 +137,27 @@
     return el("div", "output", ...pieces.map(([kind, said]) => (kind ? el(kind, "", said) : said)));
   }
 
+  const chosenVariants = () => variants.map((_, n) => n).filter((n) => !state.hidden.has("variant " + n));
+
+  function columnPairs(row) {
+    return Object.entries(row.columns).filter(([name, value]) => value && !state.hidden.has(name));
+  }
+
+  // What the row's input was made of: a line of values while it is closed, else each with its name.
+  function columns(row, whole) {
+    const pairs = columnPairs(row);
+    if (!whole) return text(pairs.map(([, value]) => value).join(" · "), "input", false);
+    return el("dl", "columns", ...pairs.map(([name, value]) => el("div", "", el("dt", "", name), el("dd", "", value))));
+  }
+
   function build(n) {
     const row = rows[n], whole = state.all || opened.has(n);
-    const head = button(row.id, "id", () => toggle(n));
+    const head = button(row.title ?? row.id, "id", () => toggle(n));
     head.setAttribute("aria-expanded", whole);
-    const first = el("div", "cell asked", head, text(row.input, "input", whole));
-    if (row.reference) first.append(el("div", "reference", el("b", "", "expected "), text(row.reference, "", whole)));
+    const first = el("div", "cell asked", head, row.columns ? columns(row, whole) : text(row.input, "input", whole));
+    if (row.reference && !state.hidden.has(EXPECTED)) first.append(el("div", "reference" + (row.reference.length <= SHORT ? " short" : ""), el("b", "", EXPECTED + " "), text(row.reference, "", whole)));
     first.append(...[facts(row.facts), opener(row.details)].filter(Boolean));
-    const made = el("article", "row" + (whole ? " whole" : ""), first, ...variants.map((_, v) => cell(row, v, whole)),
+    const made = el("article", "row" + (whole ? " whole" : ""), first, ...chosenVariants().map((v) => cell(row, v, whole)),
       details(row.details, "Details"), ...row.entries.map((e, v) => details(e?.details, variants[v])));
     made.dataset.row = n;
     made.addEventListener("pointerdown", () => mark(order.indexOf(n)));
@@ -247,7 +263,8 @@
       : `${order.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
     empty.hidden = order.length > 0;
     const room = Math.max(1, ...variants.map((_, n) => Math.max(...histogram(n))));
-    head.replaceChildren(el("div", "cell", count), ...variants.map((name, n) => {
+    head.replaceChildren(el("div", "cell", count), ...chosenVariants().map((n) => {
+      const name = variants[n];
       const found = order.map((row) => rows[row].entries[n]).filter(Boolean);
       const scores = found.map(scoreOf).filter((score) => score !== null);
       const judged = found.filter((e) => e.passed !== undefined), failed = found.filter((e) => e.failure).length;
@@ -280,14 +297,34 @@
     sorting.querySelector("select").value = state.sort;
     falling.textContent = state.falling ? "↓" : "↑";
     falling.setAttribute("aria-label", state.falling ? "highest first" : "lowest first");
+    root.style.setProperty("--variants", chosenVariants().length);
     heights.clear();
     arrange();
   }
 
+  // A list of boxes: which of the row's columns, and which variants, are shown.
+  function chooser() {
+    const names = new Set();
+    for (const row of rows) for (const name in row.columns) names.add(name);
+    const boxes = [...[...names].map((name) => [name, name]),
+      ...(rows.some((row) => row.reference) ? [[EXPECTED, EXPECTED]] : []),
+      ...(variants.length > 1 ? variants.map((name, n) => ["variant " + n, name]) : [])];
+    if (boxes.length < 2) return null;
+    return el("details", "columns-shown", el("summary", "", "Columns"), el("div", "boxes", ...boxes.map(([key, name]) => {
+      const box = Object.assign(el("input"), { type: "checkbox", checked: true });
+      box.addEventListener("change", () => {
+        if (box.checked) state.hidden.delete(key); else state.hidden.add(key);
+        settings();
+      });
+      return el("label", "", box, name);
+    })));
+  }
+
   const set = (changes) => () => { Object.assign(state, changes()); settings(); };
   const pressed = {
-    failures: button("Failures", "", set(() => ({ failures: !state.failures }))),
-    differences: button("Differences", "", set(() => ({ differences: !state.differences }))),
+    failures: button("Failed", "", set(() => ({ failures: !state.failures }))),
+    unscored: button("No score", "", set(() => ({ unscored: !state.unscored }))),
+    differences: button("Differs", "", set(() => ({ differences: !state.differences }))),
     diff: button("Word diff", "", set(() => ({ diff: !state.diff }))),
     all: button("Expand all", "", set(() => ({ all: !state.all }))),
   };
@@ -301,18 +338,18 @@
   const falling = button("↑", "", set(() => ({ falling: !state.falling })));
   const help = el("dialog", "help", el("h3", "", "Keys"), el("dl", "", ...[
     ["j  ↓", "next row"], ["k  ↑", "row before"], ["o  Enter", "open or close the row"], ["e", "open or close all rows"],
-    ["/", "search"], ["f", "only failures"], ["d", "only differences"], ["x", "word diff of the pair"], ["?", "these keys"],
+    ["/", "search"], ["f", "only failed rows"], ["n", "only rows without a score"], ["d", "only rows that differ"], ["x", "word diff of the pair"], ["?", "these keys"],
   ].map(([key, does]) => el("div", "", el("dt", "", key), el("dd", "", does)))), button("Close", "", () => help.close()));
   const count = el("span", "count");
   count.setAttribute("role", "status");
-  const bar = el("div", "bar-of-choices", search, pressed.failures,
+  const bar = el("div", "bar-of-choices", search, pressed.failures, pressed.unscored,
     ...(pair ? [pressed.differences, number("by at least", state.apart, (value) => set(() => ({ apart: value ?? 0 }))())] : []),
     number("Score below", "", (value) => set(() => ({ below: value }))()),
     ...(judges.length > 1 ? [choice("Score", judges.map((name) => [name, name]), state.judge, (value) => set(() => ({ judge: value }))())] : []),
     el("span", "group", sorting, falling),
     ...(pair ? [el("span", "group", choice("Pair", names, String(state.left), (value) => set(() => ({ left: Number(value) }))()),
       choice("and", names, String(state.right), (value) => set(() => ({ right: Number(value) }))()), pressed.diff)] : []),
-    pressed.all, button("?", "keys", () => help.showModal()));
+    ...[chooser()].filter(Boolean), pressed.all, button("?", "keys", () => help.showModal()));
   const head = el("div", "row head"), above = el("div", "room"), below = el("div", "room");
   const list = el("div", "rows-of-data", above, below);
   const empty = el("p", "note", "No row is like that.");
@@ -321,7 +358,7 @@
   const KEYS = {
     j: () => go(current + 1), ArrowDown: () => go(current + 1), k: () => go(current - 1), ArrowUp: () => go(current - 1),
     o: () => current >= 0 && toggle(order[current]), Enter: () => current >= 0 && toggle(order[current]),
-    "/": () => search.focus(), f: () => pressed.failures.click(), "?": () => help.showModal(), e: () => pressed.all.click(),
+    "/": () => search.focus(), f: () => pressed.failures.click(), n: () => pressed.unscored.click(), "?": () => help.showModal(), e: () => pressed.all.click(),
     d: () => pair && pressed.differences.click(), x: () => pair && pressed.diff.click(),
   };
   document.addEventListener("keydown", (event) => {
@@ -333,7 +370,6 @@
     if (act) { event.preventDefault(); act(); }
   });
 
-  root.style.setProperty("--variants", variants.length);
   root.classList.add("on");
   root.classList.toggle("many", variants.length > 4);
   root.querySelector(".plain").before(live);
@@ -344,7 +380,7 @@
     const n = rows.findIndex((row) => "#row-" + row.id === wanted);
     if (n < 0) return;
     opened.add(n);
-    if (!order.includes(n)) Object.assign(state, { text: "", failures: false, differences: false, below: null });
+    if (!order.includes(n)) Object.assign(state, { text: "", failures: false, unscored: false, differences: false, below: null });
     settings();
     go(order.indexOf(n));
   };

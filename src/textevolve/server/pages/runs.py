@@ -43,8 +43,9 @@ from textevolve.runs.report import (
     describe_run,
     draw_results,
     find_history,
+    fold_table,
     list_studies,
-    make_report,
+    make_page,
     read_figures,
     read_history,
     state_verdict,
@@ -155,7 +156,8 @@ def read_results(store: Store, opened: OpenedRun) -> Report:
     spec = run.spec
     if study.rows is not None and total > 1:
         figures = read_figures(store, run.record)
-        blocks = draw_results(store, run, figures, f"/runs/{run.id}/cases/")
+        results = draw_results(store, run, figures, f"/runs/{run.id}/cases/")
+        blocks = list(map(fold_table, results))
         return Report("", state_verdict(spec, figures), blocks)
 
     load_records = read_records(store, run)
@@ -513,7 +515,7 @@ def _report(store: Store, opened: OpenedRun) -> Iterator[Markup]:
     run = opened.of_study
     assert run is not None
     try:
-        report = make_report(store, run, read_records(store, run))
+        report = make_page(store, run, read_records(store, run))
         yield Markup('<p class="sentence">{}</p>\n').format(report.sentence)
         yield from draw_blocks(report.blocks, script=MATRIX_SCRIPT)
     except (TextEvolveError, ValueError) as error:

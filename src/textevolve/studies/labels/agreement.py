@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures, summarise
-from textevolve.bench.items import Item, winner_of
+from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
@@ -50,6 +50,8 @@ from textevolve.studies.labels.base import (
     find_row,
     flatten,
     list_source,
+    name_choice,
+    name_people,
     read_cases,
 )
 from textevolve.wiring import Workbench
@@ -116,7 +118,11 @@ def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> 
     `threshold`: the score from which a single response passes; None: the judge's own verdict."""
     items = measured.items
     summary = measured.summary
-    yield _draw_accuracy(summary) if summary.people is None else _draw_responses(summary)
+    if summary.people is None:
+        yield _draw_accuracy(summary)
+    else:
+        yield _draw_responses(summary)
+        yield _draw_confusion(summary)
     yield from _draw_calibration(items, summary)
     yield _draw_spent(summary, measured.samples)
     if summary.comparisons:
@@ -181,6 +187,28 @@ def _draw_responses(summary: AgreementSummary) -> Table:
         " with --threshold at the score of the highest kappa; cross-validated, by"
         " thresholds chosen in ten folds on other questions.",
     )
+
+
+def _draw_confusion(summary: AgreementSummary) -> Table:
+    """Draw how often each judge passes and fails what people pass and fail."""
+    columns = (
+        "judge",
+        "people",
+        Column("judge passes", "count"),
+        Column("judge fails", "count"),
+        Column("no verdict", "count"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+
+    for judge in summary.judges:
+        if judge.responses is not None:
+            counts = judge.responses.confusion
+            good = (counts.good_passed, counts.good_failed, counts.good_missing)
+            bad = (counts.bad_passed, counts.bad_failed, counts.bad_missing)
+            rows.append((judge.name, "pass", *good))
+            rows.append((judge.name, "fail", *bad))
+
+    return Table("Confusion matrix", columns, rows)
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:
@@ -297,6 +325,7 @@ def _draw_disagreements(
         f"{wording.count(len(disputed), 'item')} on which a judge disagrees with people",
         list(outcomes),
         (_row(item, outcomes, failures) for _, item in disputed),
+        expected="people",
     )
 
 
@@ -305,43 +334,37 @@ def _row(
     outcomes: Mapping[str, Mapping[str, ItemOutcome]],
     failures: Mapping[tuple[str, str], str],
 ) -> MatrixRow:
+    people = name_people(item)
     entries: list[Entry] = []
+
     for name, of_judge in outcomes.items():
         outcome = of_judge[item.id]
         scores = {"credit": finite(outcome.credit)}
         if item.is_single:
             scores = {"score": finite(outcome.score)}
+        against = people if outcome.credit < 1 else ""
 
         facts: dict[str, str] = {}
         if outcome.flipped:
-            forward, turned = (_chose(item, outcome.winners[order]) for order in ORDERS)
+            forward, turned = (name_choice(item, outcome.winners[order]) for order in ORDERS)
             facts["order"] = f"{forward} as given, {turned} reversed"
 
         if outcome.winner is None:
             failure = failures.get((item.id, name), "")
             entries.append(Entry("", scores, failure=failure, facts=facts))
         else:
-            entries.append(Entry(_chose(item, outcome.winner), scores, facts=facts))
+            choice = name_choice(item, outcome.winner)
+            entries.append(Entry(choice, scores, facts=facts, against=against))
 
-    winner = int(item.human[0] > 0.5) if item.is_single else winner_of(item.human)
-    people = _chose(item, winner)
     facts = drop_empty({"subset": item.subset})
-    facts |= {name: _chose(item, int(passed)) for name, passed in item.labels}
+    facts |= {name: name_choice(item, int(passed)) for name, passed in item.labels}
 
-    texts = [("Input", item.input)]
-    if item.context:
-        texts.append(("Context", item.context))
-    texts += [(wording.letter(place), text) for place, text in enumerate(item.candidates)]
+    columns = {"input": item.input}
+    for place, text in enumerate(item.candidates):
+        columns["response" if item.is_single else wording.letter(place)] = text
+    details = [Texts("Context", [("", item.context)])] if item.context else []
 
-    return MatrixRow(item.id, item.input, entries, people, facts, [Texts("", texts)])
-
-
-def _chose(item: Item, winner: int) -> str:
-    """Return a winner as a letter, or as a tie if it is negative; for a single response return pass
-    or fail."""
-    if item.is_single:
-        return "pass" if winner else "fail"
-    return "tie" if winner < 0 else wording.letter(winner)
+    return MatrixRow(item.id, item.input, entries, people, facts, details, columns=columns)
 
 
 class AgreementSpec(RepeatsSpec):

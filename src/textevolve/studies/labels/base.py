@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator
 
 from textevolve.bench.escalation import SPENT
-from textevolve.bench.items import Item, read_items
+from textevolve.bench.items import Item, read_items, winner_of
 from textevolve.bench.verdicts import (
     Verdict,
     View,
@@ -232,6 +232,9 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
     yield {
         "item": verdict.item,
         "subset": record.item.subset,
+        "input": record.item.input,
+        **_name_texts(record.item),
+        "people": name_people(record.item),
         **read_fields(verdict, "judge", "order", "sample"),
         "status": record_status(failure),
         "scores": list(verdict.scores),
@@ -242,6 +245,29 @@ def flatten(record: ItemVerdict) -> Iterator[dict[str, Any]]:
         "seconds": verdict.seconds,
         "reason": record_reason(failure),
     }
+
+
+def _name_texts(item: Item) -> dict[str, str]:
+    """Return the texts of an item by their names: the response, or the letters of several."""
+    if item.is_single:
+        return {"response": item.candidates[0]}
+    return {wording.letter(place): text for place, text in enumerate(item.candidates)}
+
+
+def name_choice(item: Item, winner: int) -> str:
+    """Return a winner as a letter, or as a tie if it is negative; for a single response return pass
+    or fail."""
+    if item.is_single:
+        return "pass" if winner else "fail"
+    return "tie" if winner < 0 else wording.letter(winner)
+
+
+def name_people(item: Item) -> str:
+    """Return what people chose; empty without a label."""
+    if not item.labelled:
+        return ""
+    winner = int(item.human[0] > 0.5) if item.is_single else winner_of(item.human)
+    return name_choice(item, winner)
 
 
 decode = json_decoder(ItemVerdict)
