@@ -24,6 +24,8 @@ from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
 from textevolve.evaluation import (
+    EQUAL_TO,
+    GROUP,
     Case,
     Failure,
     Result,
@@ -38,7 +40,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.target_calls import describe_targets
-from textevolve.mappings import drop_empty, map_values, read_fields
+from textevolve.mappings import drop_empty, map_values, pick, read_fields
 from textevolve.metrics.label_metrics import SHIPPED
 from textevolve.metrics.plain import has_no_number
 from textevolve.report import wording
@@ -55,7 +57,12 @@ from textevolve.report.blocks import (
     Texts,
 )
 from textevolve.report.html import html_fragment
-from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates
+from textevolve.runs.aggregates import (
+    Aggregates,
+    describe_variants,
+    draw_aggregates,
+    join_clusters,
+)
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
 from textevolve.settings import Settings
@@ -197,7 +204,7 @@ class _Tally:
         self.endings.update(filter(None, [output.ending]))
         for number, turn in enumerate(output.turns, 1):
             for name, grade in turn.grades.items():
-                self.turns[name, number].add(grade.as_row(output.row))
+                self.turns[name, number].add(grade.as_row(output.row, output.cluster))
         self.figures.add(find_row(output))
         self.outputs += 1
         self.cut += output.cut
@@ -206,7 +213,7 @@ class _Tally:
         if output.seconds is not None:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
-            self.grades[name].add(grade.as_row(output.row))
+            self.grades[name].add(grade.as_row(output.row, output.cluster))
             self.no_number += has_no_number(grade.reason)
             if grade.failure is not None:
                 self.reasons.setdefault(name, grade.failure.reason)
@@ -263,7 +270,9 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         rows=len(rows),
         variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
         figures=figures,
-        differences=compare_variants(means, baseline_name, seed=spec.seed),
+        differences=compare_variants(
+            means, baseline_name, join_clusters(figures.values()), seed=spec.seed
+        ),
         failed=failed,
         judging=judging,
         outputs=records,
@@ -319,6 +328,8 @@ def _differences(comparison: Comparison) -> Table:
         "Only rows with a score for both variants count. p: sign-flip test. Rows needed: to find a"
         " difference of this size with 80 % power."
     )
+    if any(paired.groups < paired.items for paired in comparison.differences.values()):
+        note += " Tests and intervals count equal rows, and the rows of a group, as one."
     baseline = wording.shorten_models(comparison.baseline)
 
     return Table(f"Compared with {baseline}", columns, rows, note=note)
@@ -465,6 +476,7 @@ def find_row(output: Output) -> Row:
         reason=failure.reason if failure else output.reason,
         variant=output.variant,
         passed=output.passed,
+        cluster=output.cluster,
     )
 
 
@@ -479,6 +491,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     """Yield the row of an output in a table: input, output, and each score in its own column."""
     row = find_row(output)
     aside = _NESTED if output.turns else (*_NESTED, "turns", "ending")
+    aside = aside if output.group else (*aside, GROUP)
     fields = {name: value for name, value in asdict(output).items() if name not in aside}
     fields["status"] = row.status
     fields["reason"] = row.reason or None
@@ -495,7 +508,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     yield fields
 
 
-_NESTED = ("failure", "grades", "reason", "usage", "judging", "images", "trajectory")
+_NESTED = ("equal_to", "failure", "grades", "reason", "usage", "judging", "images", "trajectory")
 
 
 OF_CONVERSATIONS = ("turns", "endings")
@@ -511,8 +524,7 @@ def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
         **read_fields(comparison, "sentence", "baseline", "decides", "rows"),
         "variants": variants,
         "differences": {
-            variant: {**asdict(figures), "difference": figures.difference}
-            for variant, figures in comparison.differences.items()
+            variant: figures.data for variant, figures in comparison.differences.items()
         },
         **read_fields(comparison, "failed", "judging"),
     }
@@ -604,6 +616,7 @@ def plan_rows(
             reference=case.reference,
             context=case.context,
             images=case.images,
+            **pick(case.parameters, (GROUP, EQUAL_TO)),
         )
         cells: list[Planned] = []
 

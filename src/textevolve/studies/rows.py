@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import Case, Usage, mend_text
+from textevolve.evaluation import EQUAL_TO, Case, Usage, mend_text
 from textevolve.json_texts import as_object, find_path
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
@@ -138,6 +138,28 @@ class RowNames:
         self._taken.add(name)
 
         return name
+
+
+class EqualRows:
+    """The ids of the first rows with each content: rows that are equal are no independent
+    observations, whatever their ids."""
+
+    def __init__(self) -> None:
+        self._first = dict[int, str]()
+
+    def find(self, content: str, id: str) -> dict[str, str]:
+        """Return the parameter that names the earlier row with this content; empty without one."""
+        first = self._first.setdefault(hash(content), id) if content else id
+        return {} if first == id else {EQUAL_TO: first}
+
+    def mark(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """Yield cases with the id of the earlier case that each one equals, if there is one, in
+        the place of what its row holds."""
+        for case in cases:
+            parameters = dict(case.parameters)
+            content = parameters.pop(EQUAL_TO, "")
+            parameters |= self.find(content, case.id)
+            yield case if not content else replace(case, parameters=parameters)
 
 
 def keep_columns(case: Case, names: Collection[str] | None) -> Case:
