@@ -205,6 +205,23 @@ def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
     return json.dumps(folded, ensure_ascii=False) if folded else ""
 
 
+def find_contents(
+    rows: Iterable[Mapping[str, Any]], answers: Collection[str], shown: Collection[str] = ()
+) -> list[str]:
+    """Return what each row holds (`fold_content`), by which rows are equal. Rows are told apart by
+    their questions; if all have one, or none, the contents are empty, unless all rows are equal.
+    `answers`: the columns that hold a right answer or an output, and no question."""
+    contents: list[str] = []
+    questions: set[str] = set()
+    for row in rows:
+        question = {name: value for name, value in row.items() if name not in answers}
+        questions.add(fold_content(question, shown))
+        contents.append(fold_content(row, shown))
+
+    tells = len(questions) > 1 or ("" not in questions and len(set(contents)) == 1)
+    return contents if tells else [""] * len(contents)
+
+
 def is_text_column(column: str, *, letters: bool = False) -> bool:
     """Tell whether the cells of a column are plain text, which must not be parsed as JSON."""
     name = fold_name(column)

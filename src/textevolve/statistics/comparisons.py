@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from textevolve.mappings import read_fields
-
 from textevolve.statistics.intervals import (
     DRAWS,
     TIE,

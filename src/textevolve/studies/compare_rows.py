@@ -23,8 +23,8 @@ from textevolve.rows.columns import (
     IMAGES,
     check_prompt_value,
     column_text,
+    find_contents,
     find_group,
-    fold_content,
     join_passages,
     leave_out_columns,
     prompt_text,
@@ -132,6 +132,10 @@ def row_cases(
     of_groups = {group[0] for group in groups if group is not None}
     unread = _list_unread(spec, columns.shown, {*asked, *of_groups})
     leave_out_columns(unread)
+    # Outputs that exist already may be about a column that nothing reads.
+    ignored = () if spec.outputs else unread
+    compared = ({n: v for n, v in row.items() if n not in ignored} for _, row in placed)
+    contents = find_contents(compared, columns.hidden, asked)
     names_of_rows = RowNames()
     equal_rows = EqualRows()
     draws = Draws()
@@ -166,10 +170,7 @@ def row_cases(
         if group is not None:
             parameters[GROUP] = group[1]
         else:
-            # Outputs that exist already may be about a column that nothing reads.
-            ignored = () if spec.outputs else unread
-            compared = {name: value for name, value in row.items() if name not in ignored}
-            parameters |= equal_rows.find(fold_content(compared, asked), id)
+            parameters |= equal_rows.find(contents[number - 1], id)
 
         yield Case(
             json.dumps(values, ensure_ascii=False, default=str),

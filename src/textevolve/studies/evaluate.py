@@ -379,9 +379,7 @@ def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -
     yield from _complete_cases(spec, cases, columns)
 
 
-def _complete_cases(
-    spec: EvaluateSpec, cases: Iterable[Case], columns: Columns
-) -> Iterator[Case]:
+def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns) -> Iterator[Case]:
     """Yield cases with unique ids, the profiles that they name, and the cases that they equal."""
     cases = RowNames().separate(cases, columns.has_repeats)
     cases = EqualRows().mark(cases)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -154,12 +154,25 @@ class EqualRows:
 
     def mark(self, cases: Iterable[Case]) -> Iterator[Case]:
         """Yield cases with the id of the earlier case that each one equals, if there is one, in
-        the place of what its row holds."""
-        for case in cases:
+        the place of what its row holds. If all cases have one input, it does not tell which row a
+        case is, so that they count as equal only if all rows are."""
+        remaining = iter(cases)
+        first_cases: list[Case] = []
+        contents: set[str] = set()
+        for case in remaining:
+            first_cases.append(case)
+            contents.add(case.parameters.get(EQUAL_TO, ""))
+            if case.input != first_cases[0].input:
+                break
+        else:
+            contents = contents if len(contents) == 1 else set()
+
+        for case in chain(first_cases, remaining):
             parameters = dict(case.parameters)
             content = parameters.pop(EQUAL_TO, "")
-            parameters |= self.find(content, case.id)
-            yield case if not content else replace(case, parameters=parameters)
+            if contents:
+                parameters |= self.find(content, case.id)
+            yield replace(case, parameters=parameters) if content else case
 
 
 def keep_columns(case: Case, names: Collection[str] | None) -> Case:
