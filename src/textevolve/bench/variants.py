@@ -26,17 +26,15 @@ def compare_variants(
     p-values are corrected for the number of variants (Holm 1979), and intervals are widened
     accordingly."""
     base = scores.get(baseline, {})
-    pairs = dict[str, tuple[list[float], list[float], list[str]]]()
+    pairs = dict[str, tuple[list[float], list[float]]]()
+    groups: list[list[str]] = []
     for variant, variant_scores in scores.items():
         shared = [row for row in variant_scores if row in base]
         if variant != baseline and shared:
-            pairs[variant] = (
-                [variant_scores[row] for row in shared],
-                [base[row] for row in shared],
-                [clusters.get(row, "") for row in shared],
-            )
+            pairs[variant] = [variant_scores[row] for row in shared], [base[row] for row in shared]
+            groups.append([clusters.get(row, "") for row in shared])
 
-    return dict(zip(pairs, compare_pairs(list(pairs.values()), seed=seed), strict=True))
+    return dict(zip(pairs, compare_pairs(list(pairs.values()), groups, seed=seed), strict=True))
 
 
 def describe_differences(differences: Mapping[str, PairedDifference], baseline: str) -> str:
@@ -71,6 +69,6 @@ def _format_difference(gap: PairedDifference, sign: int = 1) -> str:
     interval = f"95 % {ends[0]:.1f} to {ends[1]:.1f}, " if ends else ""
     plus = "" if gap.p <= ALPHA and gap.difference else "+"
     rows = f"{gap.items:,} row{'' if gap.items == 1 else 's'}"
-    if gap.groups < gap.items:
+    if gap.groups:
         rows += f" in {gap.groups:,} independent group{'' if gap.groups == 1 else 's'}"
     return f"{sign * gap.difference * 100:{plus}.1f} points ({interval}{rows})"

@@ -114,6 +114,11 @@ class Aggregates:
         return len(set(self._clusters))
 
     @property
+    def clustered(self) -> bool:
+        """True if a cluster has several scored records, so that intervals must count it as one."""
+        return self.clusters < self.scored
+
+    @property
     def grouping(self) -> str:
         """Return how many groups of dependent cases there are, for a sentence about the cases;
         empty if all cases are independent."""
@@ -303,7 +308,7 @@ def draw_aggregates(
         best = frozenset(n for n, value in enumerate(values) if value == highest)
 
     note = "Only scored records count; intervals are of 95 %."
-    dependent = [figures for figures in all_figures if figures.clusters < figures.scored]
+    dependent = [figures for figures in all_figures if figures.clustered]
     if dependent:
         count = max(figures.clusters for figures in dependent)
         note = (

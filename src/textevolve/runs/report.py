@@ -59,7 +59,6 @@ from textevolve.runs.stored import (
 )
 from textevolve.runs.study import AnyStudy, RecordStatus, Row, StudySpec
 from textevolve.statistics.comparisons import PairedDifference, compare_pairs
-from textevolve.statistics.intervals import Groups, Numbers
 from textevolve.store import records, served
 from textevolve.store.records import RecordFilter, Standing, StoredRecord, VariantScore
 from textevolve.store.repository import Store
@@ -691,11 +690,10 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     if not shared:
         missing = "no case of a variant of one name" if several else "no case"
         raise InputError(f"the runs cannot be compared: they share {missing} with a score")
-    pairs: list[tuple[Numbers, Numbers, Groups]] = []
-    for cases in shared.values():
-        before_scores, after_scores = zip(*cases.values(), strict=True)
-        pairs.append((after_scores, before_scores, [clusters[case] for case in cases]))
-    scores = dict(zip(shared, compare_pairs(pairs), strict=True))
+    sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
+    pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
+    groups = [[clusters[case] for case in cases] for cases in shared.values()]
+    scores = dict(zip(shared, compare_pairs(pairs, groups), strict=True))
 
     return RunComparison(scores, shared, len(before.keys() ^ after.keys()))
 

@@ -347,7 +347,7 @@ class PairedDifference:
     """The comparison of two lists of scores over the same `items`.
 
     Attributes:
-        groups: The number of independent groups of items; that of the items if all are independent.
+        groups: The number of independent groups of items; 0 if all items are independent.
         first: The mean of the first list; `second`: the mean of the second.
         low: The lower end of the `holm_interval` of the first mean minus the second, and `high`:
             the upper end; None without an interval.
@@ -363,7 +363,7 @@ class PairedDifference:
     high: float | None
     p: float
     needed: int | None
-    groups: int
+    groups: int = 0
 
     @property
     def difference(self) -> float:
@@ -374,22 +374,28 @@ class PairedDifference:
         """The comparison as JSON-ready data; the number of groups is left out if all items are
         independent."""
         names = [field.name for field in fields(self)]
-        if self.groups == self.items:
+        if not self.groups:
             names.remove("groups")
         return {**read_fields(self, *names), "difference": self.difference}
 
 
 def compare_pairs(
-    pairs: Sequence[tuple[Numbers, Numbers, Groups]], *, seed: int = 0
+    pairs: Sequence[tuple[Numbers, Numbers]],
+    groups: Sequence[Groups | None] | None = None,
+    *,
+    seed: int = 0,
 ) -> list[PairedDifference]:
-    """Compare several pairs of score lists, each with the group of every item, and with p-values
-    corrected for their number (`holm`)."""
-    p_values = [sign_flip_test(*pair, seed=seed).p for pair in pairs]
+    """Compare several pairs of score lists, with p-values corrected for their number (`holm`).
+    `groups`: for each pair the groups of its items."""
+    groups = [None] * len(pairs) if groups is None else groups
+    grouped_pairs = [(*pair, names) for pair, names in zip(pairs, groups, strict=True)]
+    p_values = [sign_flip_test(*pair, seed=seed).p for pair in grouped_pairs]
     compared: list[PairedDifference] = []
-    for pair, p, corrected in zip(pairs, p_values, holm(p_values), strict=True):
+    for pair, p, corrected in zip(grouped_pairs, p_values, holm(p_values), strict=True):
         ours, theirs = paired(*pair[:2])
         interval = holm_interval(*pair, p=p, corrected=float(corrected), seed=seed)
         needed = items_needed(*pair, tests=len(pairs))
+        independent = np.unique(group_numbers(pair[2], len(ours))).size
         low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
         compared.append(
             PairedDifference(
@@ -400,7 +406,7 @@ def compare_pairs(
                 high,
                 float(corrected),
                 math.ceil(needed) if math.isfinite(needed) else None,
-                np.unique(group_numbers(pair[2], len(ours))).size,
+                0 if independent == len(ours) else independent,
             )
         )
 

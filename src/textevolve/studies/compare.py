@@ -328,7 +328,7 @@ def _differences(comparison: Comparison) -> Table:
         "Only rows with a score for both variants count. p: sign-flip test. Rows needed: to find a"
         " difference of this size with 80 % power."
     )
-    if any(paired.groups < paired.items for paired in comparison.differences.values()):
+    if any(paired.groups for paired in comparison.differences.values()):
         note += " Tests and intervals count equal rows, and the rows of a group, as one."
     baseline = wording.shorten_models(comparison.baseline)
 

@@ -389,21 +389,22 @@ def _weigh(
 def compare_scores(
     scores: Sequence[float | None],
     other_scores: Sequence[float | None],
-    groups: Sequence[str],
+    groups: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Gain:
     """Return the mean of `scores` minus that of `other_scores` over rows that have both scores,
-    with its paired interval by group. No significance test is made: `p` is NaN."""
+    with its paired interval by group (None: each row is one). No significance test is made: `p` is NaN."""
     sides = scores, other_scores
-    rows_scored = zip(*sides, groups, strict=True)
-    pairs = [(a, b, g) for a, b, g in rows_scored if a is not None and b is not None]
+    names = [""] * len(scores) if groups is None else groups
+    named = zip(*sides, names, strict=True)
+    pairs = [(a, b, name) for a, b, name in named if a is not None and b is not None]
     none = math.nan
     rows = len(scores)
     scored = [sum(score is not None for score in side) for side in sides]
     if not pairs:
         return Gain(none, none, none, none, none, none, 0, rows, *scored)
-    ours, theirs, names = zip(*pairs, strict=True)
-    ends = difference_interval(ours, theirs, names, seed=seed)
+    ours, theirs, of_pairs = zip(*pairs, strict=True)
+    ends = difference_interval(ours, theirs, of_pairs, seed=seed)
     means = sum(ours) / len(ours), sum(theirs) / len(theirs)
     gap = means[0] - means[1]
 

@@ -392,8 +392,8 @@ def describe_outcome(result: CalibrationResult) -> str:
         verdict = f"The gain is significant: template {result.leader} is taken."
     elif (gain.groups or gain.items) < fewest_units():
         verdict = (
-            f"Fewer than {fewest_units()} independent rows can be compared, which is too few for any"
-            " gain to be significant: the original is kept."
+            f"Fewer than {fewest_units()} independent rows can be compared, which is too few for"
+            " any gain to be significant: the original is kept."
         )
     elif gain.covers_less:
         verdict = (
@@ -447,7 +447,7 @@ def _compared(leader: int, gain: Gain) -> str:
     if gain.groups and gain.groups < gain.items:
         grouped = f" in {gain.groups} independent group{'s' * (gain.groups > 1)}"
     return (
-        f"On {gain.items}{of_all} validation rows{grouped} template {leader} scores {gain.first:.3f}, the"
-        f" original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
+        f"On {gain.items}{of_all} validation rows{grouped} template {leader} scores"
+        f" {gain.first:.3f}, the original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
         f" ({gain.ends}, one-sided p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'}{early})."
     )
