@@ -393,7 +393,8 @@ def compare_scores(
     seed: int = 0,
 ) -> Gain:
     """Return the mean of `scores` minus that of `other_scores` over rows that have both scores,
-    with its paired interval by group (None: each row is one). No significance test is made: `p` is NaN."""
+    with its paired interval by group (None: each row is one). No significance test is made: `p` is
+    NaN."""
     sides = scores, other_scores
     names = [""] * len(scores) if groups is None else groups
     named = zip(*sides, names, strict=True)
