@@ -155,7 +155,7 @@ def test_variants_on_four_groups(cli, home, kind):
     assert "beats" not in sentence
 
 
-def test_prompts_on_equal_rows(cli, home, server):
+def test_prompts_on_equal_rows(cli, home, server, model):
     """A column that no prompt reads makes no row different."""
     server.script = lambda body, _number: "yes" if "please" in str(body) else "no"
     numbers = [(group, member) for group in range(4) for member in range(5)]
@@ -163,7 +163,6 @@ def test_prompts_on_equal_rows(cli, home, server):
     (home / "old.txt").write_text("{q}")
     (home / "new.txt").write_text("{q} please")
     write_rows(home / "rows.jsonl", rows)
-    model = f"{server.url}/v1#m"
     options = ("-d", "rows.jsonl", "--label", "want", "--metric", "exact", "-m", model)
     outcome = cli("compare", "-p", "old.txt", "-p", "new.txt", *options, "--json")
     (figures,) = json.loads(outcome.out)["differences"].values()
@@ -192,11 +191,12 @@ def test_stored_runs_count_groups():
     assert comparison.data["scores"]["groups"] == 4
 
 
-def test_python_verbs(home):
-    rows = [row for n in GROUPS for row in grouped("group", n)]
+def test_rows_from_python(home):
+    rows = paired((f"{n} {m}", {"group": n}) for n in range(4) for m in range(5))
+    options = {"outputs": ("old", "new"), "label": "want", "input": "q", "metric": "exact"}
     with Client() as client:
-        result = client.evaluate_batch(rows, judge="metric:regex:good")
-        assert result.aggregates["pass_rate"]["low"] == pytest.approx(0.14, abs=0.001)
+        comparison = client.compare(rows, **options)
+    assert (comparison.differences["new"].p, comparison.differences["new"].groups) == (0.125, 4)
 
 
 def test_labelled_items():
