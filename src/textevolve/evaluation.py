@@ -39,8 +39,9 @@ def empty_default(kind: Callable[[], object]) -> Any:
 class Case:
     """An input, and the candidate texts to be judged for it.
 
-    `parameters` are settings of this case (`rounds`, `weights`, ...), which override the run's, and
-    the ids of the span that it comes from (`span_id`, `trace_id`).
+    `parameters` are settings of this case (`rounds`, `weights`, ...), which override the run's, the
+    ids of the span that it comes from (`span_id`, `trace_id`), and the `group` of the cases that
+    depend on each other.
     `reference`: a gold answer; a judge with a reference reads it instead of writing its own.
     `context`: the texts that an answer must agree with; only judges of faithfulness read them.
     `images`: the images of the input, as data URLs. `candidate_images`: one tuple of data URLs for
@@ -66,12 +67,24 @@ ROW = "row"
 LABEL = "label"
 """The parameters that hold the whole row and its label as they were, for a metric that is the
 user's function."""
-NO_SETTINGS = (*SPAN_IDS, ROW, LABEL)
+GROUP = "group"
+EQUAL_TO = "equal_to"
+"""The parameters that hold the group of a case, and the id of an earlier case that is equal to it.
+Cases of one group, and equal cases, are no independent observations."""
+NO_SETTINGS = (*SPAN_IDS, ROW, LABEL, GROUP, EQUAL_TO)
 
 
 def settings_of(case: Case) -> dict[str, Any]:
     """Return the parameters of a case that are settings of its judge."""
     return {name: value for name, value in case.parameters.items() if name not in NO_SETTINGS}
+
+
+def cluster_of(parameters: Mapping[str, Any]) -> str:
+    """Return the name of the cluster to which a case with these parameters belongs: its group, or
+    the id of the case that it is equal to. Empty: the case is a cluster of its own."""
+    if GROUP in parameters:
+        return f"{GROUP} {parameters[GROUP]}"
+    return parameters.get(EQUAL_TO, "")
 
 
 PASSES = 0.5

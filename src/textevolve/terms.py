@@ -75,7 +75,7 @@ OLD_OPTIONS: Mapping[str, str] = {
     "choice": "the best template is rewritten, or one that is as good: leave it out",
     "choice_temperature": "the best template is rewritten, or one that is as good: leave it out",
     "grad_debate_rounds": "the writer sees the arguments of the last round: leave it out",
-    "group": "rows that differ in white space or case alone stay together: leave it out",
+    "group": "rows of one group stay together if a column `group` names it: --map group=COLUMN",
     "judged": "judges see the original template, filled: leave it out",
     "failures": "an output that cannot be scored is missing: leave it out",
     "orders": "each judge is asked in both orders where that matters: leave it out",

@@ -120,6 +120,9 @@ async def test_older_memories_take_users(tmp_path, store):
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path)) as raw:
         raw.execute("ALTER TABLE memories DROP COLUMN user")
+        raw.execute("DROP INDEX records_in_order")
+        raw.execute("ALTER TABLE records DROP COLUMN cluster")
+        raw.execute("CREATE INDEX records_in_order ON records (run_id, position)")
         raw.execute("UPDATE alembic_version SET version_num = '0009'")
         raw.commit()
 

@@ -26,7 +26,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, read_good
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import GROUP, Case
 from textevolve.json_texts import parse_printed, parse_text
 from textevolve.mappings import map_values
 from textevolve.report import wording
@@ -438,12 +438,13 @@ def _read_plain(source: _ItemRow) -> Item:
 def _make_item(source: _ItemRow, case: Case, human: tuple[float, ...]) -> Item:
     # Repeats of one item are items of one group.
     is_repeat = source.columns.has_repeats(case.id)
+    group = case.parameters.get(GROUP, case.id if is_repeat else "")
     return Item(
         f"{case.id}/{source.number}" if is_repeat else case.id,
         case.input,
         case.candidates,
         human,
-        source.take_name("group", case.id if is_repeat else ""),
+        group,
         source.take_name("subset"),
         case.reference,
         case.context,

@@ -8,14 +8,24 @@ output. The names of columns are defined in `rows.columns`, chats in `rows.chats
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import IMAGE_ALONE, LABEL, ROW, SPAN_IDS, Case, empty_default
+from textevolve.evaluation import (
+    EQUAL_TO,
+    GROUP,
+    IMAGE_ALONE,
+    LABEL,
+    ROW,
+    SPAN_IDS,
+    Case,
+    empty_default,
+)
 from textevolve.json_texts import as_array, as_object, pack_value, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
@@ -35,6 +45,8 @@ from textevolve.rows.columns import (
     INPUTS,
     REPEATS,
     Columns,
+    find_group,
+    fold_content,
     fold_name,
     is_answer,
     is_text_column,
@@ -74,6 +86,7 @@ class RowReading:
         letters: Whether outputs may be in columns `a` and `b`.
         trajectory: Whether an agent's steps are read; rows with steps need no output.
         answered: Whether an application will produce the output, so that rows need none.
+        compared: Whether the case keeps what its row holds, by which equal rows are found.
     """
 
     map: Mapping[str, str] = empty_default(dict)
@@ -86,6 +99,7 @@ class RowReading:
     letters: bool = False
     trajectory: bool = False
     answered: bool = False
+    compared: bool = False
 
 
 def cases_of_row(
@@ -141,6 +155,7 @@ def cases_of_row(
         "candidate_images": candidate_images,
         "trajectory": trajectory,
     }
+    facts["parameters"] |= source.take_group([] if chat is None else pairs)
     source.refuse_misspelt()
     if reading.whole:
         facts["parameters"] |= source.keep_row()
@@ -299,6 +314,19 @@ class _RowSource:
         self.read |= dict.fromkeys(numbers, "repeat")
         return bool(numbers)
 
+    def take_group(self, replies: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, str]:
+        """Return the parameter that says on which other cases this one depends: its group, or else
+        what the row holds. Several `replies` of a chat are a group if no column names one."""
+        named = find_group(self.row) or find_group(as_object(self.row.get("parameters")))
+        if named is not None:
+            if named[0] in self.row:
+                self.read[named[0]] = GROUP
+            return {GROUP: named[1]}
+        if len(replies) > 1:
+            content = repr(replies).encode("utf-8", "surrogatepass")
+            return {GROUP: f"chat {hashlib.sha256(content).hexdigest()[:12]}"}
+        return {EQUAL_TO: fold_content(self.row)} if self.reading.compared else {}
+
     def take_item_id(self) -> str | None:
         """Return the id of the item of a repeat from the only column whose name ends like that of
         an id, such as `task_id`; None without such a column."""
@@ -393,6 +421,8 @@ class _RowSource:
         for name, value in cast("Mapping[str, Any]", nested).items():
             if name in self.reading.parameters:
                 known[name] = value
+                continue
+            if name in (GROUP, EQUAL_TO):  # of an exported case
                 continue
             self.refuse_near(name, value, f"parameters.{name}")
             self.columns.unread[f"parameters.{name}"] = None
@@ -495,6 +525,9 @@ def take_cases(
             columns.references |= {} if source.reference is None else {"reference": None}
             columns.taken |= {} if source.context is None else {"context": "context"}
             case = source if source.id else replace(source, id=str(number))
+            if reading.compared and GROUP not in case.parameters:
+                parameters = {**case.parameters, EQUAL_TO: repr(replace(case, id=""))}
+                case = replace(case, parameters=parameters)
             cases = [_read_images(case, where, reading)]
         elif isinstance(source, Mapping):
             cases = cases_of_row(renaming(source), where, columns, reading, str(number))

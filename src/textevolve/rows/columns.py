@@ -6,6 +6,7 @@ Names are compared without regard to case; spaces, hyphens and underscores are e
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,13 @@ CANDIDATE_IMAGES = "candidate_images"
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
 REPEATS = ("epoch", "attempt", "trial", "repeat", "repetition", "sample")
 """The names of columns with the number of a row among the repeats of one item."""
+GROUPS = ("group", "chat_id", "conversation_id", "session_id", "thread_id", "trace_id")
+"""The names of columns with the group of a row; the first that is not empty counts. Rows of one
+group, such as the replies of one chat, are no independent observations."""
+_IDENTIFIER = re.compile(
+    r"(.*_)?id|uuid|guid|index|unnamed:_\d+|(.*_)?timestamp|.*_at|created|updated"
+)
+"""The folded names of columns that identify a row, or say when it was logged."""
 
 _USUAL = frozenset(
     (*INPUTS, *CHATS, *LISTS, *OUTPUTS, *REFERENCES, *CONTEXTS, "id", "task", "text", "label")
@@ -170,6 +178,52 @@ def _family(stem: str, folded: Mapping[str, str]) -> tuple[str, ...]:
             members.append(column)
 
     return tuple(column for _, column in sorted(numbered)) or tuple(members)
+
+
+def find_group(row: Mapping[str, Any], shown: Collection[str] = ()) -> tuple[str, str] | None:
+    """Return the column that names the group of a row, and the group; None without one. `shown`:
+    the columns that templates show; a column `group` among them is a value like any other."""
+    folded: dict[str, str] = {}
+    for name in row:
+        folded.setdefault(fold_name(name), name)
+    for column in _named(GROUPS, folded):
+        text = column_text(row[column]).strip()
+        is_value = column in shown and fold_name(column) == GROUPS[0]
+        if text not in ("", "NaN") and not is_value:
+            return column, text
+
+    return None
+
+
+def fold_content(row: Mapping[str, Any], shown: Collection[str] = ()) -> str:
+    """Return the values of a row in the form in which rows are compared: without the case and the
+    white space of texts, and without ids and times of logs, which make equal rows different. Empty
+    if nothing is left. `shown`: the columns that templates show, which count whatever their
+    names."""
+    folded: dict[str, str] = {}
+    for name in sorted(map(str, row)):
+        text = column_text(row[name])
+        if text.strip() and (name in shown or not _IDENTIFIER.fullmatch(fold_name(name))):
+            folded[name] = " ".join(text.casefold().split())
+
+    return json.dumps(folded, ensure_ascii=False) if folded else ""
+
+
+def find_contents(
+    rows: Iterable[Mapping[str, Any]], answers: Collection[str], shown: Collection[str] = ()
+) -> list[str]:
+    """Return what each row holds (`fold_content`), by which rows are equal. Rows are told apart by
+    their questions; if all have one, or none, the contents are empty, unless all rows are equal.
+    `answers`: the columns that hold a right answer or an output, and no question."""
+    contents: list[str] = []
+    questions: set[str] = set()
+    for row in rows:
+        question = {name: value for name, value in row.items() if name not in answers}
+        questions.add(fold_content(question, shown))
+        contents.append(fold_content(row, shown))
+
+    tells = len(questions) > 1 or ("" not in questions and len(set(contents)) == 1)
+    return contents if tells else [""] * len(contents)
 
 
 def is_text_column(column: str, *, letters: bool = False) -> bool:

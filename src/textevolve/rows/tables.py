@@ -346,6 +346,8 @@ def read_tool_result(row: Row) -> Row:
         "reference": _fill(
             next((value for value in values if isinstance(value, str)), ""), variables
         ),
+        # Repeats of a test, and the outputs of all prompts for it, have the same variables.
+        "group": json.dumps(variables, sort_keys=True) if variables else None,
     }
 
     return drop_empty(result)
@@ -365,10 +367,12 @@ def has_outputs(columns: Iterable[str]) -> bool:
 def read_cells(row: Row) -> Iterator[Row]:
     """Yield a row for each output in a row of promptfoo's table; yield any other row unchanged."""
     outputs = {name: match for name in row if (match := _PROVIDER.fullmatch(name))}
+    variables = {name: value for name, value in row.items() if name not in outputs}
+    group = {"group": write_text(variables)} if variables else {}
     for name, (_, prompt) in ((name, match.groups()) for name, match in outputs.items()):
         text = write_text(row[name])
         verdict = _CELL.fullmatch(text)
-        yield {"input": _fill(prompt, row), "output": verdict[1] if verdict else text}
+        yield {"input": _fill(prompt, row), "output": verdict[1] if verdict else text, **group}
 
     if not outputs:
         yield row

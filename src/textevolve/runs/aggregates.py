@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,6 @@ from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import (
-    UNIT,
     Interval,
     Statistic,
     cluster_mean,
@@ -65,8 +65,9 @@ class Aggregates:
     )
     _scores: array[float] = field(default_factory=lambda: array("d"))
     _passed: array[float] = field(default_factory=lambda: array("d"))
-    _groups: array[int] = field(default_factory=lambda: array("q"))
+    _of_case: array[int] = field(default_factory=lambda: array("q"))
     _cases: dict[str, int] = empty_default(dict)
+    _clusters: list[str] = empty_default(list)
     _unscored: set[str] = empty_default(set)
 
     def add(self, row: Row) -> None:
@@ -82,7 +83,10 @@ class Aggregates:
             self._passed.append(math.nan if passed is None else float(passed))
             # A row without a case is a case of its own.
             case = row.case or f"\0{len(self._scores)}"
-            self._groups.append(self._cases.setdefault(case, len(self._cases)))
+            number = self._cases.setdefault(case, len(self._cases))
+            if number == len(self._clusters):
+                self._clusters.append(row.cluster or case)
+            self._of_case.append(number)
 
     @property
     def records(self) -> int:
@@ -103,10 +107,23 @@ class Aggregates:
         return int((~np.isnan(self._array(self._passed))).sum())
 
     @property
+    def clusters(self) -> int:
+        """The number of clusters of scored records: those of one case, one group or one chat, and
+        those of equal rows, depend on each other."""
+        return len(set(self._clusters))
+
+    @property
     def clustered(self) -> bool:
-        """True if a case has several scored records, so that intervals must treat them as one
-        cluster."""
-        return len(self._cases) < self.scored
+        """True if a cluster has several scored records, so that intervals must count it as one."""
+        return self.clusters < self.scored
+
+    @property
+    def grouping(self) -> str:
+        """Return how many groups of dependent cases there are, for a sentence about the cases;
+        empty if all cases are independent."""
+        if self.clusters == len(self._cases):
+            return ""
+        return f" in {wording.count(self.clusters, 'independent group')}"
 
     @property
     def mean(self) -> Estimate:
@@ -114,7 +131,7 @@ class Aggregates:
         scores = self._array(self._scores)
         if not scores.size:
             return Estimate(None)
-        statistic = cluster_mean(scores, self._groups)
+        statistic = cluster_mean(scores, self._list_clusters())
         if scores.min() >= 0 and scores.max() <= 1:
             statistic = Statistic(statistic.value, statistic.interval.clipped(*UNIT))
         return estimate(statistic)
@@ -126,8 +143,12 @@ class Aggregates:
         if not self.verdicts:
             return Estimate(None)
         judged = ~np.isnan(passed)
-        cases = np.asarray(self._groups)[judged]
-        return estimate(cluster_share(passed[judged], list(cases)))
+        clusters = itertools.compress(self._list_clusters(), judged)
+        return estimate(cluster_share(passed[judged], list(clusters)))
+
+    def cluster_of(self) -> dict[str, str]:
+        """Return the name of each case's cluster; cases of one cluster depend on each other."""
+        return dict(zip(self._cases, self._clusters, strict=True))
 
     def case_means(self) -> dict[str, float]:
         """Return the mean score of each case that has an id."""
@@ -143,10 +164,13 @@ class Aggregates:
         cases = {case for case in rows._cases if not case.startswith("\0")}
         return len(cases - self._cases.keys() - self._unscored)
 
+    def _list_clusters(self) -> list[str]:
+        return [self._clusters[number] for number in self._of_case]
+
     def _average(self, values: array[float]) -> dict[str, float]:
         sums = [0.0] * len(self._cases)
         counts = [0] * len(self._cases)
-        for number, value in zip(self._groups, values, strict=True):
+        for number, value in zip(self._of_case, values, strict=True):
             sums[number] += value
             counts[number] += 1
         cases = self._cases.items()
@@ -163,6 +187,18 @@ def aggregate(rows: Iterable[Row], threshold: float | None = None) -> dict[str, 
     for row in rows:
         by_variant.setdefault(row.variant, Aggregates(threshold)).add(row)
     return {variant: figures for variant, figures in by_variant.items() if figures.records}
+
+
+def join_clusters(figures: Iterable[Aggregates]) -> dict[str, str]:
+    """Return the cluster of each case of several variants or runs. A run of an earlier version
+    knows the clusters of cases alone."""
+    joined: dict[str, str] = {}
+    for part in figures:
+        for case, cluster in part.cluster_of().items():
+            if cluster != case or case not in joined:
+                joined[case] = cluster
+
+    return joined
 
 
 def describe_mean(mean: Estimate) -> str:
@@ -183,13 +219,13 @@ def describe_scores(figures: Aggregates, noun: str) -> str:
 
     if rate.value is not None:
         passed = round(rate.value * figures.verdicts)
-        of = wording.count(figures.verdicts, noun)
+        of = wording.count(figures.verdicts, noun) + figures.grouping
         ends = ""
         if rate.low is not None:
             ends = f", 95 % {100 * rate.low:.1f} to {100 * (rate.high or 0):.1f}"
         parts.append(f"{passed:,} of {of} passed ({wording.percent(rate.value, 1)}{ends})")
     elif mean:
-        parts.append(wording.count(figures.scored, noun))
+        parts.append(wording.count(figures.scored, noun) + figures.grouping)
 
     parts += [mean] if mean else []
     counts = figures.counts
@@ -271,8 +307,15 @@ def draw_aggregates(
     if not are_judges and highest > min(values):
         best = frozenset(n for n, value in enumerate(values) if value == highest)
 
-    drawn = ", clustered by case" if any(figures.clustered for figures in all_figures) else ""
-    note = f"Only scored records count; intervals are of 95 %{drawn}."
+    note = "Only scored records count; intervals are of 95 %."
+    dependent = [figures for figures in all_figures if figures.clustered]
+    if dependent:
+        count = max(figures.clusters for figures in dependent)
+        note = (
+            "Only scored records count; intervals are of 95 %, over"
+            f" {wording.count(count, 'independent group')} of records: those of one case, group or"
+            " chat, and equal rows, count as one."
+        )
     if judged and least is None:
         note += " The judge's own verdict decides whether a record passed."
     title = f"{noun.capitalize()}s" if several else "Result"

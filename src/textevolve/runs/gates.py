@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +22,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
 from textevolve.runs import driver
-from textevolve.runs.aggregates import Aggregates, aggregate, estimate
+from textevolve.runs.aggregates import Aggregates, aggregate, estimate, join_clusters
 from textevolve.runs.identity import describe_scorers, require_same_cases, require_same_ruler
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import AnyStudy, Row
@@ -251,7 +251,8 @@ def _check(
         yield "max regressions", _join_findings(finding, vouched)
     if gates.max_regressions is None or gates.margin is not None:
         margin = MARGIN if gates.margin is None else gates.margin
-        finding = _check_difference(pairs.values(), name, margin)
+        clusters = join_clusters([baseline, figures])
+        finding = _check_difference(pairs, clusters, name, margin)
         yield "no worse than", _join_findings(finding, vouched)
 
 
@@ -339,17 +340,27 @@ def _format_figure(figure: Estimate, limit: float | None = None) -> str:
 
 
 def _check_difference(
-    pairs: Collection[tuple[float, float]], name: str, margin: float
+    pairs: Mapping[str, tuple[float, float]], clusters: Mapping[str, str], name: str, margin: float
 ) -> _GateFinding:
     """Check non-inferiority to the baseline: the gate passes if the lower end of the 95 % interval
-    of the paired mean difference (this run's scores minus the baseline's) is above `-margin`."""
-    if not all(0 <= score <= 1 for pair in pairs for score in pair):
+    of the paired mean difference (this run's scores minus the baseline's) is above `-margin`.
+    `clusters`: the cluster of each case; the cases of one depend on each other."""
+    if not all(0 <= score <= 1 for pair in pairs.values() for score in pair):
         return False, f"not compared with {name}: scores lie outside 0 to 1", None
-    gaps = [ours - theirs for ours, theirs in pairs]
-    difference = sum(gaps) / len(gaps)
-    interval = betting_interval(gaps, DIFFERENCES)
+    gaps: dict[str, list[float]] = {}
+    for case, (ours, theirs) in pairs.items():
+        gaps.setdefault(clusters[case], []).append(ours - theirs)
+
+    # Their mean is the mean over all cases: a cluster counts by the number of its cases.
+    size = len(pairs) / len(gaps)
+    sums = [sum(members) / size for members in gaps.values()]
+    difference = sum(sums) / len(sums)
+    most = max(map(len, gaps.values())) / size
+    interval = betting_interval(sums, (-most, most)).clipped(*DIFFERENCES)
     holds = interval.low > -margin
-    cases = wording.count(len(gaps), "case")
+    cases = wording.count(len(pairs), "case")
+    if len(gaps) < len(pairs):
+        cases += f" in {wording.count(len(gaps), 'independent group')}"
     ends = f"95 % {interval.low:+.3f} to {interval.high:+.3f}, {cases}"
     statement = f"difference to {name} {difference:+.3f} ({ends})"
     if holds or difference <= -margin:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import PurePath
 from typing import IO, Any, cast
 
@@ -49,6 +49,7 @@ from textevolve.runs.aggregates import (
     describe_judges,
     describe_variants,
     draw_aggregates,
+    join_clusters,
 )
 from textevolve.runs.gates import UNGATED, Gated, draw_gates
 from textevolve.runs.identity import require_same_cases, require_same_ruler
@@ -110,7 +111,7 @@ def state_verdict(spec: StudySpec, figures: Mapping[str, Aggregates]) -> str:
     baseline = baseline_name(spec, figures)
     seed = getattr(spec, "seed", 0)
     means = {name: aggregates.case_means() for name, aggregates in figures.items()}
-    differences = compare_variants(means, baseline, seed=seed)
+    differences = compare_variants(means, baseline, join_clusters(figures.values()), seed=seed)
     return wording.shorten_models(describe_variants(figures, differences, baseline))
 
 
@@ -696,10 +697,9 @@ class RunComparison:
         run."""
         scores = {
             variant: {
-                **asdict(paired),
+                **paired.data,
                 "first": paired.second,
                 "second": paired.first,
-                "difference": paired.difference,
             }
             for variant, paired in self.scores.items()
         }
@@ -716,9 +716,11 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     Raises:
         InputError: the runs share no case of a variant that both scored.
     """
+    sums = [aggregate(rows) for rows in (before_rows, after_rows)]
+    clusters = join_clusters(chain.from_iterable(by_variant.values() for by_variant in sums))
     runs = [
-        {v: means for v, figures in aggregate(rows).items() if (means := figures.case_means())}
-        for rows in (before_rows, after_rows)
+        {v: means for v, figures in by_variant.items() if (means := figures.case_means())}
+        for by_variant in sums
     ]
     several = any(len(variants) > 1 for variants in runs)
     before, after = (
@@ -738,7 +740,8 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
         raise InputError(f"the runs cannot be compared: they share {missing} with a score")
     sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
-    scores = dict(zip(shared, compare_pairs(pairs), strict=True))
+    groups = [[clusters[case] for case in cases] for cases in shared.values()]
+    scores = dict(zip(shared, compare_pairs(pairs, groups), strict=True))
 
     return RunComparison(scores, shared, len(before.keys() ^ after.keys()))
 

@@ -152,6 +152,8 @@ class Row:
         reason: The reason for a missing score.
         variant: The variant that the record belongs to, if the run compares several.
         passed: The judge's verdict; None if there is none.
+        cluster: The name that the records share which are no independent observations; empty if
+            only those of one case are.
     """
 
     key: str
@@ -162,6 +164,7 @@ class Row:
     reason: str = ""
     variant: str = ""
     passed: bool | None = None
+    cluster: str = ""
 
     @property
     def name(self) -> str:

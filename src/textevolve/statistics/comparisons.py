@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
+from textevolve.mappings import read_fields
 from textevolve.statistics.intervals import (
     DRAWS,
     TIE,
@@ -23,6 +25,7 @@ from textevolve.statistics.intervals import (
     Interval,
     Numbers,
     complete_pairs,
+    group_numbers,
     mean_present,
     paired,
     quantile,
@@ -278,13 +281,15 @@ def holm_interval(
 def items_needed(
     treatment: Numbers,
     control: Numbers,
+    groups: Groups | None = None,
     *,
     size: float | None = None,
     power: float = 0.8,
     alpha: float = 0.05,
     tests: int = 1,
 ) -> float:
-    """Compute how many independent items a two-sided test needs to find a difference of this size.
+    """Compute how many items a two-sided test needs to find a difference of this size. With
+    `groups`, which alone are independent, it is as many as make up the groups that it needs.
 
     `size`: by default the observed difference; NaN if there is none. `tests`: the number of tests
     that `holm` corrects for; the strictest level is `alpha` divided by it. The result is never
@@ -296,8 +301,10 @@ def items_needed(
     d is the mean difference and d2 the mean of its square, which for right or wrong verdicts is the
     share of items on which the judges differ.
     """
-    ours, theirs, _ = complete_pairs(treatment, control)
-    difference = ours - theirs
+    ours, theirs, numbers = complete_pairs(treatment, control, groups)
+    sums = sum_groups(ours - theirs, np.unique(numbers, return_inverse=True)[1])
+    per_group = ours.size / max(sums.size, 1)
+    difference = sums / max(per_group, 1)
     mean = mean_present(difference) if size is None else size
     if not difference.size or abs(mean) <= TIE:
         return float("nan")
@@ -310,7 +317,7 @@ def items_needed(
     z = quantile(1 - alpha / tests) * math.sqrt(square) + NormalDist().inv_cdf(power) * spread
     reach = fewest_units(alpha / tests / 2) / differing
 
-    return float(math.ceil(max(z**2 / mean**2, reach) - TIE))
+    return float(math.ceil(max(z**2 / mean**2, reach) * per_group - TIE))
 
 
 def _all_signs(units: int) -> Iterator[Array]:
@@ -340,6 +347,7 @@ class PairedDifference:
     """The comparison of two lists of scores over the same `items`.
 
     Attributes:
+        groups: The number of independent groups of items; 0 if all items are independent.
         first: The mean of the first list; `second`: the mean of the second.
         low: The lower end of the `holm_interval` of the first mean minus the second, and `high`:
             the upper end; None without an interval.
@@ -355,22 +363,39 @@ class PairedDifference:
     high: float | None
     p: float
     needed: int | None
+    groups: int = 0
 
     @property
     def difference(self) -> float:
         return self.first - self.second
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """The comparison as JSON-ready data; the number of groups is left out if all items are
+        independent."""
+        names = [field.name for field in fields(self)]
+        if not self.groups:
+            names.remove("groups")
+        return {**read_fields(self, *names), "difference": self.difference}
+
 
 def compare_pairs(
-    pairs: Sequence[tuple[Numbers, Numbers]], *, seed: int = 0
+    pairs: Sequence[tuple[Numbers, Numbers]],
+    groups: Sequence[Groups | None] | None = None,
+    *,
+    seed: int = 0,
 ) -> list[PairedDifference]:
-    """Compare several pairs of score lists, with p-values corrected for their number (`holm`)."""
-    p_values = [sign_flip_test(*pair, seed=seed).p for pair in pairs]
+    """Compare several pairs of score lists, with p-values corrected for their number (`holm`).
+    `groups`: for each pair the groups of its items."""
+    groups = [None] * len(pairs) if groups is None else groups
+    grouped_pairs = [(*pair, names) for pair, names in zip(pairs, groups, strict=True)]
+    p_values = [sign_flip_test(*pair, seed=seed).p for pair in grouped_pairs]
     compared: list[PairedDifference] = []
-    for (variant, baseline), p, corrected in zip(pairs, p_values, holm(p_values), strict=True):
-        ours, theirs = paired(variant, baseline)
-        interval = holm_interval(ours, theirs, p=p, corrected=float(corrected), seed=seed)
-        needed = items_needed(ours, theirs, tests=len(pairs))
+    for pair, p, corrected in zip(grouped_pairs, p_values, holm(p_values), strict=True):
+        ours, theirs = paired(*pair[:2])
+        interval = holm_interval(*pair, p=p, corrected=float(corrected), seed=seed)
+        needed = items_needed(*pair, tests=len(pairs))
+        independent = np.unique(group_numbers(pair[2], len(ours))).size
         low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
         compared.append(
             PairedDifference(
@@ -381,6 +406,7 @@ def compare_pairs(
                 high,
                 float(corrected),
                 math.ceil(needed) if math.isfinite(needed) else None,
+                0 if independent == len(ours) else independent,
             )
         )
 

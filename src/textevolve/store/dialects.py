@@ -140,7 +140,7 @@ def count_bytes(connection: Connection) -> int:
 
 # Create the tables of a new store, and migrate those of an older one.
 
-OLDER_REVISIONS = ("0007", "0008", "0009")
+OLDER_REVISIONS = ("0007", "0008", "0009", "0010")
 """The revisions of older stores that can be migrated."""
 
 
@@ -191,8 +191,9 @@ def update_tables(connection: Connection, revision: str, place: object) -> None:
 
 def _migrate(connection: Connection, revision: str) -> None:
     """Migrate a store of an early release: before 0008 only agents' personas had versions, before
-    0009 SQLite had an index of vectors, and before 0010 memories belonged to no user. The index is
-    dropped by its name, since its extension may not be installed."""
+    0009 SQLite had an index of vectors, before 0010 memories belonged to no user, and before 0011
+    records named no cluster. The index of vectors is dropped by its name, since its extension may
+    not be installed."""
     if revision == "0007":
         tables.resource_versions.create(connection)
         for row in connection.exec_driver_sql("SELECT * FROM personas").mappings().all():
@@ -204,7 +205,7 @@ def _migrate(connection: Connection, revision: str) -> None:
         connection.exec_driver_sql("DROP TABLE personas")
         connection.exec_driver_sql("ALTER TABLE agents DROP COLUMN persona_version")
 
-    if revision != "0009" and not is_postgres(connection):
+    if revision in ("0007", "0008") and not is_postgres(connection):
         index = "type = 'table' AND name LIKE 'memory\\_vectors\\_%' ESCAPE '\\'"
         connection.exec_driver_sql("PRAGMA writable_schema = ON")
         connection.exec_driver_sql(
@@ -215,7 +216,13 @@ def _migrate(connection: Connection, revision: str) -> None:
         for name in names.scalars().all():
             connection.exec_driver_sql(f'DROP TABLE "{name}"')
 
-    _give_memories_users(connection)
+    if revision != "0010":
+        _give_memories_users(connection)
+    kind = "BYTEA" if is_postgres(connection) else "BLOB"
+    connection.exec_driver_sql(f"ALTER TABLE records ADD COLUMN cluster {kind}")
+    connection.exec_driver_sql("DROP INDEX records_in_order")
+    (in_order,) = (index for index in tables.records.indexes if index.name == "records_in_order")
+    in_order.create(connection)
     connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")
 
 

@@ -49,7 +49,8 @@ class StoredRecord:
     `position`: the index of its case. `case`: the id of its case. `score`: in [0, 1]; None if it
     has none. `status`: scored, failed or skipped; `reason`: why it has no score. `body`: the whole
     record as JSON. `variant`: the compared variant, empty without variants. `passed`: the verdict;
-    None without one. `revision`: the number of the change of the run's records that stored it; 0
+    None without one. `cluster`: the name that dependent records share; empty if only those of one
+    case are dependent. `revision`: the number of the change of the run's records that stored it; 0
     before it is stored."""
 
     key: str
@@ -61,6 +62,7 @@ class StoredRecord:
     body: bytes
     variant: str = ""
     passed: bool | None = None
+    cluster: str = ""
     revision: int = 0
 
 
@@ -123,6 +125,7 @@ def keep_records(connection: Connection, run_id: str, new_records: Sequence[Stor
             "body": pack(record.body, PACK_FROM),
             "variant": text_to_bytes(record.variant),
             "passed": record.passed,
+            "cluster": text_to_bytes(record.cluster) or None,
             "revision": revision,
         }
         for revision, record in enumerate(new_records, before + 1)
@@ -178,6 +181,7 @@ def read_columns(connection: Connection, run_id: str) -> list[StoredRecord]:
     empty, and bodies are empty objects."""
     c = records.c
     columns = (c.run_id, c.key, c.position, c.case_id, c.score, c.status, c.variant, c.passed)
+    columns = (*columns, c.cluster)
     values = {"reason": b"", "body": b"{}", "revision": 0}
     constants = [literal(value).label(name) for name, value in values.items()]
     query = _select(run_id).with_only_columns(*columns, *constants)
@@ -235,6 +239,7 @@ def row_to_kept(row: Row[Any]) -> StoredRecord:
             unpack_json_bytes(row.body),
             bytes_to_text(row.variant or b""),
             row.passed,
+            bytes_to_text(row.cluster or b""),
             row.revision or 0,
         )
 

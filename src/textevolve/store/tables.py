@@ -28,7 +28,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0010"
+REVISION = "0011"
 """The revision of these tables; `store/dialects.py` migrates older ones."""
 
 APPLICATION_ID = 0x54457631
@@ -181,10 +181,12 @@ records = _table(
     revision=_OPTIONAL_SERIAL,
     variant=_OPTIONAL_BYTES,
     passed=_OPTIONAL_BOOLEAN,
+    cluster=_OPTIONAL_BYTES,
 )
 """The results of runs, one row for each record. They are derived from the journal, and can be
 rebuilt. `revision` grows with each change of a run's records, and is never used twice. `revision`,
-`variant` and `passed` are NULL in rows of early versions."""
+`variant` and `passed` are NULL in rows of early versions. `cluster`: the name that dependent
+records share; NULL if only those of one case are dependent."""
 
 _index(
     records,
@@ -197,6 +199,7 @@ _index(
     "score",
     "case_id",
     "variant",
+    "cluster",
 )
 """The columns by which pages are filtered and sorted, so that no record needs to be read."""
 _index(records, "records_by_variant", "run_id", "variant", "status", "passed", "score", "position")

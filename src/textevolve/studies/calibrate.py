@@ -17,7 +17,7 @@ from pydantic import field_validator, model_validator
 
 from textevolve.engine.local import follow
 from textevolve.errors import InputError
-from textevolve.evaluation import LABEL, ROW, Case
+from textevolve.evaluation import GROUP, LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
 from textevolve.json_texts import pack_value, unpack_value
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
@@ -39,11 +39,11 @@ from textevolve.loops.calibration.search import ROUND
 from textevolve.loops.calibration.trial_runner import (
     Example,
     Material,
+    count_groups,
     part_examples,
-    split_examples,
     take_examples,
 )
-from textevolve.mappings import read_fields
+from textevolve.mappings import drop_empty, read_fields
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.metrics.plain import require_one_mark
 from textevolve.report import wording
@@ -216,8 +216,11 @@ def report(_spec: object, result: CalibrationResult) -> Report:
     if result.gain is not None:
         blocks.append(_validation(result, result.gain))
     blocks.append(Tree("The search", [_grow(result, 0)]))
+    groups = ""
+    if sum(result.groups) and result.groups != result.rows:
+        groups = f", in {result.groups[0]} and {result.groups[1]} independent groups"
     facts = {
-        "Rows": f"{result.rows[0]} for training, {result.rows[1]} held out",
+        "Rows": f"{result.rows[0]} for training, {result.rows[1]} held out{groups}",
         "Search": f"{wording.count(len(result.nodes), 'template')} in"
         f" {wording.count(result.rounds, 'round')}, {wording.count(result.tried, 'trial')}",
     }
@@ -365,11 +368,13 @@ def cases_of(
         InputError: the rows do not fit the template, or are too few to hold some out.
     """
     program = _find_program(spec, objects)
+    template = program.templates.text if program else spec.template
+    names = program and program.names
     examples, columns = take_examples(
-        program.templates.text if program else spec.template,
+        template,
         rows,
         label=spec.label,
-        program=program and program.names,
+        program=names,
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
     labels = (
@@ -379,12 +384,14 @@ def cases_of(
     )
     for _ in require_one_mark(filter(None, (spec.metric,)), labels):
         pass  # each label is checked
-    split_examples(examples, spec.validation)  # too few are rejected before a run is stored
+    # Too few are rejected before a run is stored.
+    part_examples(template, examples, columns, spec.label, spec.validation, names)
 
     for example in sorted(examples, key=lambda example: example.id):
         values = json.dumps(example.values, ensure_ascii=False)
         parameters = {LABEL: pack_value(example.label), "columns": list(columns)}
         parameters |= {} if example.row is None else {ROW: pack_value(example.row)}
+        parameters |= drop_empty({GROUP: example.group})
         yield Case(values, (), example.id, parameters)
 
 
@@ -421,7 +428,8 @@ def material_of(
         parameters = case.parameters
         row = unpack_value(parameters.get(ROW))
         label = unpack_value(parameters[LABEL])
-        examples.append(Example(case.id, json.loads(case.input), label, row))
+        group = parameters.get(GROUP, "")
+        examples.append(Example(case.id, json.loads(case.input), label, row, group))
         columns = tuple(parameters["columns"])
 
     template = program.templates.text if program else spec.template
@@ -439,7 +447,7 @@ async def run(
     material = material_of(spec, cases, program)
     judge = judge_of(spec)
     second_judge = second_judge_of(spec)
-    if bench.is_live and (few := describe_power(len(material.validation))):
+    if bench.is_live and (few := describe_power(count_groups(material.validation))):
         logging.getLogger("textevolve").warning(few)
     editor = bench.model if spec.editor is None else bench.model_of(spec.editor)
 

@@ -24,6 +24,8 @@ from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.bench.variants import compare_variants
 from textevolve.engine.local import stream
 from textevolve.evaluation import (
+    EQUAL_TO,
+    GROUP,
     Case,
     Failure,
     Result,
@@ -38,7 +40,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.target_calls import describe_targets
-from textevolve.mappings import drop_empty, drop_none, map_values, read_fields
+from textevolve.mappings import drop_empty, drop_none, map_values, pick, read_fields
 from textevolve.metrics.label_metrics import SHIPPED
 from textevolve.metrics.plain import has_no_number
 from textevolve.report import wording
@@ -56,7 +58,12 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import html_fragment
 from textevolve.rows.columns import find_title, prompt_text
-from textevolve.runs.aggregates import Aggregates, describe_variants, draw_aggregates
+from textevolve.runs.aggregates import (
+    Aggregates,
+    describe_variants,
+    draw_aggregates,
+    join_clusters,
+)
 from textevolve.runs.chains import chains_among, open_chain_named
 from textevolve.runs.study import Asks, Row, Study, json_decoder, record_status, write_json
 from textevolve.settings import Settings
@@ -74,6 +81,7 @@ from textevolve.studies.compare_cells import (
 )
 from textevolve.studies.compare_rows import (
     input_column,
+    list_asked,
     list_unread,
     read_cases,
     row_columns,
@@ -204,7 +212,7 @@ class _Tally:
         self.endings.update(filter(None, [output.ending]))
         for number, turn in enumerate(output.turns, 1):
             for name, grade in turn.grades.items():
-                self.turns[name, number].add(grade.as_row(output.row))
+                self.turns[name, number].add(grade.as_row(output.row, output.cluster))
         self.figures.add(find_row(output))
         self.outputs += 1
         self.cut += output.cut
@@ -213,7 +221,7 @@ class _Tally:
         if output.seconds is not None:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
-            self.grades[name].add(grade.as_row(output.row))
+            self.grades[name].add(grade.as_row(output.row, output.cluster))
             self.no_number += has_no_number(grade.reason)
             if grade.failure is not None:
                 self.reasons.setdefault(name, grade.failure.reason)
@@ -270,7 +278,9 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
         rows=len(rows),
         variants=tuple(t.summarise(name, tuple(scorers)) for name, t in tallies.items()),
         figures=figures,
-        differences=compare_variants(means, baseline_name, seed=spec.seed),
+        differences=compare_variants(
+            means, baseline_name, join_clusters(figures.values()), seed=spec.seed
+        ),
         failed=failed,
         judging=judging,
         outputs=records,
@@ -326,6 +336,8 @@ def _differences(comparison: Comparison) -> Table:
         "Only rows with a score for both variants count. p: sign-flip test. Rows needed: to find a"
         " difference of this size with 80 % power."
     )
+    if any(paired.groups for paired in comparison.differences.values()):
+        note += " Tests and intervals count equal rows, and the rows of a group, as one."
     baseline = wording.shorten_models(comparison.baseline)
 
     return Table(f"Compared with {baseline}", columns, rows, note=note)
@@ -481,6 +493,7 @@ def find_row(output: Output) -> Row:
         reason=failure.reason if failure else output.reason,
         variant=output.variant,
         passed=output.passed,
+        cluster=output.cluster,
     )
 
 
@@ -496,6 +509,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     the end the row's own columns: by their names, after `row.` where a field has the same name."""
     row = find_row(output)
     aside = _NESTED if output.turns else (*_NESTED, "turns", "ending")
+    aside = aside if output.group else (*aside, GROUP)
     fields = {name: value for name, value in asdict(output).items() if name not in aside}
     fields["status"] = row.status
     fields["reason"] = row.reason or None
@@ -516,7 +530,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
 
 _NESTED = (
     *("failure", "grades", "reason", "usage", "judging", "images", "trajectory"),
-    *("columns", "used"),
+    *("columns", "used", "equal_to"),
 )
 
 
@@ -533,8 +547,7 @@ def data(_spec: CompareSpec, comparison: Comparison) -> Mapping[str, Any]:
         **read_fields(comparison, "sentence", "baseline", "decides", "rows"),
         "variants": variants,
         "differences": {
-            variant: {**asdict(figures), "difference": figures.difference}
-            for variant, figures in comparison.differences.items()
+            variant: figures.data for variant, figures in comparison.differences.items()
         },
         **read_fields(comparison, "failed", "judging"),
     }
@@ -615,7 +628,7 @@ def plan_rows(
     variants = variants_of(spec)
     baseline = baseline_of(spec, variants)
     names = [*row_columns(cases[0])] if cases else []  # the same of all rows
-    unread = list_unread(spec, names)
+    unread = list_unread(spec, names, list_asked(spec, names))
     used = tuple(name for name in names if name not in unread)
 
     for case in cases:
@@ -631,6 +644,7 @@ def plan_rows(
             images=case.images,
             columns=drop_none(values.columns),
             used=used,
+            **pick(case.parameters, (GROUP, EQUAL_TO)),
         )
         cells: list[Planned] = []
 

@@ -18,12 +18,15 @@ from textevolve.errors import (
     InputError,
 )
 from textevolve.evaluation import (
+    EQUAL_TO,
+    GROUP,
     Case,
     EvaluationResult,
     Evaluator,
     Failure,
     Usage,
     attempt,
+    cluster_of,
     empty_default,
     reaches,
 )
@@ -34,6 +37,7 @@ from textevolve.llm.model import Message, Request, draw_sample
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
+from textevolve.mappings import drop_empty
 from textevolve.metrics.label_metrics import grade_output, is_shipped
 from textevolve.metrics.plain import LabelMetric
 from textevolve.protocol.contents import LENGTH
@@ -94,6 +98,8 @@ class Output:
         judging: The usage of the output's judges. For outputs judged side by side it is counted
             with the first of them; for conversations it includes the simulated user.
         turns: The messages and answers of a conversation; `ending`: why it ended.
+        group: The group of the row, whose rows depend on each other; empty if it has none.
+        equal_to: The id of the earlier row that the row equals; empty without one.
     """
 
     position: int
@@ -121,6 +127,13 @@ class Output:
     seconds: float | None = None
     turns: tuple[ConversationTurn, ...] = ()
     ending: ConversationEnd = ""
+    group: str = ""
+    equal_to: str = ""
+
+    @property
+    def cluster(self) -> str:
+        """The name that this output shares with those that depend on it."""
+        return cluster_of(drop_empty({GROUP: self.group, EQUAL_TO: self.equal_to}))
 
 
 @dataclass(slots=True)

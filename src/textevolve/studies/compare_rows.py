@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
+from textevolve.evaluation import GROUP, Case
 from textevolve.llm.chains.chain import check_templates
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import is_shipped
@@ -23,6 +23,8 @@ from textevolve.rows.columns import (
     IMAGES,
     check_prompt_value,
     column_text,
+    find_contents,
+    find_group,
     join_passages,
     leave_out_columns,
     prompt_text,
@@ -45,7 +47,7 @@ from textevolve.studies.row_values import (
     read_sent_chat,
     wants_row,
 )
-from textevolve.studies.rows import RowNames, check_body
+from textevolve.studies.rows import EqualRows, RowNames, check_body
 from textevolve.texts.placeholders import Hidden, check_spelling, find_placeholders
 from textevolve.trajectory import TRAJECTORY_FIELDS
 from textevolve.user_code import OWN
@@ -125,8 +127,17 @@ def row_cases(
             "samples at temperature 0 hardly differ: set --temperature, such as 0.7"
         )
 
-    leave_out_columns(list_unread(spec, columns.shown))
+    asked = list_asked(spec, columns.shown)
+    groups = [find_group(row, asked) for _, row in placed]
+    of_groups = {group[0] for group in groups if group is not None}
+    unread = list_unread(spec, columns.shown, {*asked, *of_groups})
+    leave_out_columns(unread)
+    # Outputs that exist already may be about a column that nothing reads.
+    ignored = () if spec.outputs else unread
+    compared = ({n: v for n, v in row.items() if n not in ignored} for _, row in placed)
+    contents = find_contents(compared, columns.hidden, asked)
     names_of_rows = RowNames()
+    equal_rows = EqualRows()
     draws = Draws()
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
@@ -148,26 +159,49 @@ def row_cases(
             for variant, names in columns.questions.items()
         ]
 
+        id = names_of_rows.name(row, number)
+        parameters = keep_values(
+            row,
+            label if has_functions else None,
+            whole=takes_whole,
+            draw=draws.number(questions),
+        )
+        group = groups[number - 1]
+        if group is not None:
+            parameters[GROUP] = group[1]
+        else:
+            parameters |= equal_rows.find(contents[number - 1], id)
+
         yield Case(
             json.dumps(values, ensure_ascii=False, default=str),
             tuple(_output_text(spec, row.get(column)) for column in spec.outputs),
-            names_of_rows.name(row, number),
-            keep_values(
-                row,
-                label if has_functions else None,
-                whole=takes_whole,
-                draw=draws.number(questions),
-            ),
+            id,
+            parameters,
             reference=None if label is None else column_text(label),
             context=None if spec.context is None else _context_text(row.get(spec.context)),
             images=images,
         )
 
 
-def list_unread(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
+def list_asked(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
+    """Return the columns that the templates of variants show, or that their chains take."""
+    templates = [spec.system, *(json.dumps(target.body) for target in spec.targets)]
+    for prompt in spec.prompts:
+        templates += [text for _, text in prompt.templates]
+    asked = [*find_placeholders("\n".join(templates), columns)]
+    for name in chains_among(*spec.models):
+        if not name.startswith(OWN):
+            asked += open_chain_named(name, {}).inputs
+
+    return asked
+
+
+def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str]) -> list[str]:
     """Return the columns that neither a variant nor a metric or judge reads. An application without
-    a body, a metric of the user's own, and judges that see the row itself read all."""
+    a body, a metric of the user's own, and judges that see the row itself read all. `asked`: the
+    columns of templates and of groups."""
     takes_all = any(target.body is None for target in spec.targets)
+    takes_all |= any(name.startswith(OWN) for name in chains_among(*spec.models))
     own_scorers = any(metric.startswith(OWN) or ":" in metric for metric in spec.metric)
     has_input = spec.prompts or spec.user_model or input_column(spec, columns)
     if takes_all or own_scorers or not has_input:
@@ -177,14 +211,7 @@ def list_unread(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
     used |= {*TURN_COLUMNS, *USER_COLUMNS}
     if len(spec.outputs) == 1:
         used |= {*TRAJECTORY_FIELDS}
-    templates = [spec.system, *(json.dumps(target.body) for target in spec.targets)]
-    for prompt in spec.prompts:
-        templates += [text for _, text in prompt.templates]
-    used |= {*find_placeholders("\n".join(templates), columns)}
-    for name in chains_among(*spec.models):
-        if name.startswith(OWN):
-            return []
-        used |= {*open_chain_named(name, {}).inputs}
+    used |= {*asked}
 
     return [name for name in columns if name not in used]
 

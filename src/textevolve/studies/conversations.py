@@ -43,8 +43,8 @@ class Grade:
     reason: str = ""
     failure: Failure | None = None
 
-    def as_row(self, case: str) -> Row:
-        return Row("", case=case, score=self.score, passed=self.passed)
+    def as_row(self, case: str, cluster: str) -> Row:
+        return Row("", case=case, score=self.score, passed=self.passed, cluster=cluster)
 
 
 @dataclass(frozen=True, slots=True)

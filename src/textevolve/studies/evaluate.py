@@ -25,6 +25,7 @@ from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
+    GROUP,
     LABEL,
     ROW,
     SPAN_IDS,
@@ -35,6 +36,7 @@ from textevolve.evaluation import (
     Result,
     Usage,
     check_case,
+    cluster_of,
     empty_default,
     failure_of,
     mend_text,
@@ -84,6 +86,7 @@ from textevolve.studies.judged_report import (
 from textevolve.studies.rows import (
     PARAMETERS,
     PROFILE,
+    EqualRows,
     RowNames,
     answer_case,
     check_body,
@@ -254,7 +257,7 @@ def join_rows(judgements: Iterable[Judged]) -> Iterator[Mapping[str, Any]]:
 
 OF_TEXTS = (
     *("index", "id", "candidate", "text", "images", "candidate_images"),
-    *("contexts", "tool_calls", "steps", "expected_tools"),
+    *("contexts", "tool_calls", "steps", "expected_tools", GROUP),
 )
 """The columns of a candidate's table row that are the same for all judges."""
 OF_ANY_JUDGE = ("seed", "threshold")
@@ -365,16 +368,20 @@ def read_given(spec: EvaluateSpec) -> Iterator[Case]:
         return
     columns = Columns()
     cases = read_cases(texts[0], columns, reading_of(spec))
-    named_cases = RowNames().separate(cases, columns.has_repeats)
-    yield from map(with_profile, require_one_mark(_metrics_of(spec), named_cases))
-    report_columns(spec, columns)
+    yield from _complete_cases(spec, cases, columns)
 
 
 def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -> Iterator[Case]:
     columns = Columns()
     cases = take_cases(rows, columns, reading_of(spec))
-    named_cases = RowNames().separate(cases, columns.has_repeats)
-    yield from map(with_profile, require_one_mark(_metrics_of(spec), named_cases))
+    yield from _complete_cases(spec, cases, columns)
+
+
+def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns) -> Iterator[Case]:
+    """Yield cases with unique ids, the profiles that they name, and the cases that they equal."""
+    cases = RowNames().separate(cases, columns.has_repeats)
+    cases = EqualRows().mark(cases)
+    yield from map(with_profile, require_one_mark(_metrics_of(spec), cases))
     report_columns(spec, columns)
 
 
@@ -397,6 +404,7 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         whole=any(judge.reads_row for judge in spec.judge),
         trajectory=any(judge.reads_trajectory for judge in spec.judge),
         answered=spec.target is not None,
+        compared=True,
     )
 
 
@@ -539,6 +547,7 @@ def find_row(judged: Judged) -> Row:
     key = f"{judged.index}|{judge}" if judge else str(judged.index)
     position = judged.position if isinstance(judged, NamedJudgement) else judged.index
     place = key, position, mend_text(str(judged.case.id))
+    shared = {"variant": judge, "cluster": mend_text(cluster_of(judged.case.parameters))}
     failure = select_failure(judged.result)
     best = None
     if isinstance(judged, DebateResult):
@@ -547,11 +556,11 @@ def find_row(judged: Judged) -> Row:
             failure = Failure("skipped", describe_limit(judged))
 
     if failure is not None:
-        return Row(*place, status=failure.kind, reason=failure.reason, variant=judge)
+        return Row(*place, status=failure.kind, reason=failure.reason, **shared)
     results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
     score = max(result.score for result in results) if best is None else results[best].score
 
-    return Row(*place, score, passed=any(result.passed for result in results), variant=judge)
+    return Row(*place, score, passed=any(result.passed for result in results), **shared)
 
 
 def at_threshold(judged: Judged, threshold: float) -> Judged:

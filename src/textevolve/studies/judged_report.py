@@ -20,7 +20,7 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.quoting import verbatim
 from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result_metrics
-from textevolve.evaluation import Case, EvaluationResult, Failure
+from textevolve.evaluation import GROUP, Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
@@ -251,7 +251,8 @@ def candidate_rows(judged: Judged) -> Iterator[ResultRow]:
     figures = _debate_figures(judged) if is_debate else _judged_figures(judged)
 
     for j, fields in enumerate(figures):
-        place: ResultRow = {"index": judged.index, "id": case.id, **_trajectory_row(case)}
+        place: ResultRow = {"index": judged.index, "id": case.id, **pick(case.parameters, [GROUP])}
+        place |= _trajectory_row(case)
         if case.candidates:
             place |= {"candidate": j + 1, "text": case.candidates[j]}
             place |= image_fields(images=case.images, candidate_images=_candidate_images(case, j))
@@ -303,6 +304,7 @@ def _record(judged: JudgedCase) -> ResultRow:
         "id": judged.case.id,
         **({"judge": judged.judge} if isinstance(judged, NamedJudgement) else {}),
         "input": judged.case.input,
+        **pick(judged.case.parameters, [GROUP]),
         **image_fields(images=judged.case.images),
         **_trajectory_row(judged.case),
         "best": judged.best,

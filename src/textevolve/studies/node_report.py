@@ -102,7 +102,9 @@ def find_node_row(record: Record) -> Row:
             f"line {record.number}", record.number, record.place, None, "failed", record.reason
         )
 
-    row = Row(str(record.number), record.number, record.id)
+    # The nodes of an episode depend on each other.
+    cluster = f"episode {record.episode}"
+    row = Row(str(record.number), record.number, record.id, cluster=cluster)
     if record.unasked:
         return replace(row, status="skipped", reason=record.unasked)
     results = record.item.evaluation_results

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import Case, Usage, mend_text
+from textevolve.evaluation import EQUAL_TO, Case, Usage, mend_text
 from textevolve.json_texts import as_object, find_path
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
@@ -138,6 +138,41 @@ class RowNames:
         self._taken.add(name)
 
         return name
+
+
+class EqualRows:
+    """The ids of the first rows with each content: rows that are equal are no independent
+    observations, whatever their ids."""
+
+    def __init__(self) -> None:
+        self._first = dict[int, str]()
+
+    def find(self, content: str, id: str) -> dict[str, str]:
+        """Return the parameter that names the earlier row with this content; empty without one."""
+        first = self._first.setdefault(hash(content), id) if content else id
+        return {} if first == id else {EQUAL_TO: first}
+
+    def mark(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """Yield cases with the id of the earlier case that each one equals, if there is one, in
+        the place of what its row holds. If all cases have one input, it does not tell which row a
+        case is, so that they count as equal only if all rows are."""
+        remaining = iter(cases)
+        first_cases: list[Case] = []
+        contents: set[str] = set()
+        for case in remaining:
+            first_cases.append(case)
+            contents.add(case.parameters.get(EQUAL_TO, ""))
+            if case.input != first_cases[0].input:
+                break
+        else:
+            contents = contents if len(contents) == 1 else set()
+
+        for case in chain(first_cases, remaining):
+            parameters = dict(case.parameters)
+            content = parameters.pop(EQUAL_TO, "")
+            if contents:
+                parameters |= self.find(content, case.id)
+            yield replace(case, parameters=parameters) if content else case
 
 
 def keep_columns(case: Case, names: Collection[str] | None) -> Case:

@@ -49,6 +49,7 @@ from textevolve.loops.calibration.trial_runner import (
     Example,
     Material,
     TrialOutcome,
+    count_groups,
     hash_group,
 )
 from textevolve.statistics.comparisons import (
@@ -307,7 +308,7 @@ async def decide_search(search: TemplateSearch) -> None:
     elif search.leader == SEED:
         search.leader = rivals[0]
 
-    if search.leader != SEED and len(rows) >= fewest_units():
+    if search.leader != SEED and count_groups(rows) >= fewest_units():
         await validate(search, rows)
 
 
@@ -365,7 +366,8 @@ def _weigh(
 ) -> Gain:
     """Return the gain of `ours` over `theirs` after the first `number` looks, with its test.
     `blocks`: the rows of all planned looks."""
-    gain = compare_scores(ours, theirs, seed)
+    names = [hash_group(example) for block in blocks for example in block][: len(ours)]
+    gain = compare_scores(ours, theirs, names, seed)
     gaps = (None if a is None or b is None else a - b for a, b in zip(ours, theirs, strict=True))
     sums: list[list[float]] = []
 
@@ -379,24 +381,31 @@ def _weigh(
     looks = sequential_test(sums, levels[:number])
     p = looks[-1].p if gain.items else math.nan
     planned = sum(map(len, blocks))
+    groups = sum(map(len, sums))
 
-    return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned)
+    return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned, groups=groups)
 
 
 def compare_scores(
-    scores: Sequence[float | None], other_scores: Sequence[float | None], seed: int = 0
+    scores: Sequence[float | None],
+    other_scores: Sequence[float | None],
+    groups: Sequence[str] | None = None,
+    seed: int = 0,
 ) -> Gain:
     """Return the mean of `scores` minus that of `other_scores` over rows that have both scores,
-    with its paired interval. No significance test is made: `p` is NaN."""
+    with its paired interval by group (None: each row is one). No significance test is made: `p` is
+    NaN."""
     sides = scores, other_scores
-    pairs = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None]
+    names = [""] * len(scores) if groups is None else groups
+    named = zip(*sides, names, strict=True)
+    pairs = [(a, b, name) for a, b, name in named if a is not None and b is not None]
     none = math.nan
     rows = len(scores)
     scored = [sum(score is not None for score in side) for side in sides]
     if not pairs:
         return Gain(none, none, none, none, none, none, 0, rows, *scored)
-    ours, theirs = zip(*pairs, strict=True)
-    ends = difference_interval(ours, theirs, seed=seed)
+    ours, theirs, of_pairs = zip(*pairs, strict=True)
+    ends = difference_interval(ours, theirs, of_pairs, seed=seed)
     means = sum(ours) / len(ours), sum(theirs) / len(theirs)
     gap = means[0] - means[1]
 

@@ -256,7 +256,8 @@ class Gain:
     `high`: its 95 % interval by sign flips, NaN if all differences are the same or too few; it is
     shown, but decides nothing. `p`: of a one-sided exact sign-flip test, NaN without items;
     `level`: the p-value up to which a gain is significant. `first_scored`, `second_scored`: the
-    numbers of rows with a score under each template.
+    numbers of rows with a score under each template. `groups`: the number of independent groups of
+    items, which the test counts (0: each item is one).
     """
 
     first: float
@@ -271,6 +272,7 @@ class Gain:
     second_scored: int = 0
     level: float = 0.05
     planned: int = 0
+    groups: int = 0
 
     @property
     def covers_less(self) -> bool:
@@ -303,7 +305,8 @@ class CalibrationResult(Result):
     number of trials of a template on a row; `failed`: of those without a score. `seconds`: the time
     of this process; earlier processes of a resumed run do not count. `perfect`: the number of
     training rows if the original scores 1 on all rows tried, so that nothing was searched for;
-    otherwise 0.
+    otherwise 0. `groups`: the numbers of independent groups of training and of validation rows
+    (0: each row is one).
     """
 
     nodes: tuple[Node, ...]
@@ -321,6 +324,7 @@ class CalibrationResult(Result):
     usage: Usage
     seconds: float
     perfect: int = 0
+    groups: tuple[int, int] = (0, 0)
 
     @property
     def accepted(self) -> bool:
@@ -376,8 +380,9 @@ def describe_outcome(result: CalibrationResult) -> str:
         reason = next(iter([*faults, *notes]), "none was made")
         return f"No new template could be written ({reason}): the original is kept.{ending}"
 
+    power = describe_power(result.groups[1] or result.rows[1])
     if gain is None:
-        few = f" {describe_power(result.rows[1])}".rstrip()
+        few = f" {power}".rstrip()
         return (
             f"Template {result.leader} leads on the training rows, but was not validated, so the"
             f" original is kept.{few}{ending}"
@@ -385,10 +390,10 @@ def describe_outcome(result: CalibrationResult) -> str:
 
     if result.accepted:
         verdict = f"The gain is significant: template {result.leader} is taken."
-    elif gain.items < fewest_units():
+    elif (gain.groups or gain.items) < fewest_units():
         verdict = (
-            f"Fewer than {fewest_units()} rows can be compared, which is too few for any gain to be"
-            " significant: the original is kept."
+            f"Fewer than {fewest_units()} independent rows can be compared, which is too few for"
+            " any gain to be significant: the original is kept."
         )
     elif gain.covers_less:
         verdict = (
@@ -398,14 +403,14 @@ def describe_outcome(result: CalibrationResult) -> str:
         )
     else:
         verdict = "The gain is not significant: the original is kept."
-        verdict = f"{verdict} {describe_power(result.rows[1])}".rstrip()
+        verdict = f"{verdict} {power}".rstrip()
 
     return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ending}"
 
 
 def describe_power(rows: int) -> str:
-    """Return a warning if this number of held-out rows can show no gain, or only a large one;
-    otherwise an empty text."""
+    """Return a warning if this number of independent held-out rows can show no gain, or only a
+    large one; otherwise an empty text."""
     if rows < fewest_units():
         return (
             f"With {rows} row{'s' * (rows > 1)} held out no gain, however large, can be"
@@ -438,8 +443,11 @@ def _compared(leader: int, gain: Gain) -> str:
         return "No validation row has a score under both templates."
     of_all = f" of {gain.rows}" if gain.items < gain.rows else ""
     early = f", after a look at {gain.rows} of {gain.planned}" if gain.rows < gain.planned else ""
+    grouped = ""
+    if gain.groups and gain.groups < gain.items:
+        grouped = f" in {gain.groups} independent group{'s' * (gain.groups > 1)}"
     return (
-        f"On {gain.items}{of_all} validation rows template {leader} scores {gain.first:.3f}, the"
-        f" original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
+        f"On {gain.items}{of_all} validation rows{grouped} template {leader} scores"
+        f" {gain.first:.3f}, the original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
         f" ({gain.ends}, one-sided p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'}{early})."
     )

@@ -38,6 +38,7 @@ from textevolve.loops.calibration.trial_runner import (
     PromptProgram,
     TrialOutcome,
     TrialRunner,
+    count_groups,
     plain_prompt,
 )
 
@@ -402,6 +403,10 @@ class TemplateSearch:
             rounds=self.rounds,
             names=self.material.names,
             rows=(len(self.material.training), len(self.material.validation)),
+            groups=(
+                count_groups(self.material.training),
+                count_groups(self.material.validation),
+            ),
             gain=self.gain,
             second=self.second,
             tried=self.tried,

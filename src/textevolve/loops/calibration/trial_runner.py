@@ -7,8 +7,9 @@ output only as a candidate of a `Case`. A failure that the output causes (it is 
 cannot read it) counts as the score 0; otherwise a template with empty answers in difficult cases
 would win. A failed call to a model gives no score.
 
-Rows are split into training and validation by a hash of their values, so that the split does not
-depend on their order, and rows that differ only in white space and case are on the same side.
+Rows are split into training and validation by a hash of their group, or else of the values that are
+read, so that the split does not depend on their order, and rows that differ only in white space and
+case are on the same side. Ids and times of logs make no row different.
 """
 
 from __future__ import annotations
@@ -46,7 +47,13 @@ from textevolve.llm.structured import describe_fault
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
 from textevolve.metrics.label_metrics import grade_output
 from textevolve.metrics.plain import LabelMetric
-from textevolve.rows.columns import check_prompt_value, leave_out_columns, prompt_text
+from textevolve.rows.columns import (
+    check_prompt_value,
+    find_contents,
+    find_group,
+    leave_out_columns,
+    prompt_text,
+)
 from textevolve.spans import step_span
 from textevolve.statistics.comparisons import fewest_units
 from textevolve.texts.placeholders import (
@@ -64,12 +71,14 @@ TRAINING_ROWS = 25
 class Example:
     """One row for a template. `values`: the texts by placeholder. `label`: the expected output,
     with which a metric compares; None: none. `row`: all columns of the row, if a metric or a
-    program needs them; otherwise None."""
+    program needs them; otherwise None. `group`: what it shares with the rows that depend on it;
+    empty: rows with equal values alone."""
 
     id: str
     values: Mapping[str, str] = empty_default(dict)
     label: Any = None
     row: Mapping[str, Any] | None = None
+    group: str = ""
 
     @property
     def known(self) -> Mapping[str, Any]:
@@ -148,6 +157,7 @@ def take_examples(
         )
 
     examples = dict[str, Example]()
+    used = {*(inputs or ()), *names, label, "id"}
 
     for where, row in placed:
         if program is None:
@@ -156,10 +166,13 @@ def take_examples(
         present = [n for n in columns if n != label and row.get(n) is not None]
         needed = present if inputs is None else inputs
         example = _example(row, where, needed, label, keep_rows)
+        group = find_group(row, inputs or ())
+        if group is not None:
+            used.add(group[0])
+            example = replace(example, group=group[1])
         examples.setdefault(example.id, example)
 
     if inputs is not None and not keep_rows:
-        used = {*inputs, *names, label, "id"}
         leave_out_columns([name for name in columns if name not in used])
     visible = tuple(name for name in columns if name != label or name in names)
 
@@ -181,6 +194,8 @@ def part_examples(
     """
     template = template.replace("\r\n", "\n")  # else a rewrite that changes nothing seems to
     names = require_names(template, (*columns, *([] if label is None else [label])), program)
+    if program is not None and program.inputs is None:
+        examples = group_equal(examples, label)
     training, held_out = split_examples(examples, validation)
     slots = program.slots if program is not None and program.whole else ()
 
@@ -218,17 +233,27 @@ def _example(
     return Example(key[:12], values, answer, row=dict(row) if keep_row else None)
 
 
+def group_equal(examples: Sequence[Example], label: str | None) -> list[Example]:
+    """Return the examples of a program that receives whole rows, and may read any column: rows that
+    differ in their ids alone are a group."""
+    contents = find_contents([example.known for example in examples], [label or ""])
+    return [
+        replace(example, group=example.group or content)
+        for example, content in zip(examples, contents, strict=True)
+    ]
+
+
 def split_examples(
     examples: Collection[Example], share: float | None
 ) -> tuple[list[Example], list[Example]]:
     """Split examples into training and validation rows; validation gets as near to `share` of all
-    rows as whole groups allow. None means the share of `share_held_out`.
+    rows as whole groups allow. None means the share of `share_held_out` for so many groups.
 
     Raises:
         InputError: one side would be empty.
     """
-    share = share_held_out(len(examples)) if share is None else share
     groups = Counter(map(hash_group, examples))
+    share = share_held_out(len(groups)) if share is None else share
 
     if len(groups) < 2:
         raise InputError(
@@ -252,9 +277,14 @@ def split_examples(
     return parts
 
 
+def count_groups(examples: Iterable[Example]) -> int:
+    """Return the number of independent groups of examples."""
+    return len(set(map(hash_group, examples)))
+
+
 def share_held_out(rows: int) -> float:
-    """Return the default share of rows to hold out for validation: two thirds; more from 76 rows
-    on, three quarters from 100 on; of 8 rows as many as a significant gain needs.
+    """Return the default share of independent rows to hold out for validation: two thirds; more
+    from 76 rows on, three quarters from 100 on; of 8 rows as many as a significant gain needs.
 
     A search needs few rows to find failures, while a significance test needs many.
     `benchmarks/acceptance.py` measures the effect of the shares.
@@ -266,8 +296,10 @@ def share_held_out(rows: int) -> float:
 
 
 def hash_group(example: Example) -> str:
-    """Return a hash of an example's values that ignores case and white space; examples with the
-    same hash stay on the same side of the split."""
+    """Return a hash of an example's group, or else of its values, which ignores case and white
+    space; examples with the same hash stay on the same side of the split, and count as one."""
+    if example.group:
+        return text_hash(example.group)
     plain = {name: " ".join(text.casefold().split()) for name, text in example.values.items()}
     return text_hash(json.dumps(plain, sort_keys=True, ensure_ascii=False))
 
