@@ -403,6 +403,9 @@ def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path,
     assert find(judged, "last") is None  # none of its kind
     with pytest.raises(InputError, match=r"is of the kind compare, not evaluate"):
         find(judged, first_text)
+    assert find(judged, "nobody") is None  # the first run of its kind, as in a first build
+    with Client(store=home / "store.db") as client:
+        client.evaluate("q1", "a longer text", judge="look:length", name="another")
     with pytest.raises(InputError, match=r"run nobody: is not [^;]*; see [^;]*$"):
         find(judged, "nobody")
     changed = compare_columns(home, store, 10, input="another")
@@ -498,3 +501,42 @@ def test_a_debate_is_a_judge_with_its_profile_and_its_models(home: Path, store: 
     assert None not in values(judge=debates) + values(profile=general)
     assert values(judge=("single",), threshold=0.9) == values("x/y", judge=("single",)) == [None]
     assert values("x/y", profile=general) == [None]
+
+
+def test_fail_if_worse_needs_proof() -> None:
+    """One row better and one worse is no loss, though it is too little for a margin."""
+    before = of(*[1.0] * 30, *[0.0] * 10)
+    now = of(0.0, *[1.0] * 29, 1.0, *[0.0] * 9)
+    gates = {"no_worse_than": "main", "fail_if_worse": True}
+    outcome = check(now, before, **gates)
+    assert outcome.holds
+    assert "no significant loss" in outcome.found
+    # A fall that rows without a change show in 80 % of builds: 6 losses of 40 where each has .19.
+    assert "can see a fall of 19 points" in outcome.found
+    assert not check(now, before, no_worse_than="main", margin=0.1).holds
+
+    lost = of(*[0.0] * 12, *[1.0] * 18, *[0.0] * 10)
+    outcome = check(lost, before, **gates)
+    assert not outcome.holds
+    assert "-0.300 (p < 0.001, 40 cases), a significant loss" in outcome.found
+
+
+def test_two_rows_see_nothing() -> None:
+    outcome = check(of(1.0, 0.0), of(1.0, 1.0), no_worse_than="main", fail_if_worse=True)
+    assert outcome.holds
+    assert "so few rows cannot see any fall" in outcome.found
+
+
+def test_repeated_rows_are_no_proof() -> None:
+    """Eight rows of one group are one: their loss proves nothing."""
+    before = [replace(row, cluster="one") for row in of(*[1.0] * 8)]
+    now = [replace(row, cluster="one") for row in of(*[0.0] * 8)]
+    gates = {"no_worse_than": "main", "fail_if_worse": True}
+    assert check(now, before, **gates).holds
+    assert not check(of(*[0.0] * 8), of(*[1.0] * 8), **gates).holds
+
+
+@pytest.mark.parametrize("gates", [{}, {"no_worse_than": "main", "margin": 0.1}])
+def test_fail_if_worse_has_its_options(gates: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="--fail-if-worse"):
+        Gates(fail_if_worse=True, **gates)

@@ -20,6 +20,7 @@ from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import (
+    UNIT,
     Interval,
     Statistic,
     cluster_mean,

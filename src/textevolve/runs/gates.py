@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import AnyStudy, Row
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, option
+from textevolve.statistics.comparisons import ALPHA, compare_pairs, items_needed
 from textevolve.statistics.intervals import betting_interval
 
 if TYPE_CHECKING:
@@ -69,6 +71,12 @@ class Gates(Frozen):
         group=GROUP,
         ge=0,
         le=1,
+    )
+    fail_if_worse: bool = option(
+        False,
+        "Fail only if the mean score is significantly below that of --no-worse-than (5 %), in place"
+        " of the margin; the gate says how large a fall these rows can show.",
+        group=GROUP,
     )
     max_regressions: int | None = option(
         None,
@@ -116,6 +124,13 @@ class Gates(Frozen):
             raise InputError("--margin: needs --no-worse-than, which is missing")
         if self.max_regressions is not None and self.no_worse_than is None:
             raise InputError("--max-regressions: needs --no-worse-than, which is missing")
+        if self.fail_if_worse and self.no_worse_than is None:
+            raise InputError("--fail-if-worse: needs --no-worse-than, which is missing")
+        if self.fail_if_worse and self.margin is not None:
+            raise InputError(
+                "--fail-if-worse and --margin exclude each other: a margin must be shown not to be"
+                " lost, while this gate fails only at a loss that is shown"
+            )
         if (self.min_agreement is None) != (self.measured_on is None):
             raise InputError("--min-agreement and --measured-on belong together: one is missing")
         return self
@@ -123,7 +138,8 @@ class Gates(Frozen):
     @property
     def any(self) -> bool:
         """Return whether a gate is set. `pass_threshold` alone is no gate, since it cannot fail."""
-        return any(value is not None for name, value in self if name != "pass_threshold")
+        limits = [value for name, value in self if name != "pass_threshold"]
+        return any(limit is not None and limit is not False for limit in limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +186,7 @@ def check_gates(
     earlier: Iterable[Row] | None = None,
     *,
     itself: bool = False,
+    is_first: bool = False,
     judges: Sequence[GateOutcome] = (),
 ) -> list[GateOutcome]:
     """Return the outcome of each gate. A record without a score counts against the gate "max
@@ -177,7 +194,8 @@ def check_gates(
     allowed.
 
     `rows`: the rows of a run, with unique keys. `earlier`: the rows of the run that `no_worse_than`
-    names, unless it names a variant. `itself`: whether that run is this one. `judges`: the outcomes
+    names, unless it names a variant. `itself`: whether that run is this one; `is_first`: whether
+    there is no earlier run of the kind. `judges`: the outcomes
     of `check_judges`, which reads the store; without them the gate `min_agreement` fails.
     """
     if not gates.any:
@@ -195,8 +213,8 @@ def check_gates(
         checked = list({**by_variant, **baselines})
     elif name in by_variant:
         baselines = dict.fromkeys(checked, by_variant[name])
-    elif name == LAST:
-        excuse = "no earlier run of the kind to compare with"
+    elif is_first or name == LAST:
+        excuse = f"no earlier run of the kind to compare with{'' if name == LAST else f' as {name}'}"
 
     outcomes = list(judges)
     if gates.min_agreement is not None and not judges:
@@ -249,9 +267,12 @@ def _check(
         passes = _pair(figures.case_passes(), baseline.case_passes())
         finding = _check_regressions(passes, name, gates.max_regressions)
         yield "max regressions", _join_findings(finding, vouched)
-    if gates.max_regressions is None or gates.margin is not None:
+    clusters = join_clusters([baseline, figures])
+    if gates.fail_if_worse:
+        finding = _check_loss(pairs, clusters, name)
+        yield "no worse than", _join_findings(finding, vouched)
+    elif gates.max_regressions is None or gates.margin is not None:
         margin = MARGIN if gates.margin is None else gates.margin
-        clusters = join_clusters([baseline, figures])
         finding = _check_difference(pairs, clusters, name, margin)
         yield "no worse than", _join_findings(finding, vouched)
 
@@ -370,6 +391,42 @@ def _check_difference(
     return False, f"{statement}; --max-regressions judges these rows alone", difference
 
 
+def _check_loss(
+    pairs: Mapping[str, tuple[float, float]], clusters: Mapping[str, str], name: str
+) -> _GateFinding:
+    """Check that the mean score is not significantly below that of the baseline: the gate fails at
+    a loss with p at most 0.05 by the two-sided sign-flip test of the report. Equal quality thus
+    fails in at most 2.5 % of builds, whatever the noise of the judge. The sentence names the
+    smallest fall that such a test finds in 80 % of builds."""
+    ours = [score for score, _ in pairs.values()]
+    theirs = [score for _, score in pairs.values()]
+    groups = [clusters[case] for case in pairs]
+    (compared,) = compare_pairs([(ours, theirs)], [groups])
+    difference = compared.difference
+    holds = difference >= 0 or compared.p > ALPHA
+    cases = wording.count(len(pairs), "case")
+    if compared.groups:
+        cases += f" in {wording.count(compared.groups, 'independent group')}"
+    p = "p < 0.001" if compared.p < 0.001 else f"p {compared.p:.3f}"
+    statement = f"difference to {name} {difference:+.3f} ({p}, {cases})"
+    statement += ", no significant loss" if holds else ", a significant loss"
+
+    return holds, f"{statement}; {_describe_sight(ours, theirs, groups)}", difference
+
+
+def _describe_sight(ours: list[float], theirs: list[float], groups: list[str]) -> str:
+    """Describe the smallest fall in points that rows such as these show with 80 % power."""
+    points = range(1, 101)
+
+    def is_seen(fall: int) -> bool:
+        return items_needed(ours, theirs, groups, size=fall / 100) <= len(ours)
+
+    least = bisect_left(points, True, key=is_seen)
+    if least == len(points):
+        return "so few rows cannot see any fall"
+    return f"these rows can see a fall of {wording.count(points[least], 'point')}"
+
+
 def _check_regressions(
     pairs: Mapping[str, tuple[float, float]], name: str, most: int
 ) -> _GateFinding:
@@ -448,7 +505,8 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
     """Return the run that the gate `no_worse_than` names by name or id, with its records in the
     store. If several runs of the same kind have the name, the newest counts; the name `last` means
     the newest finished run of the kind other than this one. Return None without such a gate, if the
-    name is that of a variant, or if there is no `last` run yet.
+    name is that of a variant, or if the store has no earlier run of the kind at all, as in a first
+    build.
 
     Raises:
         InputError: there is neither a variant nor a run of the same kind and inputs of that name.
@@ -483,6 +541,9 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
         except StoreAwayError:
             raise
         except StoreError as error:
+            # The first build with this store: main could not have run yet.
+            if not of_kind or all(listed_run.id == run.id for listed_run in of_kind):
+                return None
             hint = f"; variants: {', '.join(variants)}" if variants else ""
             raise InputError(f"--no-worse-than: {error}{hint}") from None
 
@@ -562,6 +623,9 @@ class GateWatch:
         # Of several judges the one that the specification names; otherwise each has its gates.
         self._judge = getattr(run.spec, "score_by", None) if run.spec.variants_are_judges else None
         self._baseline = find_baseline(store, run, gates, settings)
+        name = gates.no_worse_than
+        is_variant = name in run.study.variants(run.spec, run.stored.model)
+        self._is_first = name is not None and self._baseline is None and not is_variant
         self._rows = dict[str, Row]()
         self.judges = Gated(gates, check_judges(store, run, gates))
         self.unscored = dict[str, Row]()
@@ -607,7 +671,12 @@ class GateWatch:
             itself = baseline.id == self._run_id
 
         outcomes = check_gates(
-            rows, self._gates, earlier, itself=itself, judges=self.judges.outcomes
+            rows,
+            self._gates,
+            earlier,
+            itself=itself,
+            is_first=self._is_first,
+            judges=self.judges.outcomes,
         )
         return Gated(self._gates, outcomes)
 
