@@ -71,7 +71,7 @@ from textevolve.studies.compare_cells import (
     fill_cells,
     scorer_label,
 )
-from textevolve.studies.compare_rows import input_column, read_cases, row_columns, take_rows
+from textevolve.studies.compare_rows import input_column, read_compared_rows, row_columns, take_rows
 from textevolve.studies.compare_spec import (
     CompareSpec,
     NamedPrompt,
@@ -778,7 +778,7 @@ def encode(output: Output) -> bytes:
 
 STUDY = Study(
     spec=CompareSpec,
-    cases=read_cases,
+    cases=read_compared_rows,
     take=take_rows,
     describe=describe,
     asks=ask,
