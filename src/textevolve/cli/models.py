@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import FAILED, options
-from textevolve.cli.results import draw_transfer
+from textevolve.cli.results import draw_transfer, open_console
 from textevolve.errors import InputError
 from textevolve.llm import weights
 from textevolve.llm.chat_formats.catalogue import (
