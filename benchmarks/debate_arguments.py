@@ -44,7 +44,7 @@ from typing import Any
 
 from kept_run import keep_run, open_run
 from sitting import Spent, tell_machine
-from textevolve.debate.context import prompt
+from textevolve.debate.context import load_prompt
 from textevolve.debate.deciding import answer_type
 from textevolve.debate.profile import Profile, load_profile, override
 from textevolve.debate.protocol import Debate
@@ -165,7 +165,7 @@ async def debate_earlier(case: Case, profile: Profile, model: Model) -> list[Arg
     for round, (number, agent) in itertools.product(range(ROUNDS), enumerate(profile.agents)):
         order = (0, 1) if (round * len(profile.agents) + number) % 2 == 0 else (1, 0)
         kind = answer_type(tuple(j + 1 for j in order), names, "pointwise", None)
-        opening = prompt("case").render(
+        opening = load_prompt("case").render(
             nonce=nonce,
             input=fence("input", case.input, nonce),
             responses=[fence(f"response {j + 1}", case.candidates[j], nonce) for j in order],
@@ -190,7 +190,7 @@ async def debate_earlier(case: Case, profile: Profile, model: Model) -> list[Arg
         arguments.append(Argument(case, round, number, agent.name, text))
         quotation = fence("argument", text, nonce)
         history.append(
-            prompt("spoken").render(
+            load_prompt("spoken").render(
                 round=round + 1, agent=agent.name, argument=quotation, scores=""
             )
         )

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from textevolve.node_eval.evaluators import FieldError, ThresholdEvaluator, read_text
+from textevolve.node_eval.evaluators import FieldError, ThresholdEvaluator, read_state_text
 from textevolve.node_eval.history import History, HistoryItem
 from textevolve.node_eval.traces import read_episodes
 
@@ -67,27 +67,27 @@ def items(tmp_path):
 def test_cut_messages_yield_whole_ones(items, length, ending):
     cut = json.dumps(MESSAGES)[:length] + ending
     (item,) = items(call({"gen_ai.output.messages": cut, "output.value": ANSWER}))
-    assert read_text(item.output_state, None, "output") == ANSWER
+    assert read_state_text(item.output_state, None, "output") == ANSWER
 
 
 @pytest.mark.parametrize("key", ["gen_ai.output.messages", "output.value", "gen_ai.completion"])
 def test_cut_messages_are_no_answer(items, key):
     (item,) = items(call({key: json.dumps(MESSAGES)[:90]}))
     with pytest.raises(FieldError, match="not recorded in full"):
-        read_text(item.output_state, None, "output")
+        read_state_text(item.output_state, None, "output")
 
 
 def test_cut_json_of_tools_is_marked(items):
     attributes = {"output.mime_type": "application/json", "output.value": '{"rows": [{"at": "4:1'}
     (item,) = items(call(attributes))
     with pytest.raises(FieldError):
-        read_text(item.output_state, None, "output")
+        read_state_text(item.output_state, None, "output")
 
 
 @pytest.mark.parametrize("text", ["[1] The tide is high.", "{high tide}", '{"at": 4', "[sic"])
 def test_texts_like_json_stay(items, text):
     (item,) = items(call({"output.value": text}))
-    assert read_text(item.output_state, None, "output") == text
+    assert read_state_text(item.output_state, None, "output") == text
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,19 @@ def test_pictures_are_named(part):
     state = {
         "messages": [{"role": "assistant", "content": [part, {"type": "text", "text": "So."}]}]
     }
-    text = read_text(state, None, "output")
+    text = read_state_text(state, None, "output")
     assert "UElD" not in text
     assert "<image>" in text
     assert "So." in text
 
 
 def test_bytes_without_type_are_named():
-    assert PICTURE not in read_text({"page": PICTURE, "note": "So."}, None, "output")
+    assert PICTURE not in read_state_text({"page": PICTURE, "note": "So."}, None, "output")
 
 
 def test_long_words_stay():
     state = {"sequence": "ACGT" * 200, "file": {"data": "tides.csv"}, "answer": "So."}
-    text = read_text(state, None, "output")
+    text = read_state_text(state, None, "output")
     assert "ACGT" * 200 in text
     assert "tides.csv" in text
 
@@ -174,13 +174,13 @@ def test_missing_times(items, start, end):
 def test_messages_as_texts(items):
     texts = [json.dumps(message) for message in MESSAGES]
     (step,) = items(call({"gen_ai.output.messages": json.dumps(texts)}))
-    assert read_text(step.output_state, None, "output") == ANSWER
+    assert read_state_text(step.output_state, None, "output") == ANSWER
 
 
 def test_message_after_its_parts(items):
     parts = [{"role": "assistant", "content": text} for text in ("At ", "4:10", ".", "At 4:10.")]
     (step,) = items(call({"gen_ai.output.messages": json.dumps(parts)}))
-    assert read_text(step.output_state, None, "output") == "At 4:10."
+    assert read_state_text(step.output_state, None, "output") == "At 4:10."
 
 
 @pytest.mark.parametrize(

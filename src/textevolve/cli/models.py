@@ -5,8 +5,6 @@ of downloads.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from textevolve.cli import FAILED, options
-from textevolve.cli.results import open_console
+from textevolve.cli.results import draw_transfer, open_console
 from textevolve.errors import InputError
 from textevolve.llm import weights
 from textevolve.llm.chat_formats.catalogue import (
@@ -38,7 +36,7 @@ from textevolve.llm.chat_formats.sources import (
 )
 from textevolve.llm.providers import LOCAL, PROVIDERS
 from textevolve.llm.quantize import Quantized, check_copy, quantize_file, quantized_name
-from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
+from textevolve.llm.weights import fetch
 from textevolve.report.terminal import draw_facts, safe
 from textevolve.report.wording import visible
 from textevolve.rows import read_text
@@ -80,51 +78,6 @@ def pull(
         with draw_transfer() as report:
             path = weights.fetch(name.removeprefix(f"{LOCAL}/"), settings, report)
         typer.echo(f"{name}: ready in {path}")
-
-
-@contextmanager
-def draw_transfer() -> Generator[ReportProgress]:
-    """Yield a function for `fetch` that reports its progress within the block: at a terminal by a
-    bar with bytes, speed, source and time left. Notes are printed everywhere, and stay visible
-    above the bar."""
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-    from rich.progress import Progress as Bar
-
-    from textevolve.cli.results import open_console
-
-    console = open_console(stderr=True)
-    bar = Bar(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=12),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    state: dict[str, Any] = {}
-
-    def report(now: TransferProgress) -> None:
-        if now.note:
-            console.print(f"{now.name}: {now.note}", markup=False, highlight=False, soft_wrap=True)
-        # A new source, or the hashing of a download, has its own speed.
-        if state.get("source") != now.source or (now.note and now.done == 0):
-            if "task" in state:
-                bar.remove_task(state["task"])
-            state["source"] = now.source
-            state["task"] = bar.add_task(f"{now.name}, {now.source}", total=now.total)
-
-        bar.update(state["task"], completed=now.done)
-
-    with bar:
-        yield report
 
 
 def quantize(

@@ -17,6 +17,7 @@ from textevolve.cli import process, say
 from textevolve.engine.local import CALM
 from textevolve.errors import InputError
 from textevolve.llm.catalogue import require_packages
+from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target, open_target, write_junit
 from textevolve.report.terminal import print_report
@@ -161,8 +162,6 @@ def calm_collector() -> None:
 def fetch_weights(names: Iterable[str], settings: Settings) -> None:
     """Download the missing weights of local models, with a progress bar. `names`: any models, of
     which those that begin with `local/` are local."""
-    from textevolve.cli.models import draw_transfer, fetch
-
     local = [name.removeprefix("local/") for name in names if name.startswith("local/")]
     for name in local:
         require_packages(f"local/{name}")
@@ -170,6 +169,49 @@ def fetch_weights(names: Iterable[str], settings: Settings) -> None:
         with draw_transfer() as report:
             for name in local:
                 fetch(name, settings, report)
+
+
+@contextmanager
+def draw_transfer() -> Generator[ReportProgress]:
+    """Yield a function for `fetch` that reports its progress within the block: at a terminal by a
+    bar with bytes, speed, source and time left. Notes are printed everywhere, and stay visible
+    above the bar."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    console = open_console(stderr=True)
+    bar = Bar(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=12),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    state: dict[str, Any] = {}
+
+    def report(now: TransferProgress) -> None:
+        if now.note:
+            console.print(f"{now.name}: {now.note}", markup=False, highlight=False, soft_wrap=True)
+        # A new source, or the hashing of a download, has its own speed.
+        if state.get("source") != now.source or (now.note and now.done == 0):
+            if "task" in state:
+                bar.remove_task(state["task"])
+            state["source"] = now.source
+            state["task"] = bar.add_task(f"{now.name}, {now.source}", total=now.total)
+
+        bar.update(state["task"], completed=now.done)
+
+    with bar:
+        yield report
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from textevolve.debate.context import DebateContext, Speech, prompt
+from textevolve.debate.context import DebateContext, Speech, load_prompt
 from textevolve.debate.deciding import answer_type, keep_words, read_points
 from textevolve.debate.quoting import copied_words, drop_inventions, repeats
 from textevolve.debate.result import NOTHING_TO_ADD, Turn
@@ -72,7 +72,7 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
     request = messages
 
     for attempt, fault in enumerate(("", REPEATED)):
-        question = prompt("argue").render(
+        question = load_prompt("argue").render(
             arguments=heard,
             agent=speech.speaker.name,
             quotation=quotation,
@@ -97,7 +97,7 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
 def _open(speech: Speech, turn: Turn, remembered: str) -> tuple[Message, ...]:
     """Return the messages before the first question: what is judged, and by whom."""
     context = speech.context
-    speaker = prompt("argue_speaker").render(
+    speaker = load_prompt("argue_speaker").render(
         memories=remembered,
         agent=speech.speaker.name,
         persona=speech.speaker.persona,
@@ -121,7 +121,7 @@ def _add(messages: tuple[Message, ...], question: str) -> tuple[Message, ...]:
 def _ask_for_words(
     speech: Speech, beginning: tuple[Message, ...], fault: str
 ) -> tuple[Message, ...]:
-    question = prompt("argue_words").render(agent=speech.speaker.name, fault=fault)
+    question = load_prompt("argue_words").render(agent=speech.speaker.name, fault=fault)
     return _add(beginning, question)
 
 
@@ -171,18 +171,18 @@ async def _ask(speech: Speech, turn: Turn, messages: tuple[Message, ...], attemp
 
 def _rules(context: DebateContext) -> str:
     components = [{"name": c.name, "meaning": c.meaning} for c in context.profile.components]
-    return prompt("argue_rules").render(components=components, rules=context.profile.rules)
+    return load_prompt("argue_rules").render(components=components, rules=context.profile.rules)
 
 
 def _show_case(context: DebateContext, order: tuple[int, ...]) -> str:
     responses = [{"label": context.labels[j], "text": context.quoted(j)} for j in order]
-    return prompt("argue_case").render(input=context.quoted(), responses=responses)
+    return load_prompt("argue_case").render(input=context.quoted(), responses=responses)
 
 
 def quote_argument(context: DebateContext, turn: Turn) -> str:
     """Return an argument as later turns see it, without its scores: a small model would repeat
     them."""
-    return prompt("argue_heard").render(
+    return load_prompt("argue_heard").render(
         agent=context.profile.agents[turn.agent].name, argument=quote(turn.argument)
     )
 
@@ -194,7 +194,7 @@ async def ask_points(speech: Speech, turn: Turn, argument: Argument) -> Turn:
     profile = context.profile
     visible = tuple(context.labels[j] for j in turn.order)
     labels = ", ".join(f"Response {label}" for label in visible)
-    question = prompt("argue_points").render(agent=speech.speaker.name, labels=labels)
+    question = load_prompt("argue_points").render(agent=speech.speaker.name, labels=labels)
     kind = answer_type(visible, (), "remarks")
     request = Request(
         messages=(*argument.spoken, Message("user", (question,))),

@@ -23,7 +23,7 @@ from textevolve.llm.prompts import (
 from textevolve.memory.cue import Recall
 
 
-def prompt(name: str) -> Template:
+def load_prompt(name: str) -> Template:
     return load_template("textevolve.debate", name)
 
 
@@ -92,7 +92,7 @@ class DebateContext:
     def opening(self, order: tuple[int, ...]) -> str:
         """Return the text of the input and the candidates, in the given order."""
         if order not in self.shown:
-            self.shown[order] = prompt("case").render(
+            self.shown[order] = load_prompt("case").render(
                 nonce=self.nonce,
                 input=fence_with("input", self.input, self.nonce, name_images(self.case)),
                 responses=[self.fenced(j) for j in order],
@@ -153,7 +153,7 @@ _Described = tuple[str, str, tuple[tuple[int, str], ...]]
 def _rules(described: tuple[_Described, ...], readout: str, rules: bool, words: int | None) -> str:
     """Render the rules of a debate; the cache shares them among the debates of a run."""
     components = [{"name": n, "meaning": m, "rubric": dict(rubric)} for n, m, rubric in described]
-    return prompt("rules").render(
+    return load_prompt("rules").render(
         components=components,
         readout=STORED_READOUTS.get(readout, readout),
         rules=rules,

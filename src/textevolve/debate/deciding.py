@@ -30,7 +30,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from textevolve.debate.context import Speech, prompt
+from textevolve.debate.context import Speech, load_prompt
 from textevolve.debate.profile import Component
 from textevolve.debate.result import DecidedBy, Points, Turn
 from textevolve.engine.local import gather_bounded
@@ -230,7 +230,7 @@ async def probe_after(speech: Speech, turn: Turn, spoken: tuple[Message, ...]) -
     context = speech.context
 
     def messages(candidate: int, component: Component) -> tuple[Message, ...]:
-        question = prompt("probe").render(
+        question = load_prompt("probe").render(
             label=f"Response {context.labels[candidate]}",
             response=context.quoted(candidate),
             agent=speech.speaker.name,
@@ -248,16 +248,16 @@ async def probe_alone(speech: Speech, turn: Turn, remembered: str) -> Turn:
     context = speech.context
     speaker = speech.speaker
     between = (remembered,) if remembered else ()
-    rules = prompt("alone_rules").render(rules=context.profile.rules)
+    rules = load_prompt("alone_rules").render(rules=context.profile.rules)
     system = Message("system", (rules, *image_rules(context.case)))
     input = context.quoted()
     texts = [
-        prompt("alone").render(input=input, response=context.quoted(j))
+        load_prompt("alone").render(input=input, response=context.quoted(j))
         for j in range(len(context.candidates))
     ]
 
     def messages(candidate: int, component: Component) -> tuple[Message, ...]:
-        question = prompt("alone_question").render(
+        question = load_prompt("alone_question").render(
             agent=speaker.name, persona=speaker.persona, question=component.probe
         )
         parts = (texts[candidate], *between, question)
@@ -313,10 +313,10 @@ async def decide_scores(
     context = speech.context
     profile = speech.context.profile
     speaker = speech.speaker
-    ending = prompt("decide").render(
+    ending = load_prompt("decide").render(
         memories=memories, agent=speaker.name, persona=speaker.persona, today=context.today
     )
-    rules = prompt("decide_rules").render(rules=profile.rules)
+    rules = load_prompt("decide_rules").render(rules=profile.rules)
     state = (
         rules + "".join(image_rules(context.case)),
         context.opening(turn.order),

@@ -28,7 +28,7 @@ from functools import partial
 import numpy as np
 
 from textevolve.debate import tensor as arithmetic
-from textevolve.debate.context import DebateContext, DebateMessage, prompt, read_rules
+from textevolve.debate.context import DebateContext, DebateMessage, load_prompt, read_rules
 from textevolve.debate.modes import draw_labels
 from textevolve.debate.profile import Agent, Profile, override
 from textevolve.debate.result import (
@@ -226,7 +226,7 @@ class _Table:
 
             self.summaries.append(summary)
             fenced = fence("summary", summary, self.context.nonce)
-            marked = prompt("summarised").render(round=r, summary=fenced)
+            marked = load_prompt("summarised").render(round=r, summary=fenced)
             history = (DebateMessage(marked, quote(summary)),)
 
         turns = await gather_bounded(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from textevolve.debate.arguing import argue, ask_points, quote_argument
-from textevolve.debate.context import DebateContext, DebateMessage, Speech, prompt
+from textevolve.debate.context import DebateContext, DebateMessage, Speech, load_prompt
 from textevolve.debate.deciding import (
     answer_type,
     decide_scores,
@@ -92,7 +92,7 @@ def fence_memories(context: DebateContext, memories: Sequence[Memory]) -> tuple[
     without memories."""
     nonce = context.nonce
     lines = [_show(nonce, m, lambda text: fence("memory", text, nonce)) for m in memories]
-    return (prompt("memory_rules").render(), *lines) if lines else ()
+    return (load_prompt("memory_rules").render(), *lines) if lines else ()
 
 
 def quote_memories(speech: Speech, memories: Sequence[Memory]) -> str:
@@ -101,15 +101,17 @@ def quote_memories(speech: Speech, memories: Sequence[Memory]) -> str:
     if not memories:
         return ""
     lines = [_show(speech.context.nonce, memory, quote) for memory in memories]
-    rules = prompt("memory_rules").render()
-    return prompt("memory_alone").render(agent=speech.speaker.name, memories=lines, rules=rules)
+    rules = load_prompt("memory_rules").render()
+    return load_prompt("memory_alone").render(
+        agent=speech.speaker.name, memories=lines, rules=rules
+    )
 
 
 def _show(nonce: str, memory: Memory, mark: Callable[[str], str]) -> str:
     source = " ".join(sanitize(memory.source, nonce)[0].split())[:SOURCE_CHARACTERS]
     source = source or "a source that is not known"
     trust = None if memory.trust is None else f"{memory.trust:g}"
-    return prompt("memory").render(
+    return load_prompt("memory").render(
         source=source, trust=trust, text=mark(sanitize(memory.text, nonce)[0])
     )
 
@@ -133,7 +135,7 @@ def _ending(
         else labels_text[0]
     )
 
-    return prompt("request").render(
+    return load_prompt("request").render(
         memories=memories,
         agent=agent,
         persona=persona,
@@ -341,7 +343,7 @@ def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> Debat
 
 def _quote(context: DebateContext, turn: Turn, scores: str = "") -> str:
     """Render an agent's argument in a fence, with its scores if there are any."""
-    return prompt("spoken").render(
+    return load_prompt("spoken").render(
         round=turn.round + 1,
         agent=context.profile.agents[turn.agent].name,
         argument=fence("argument", turn.argument, context.nonce),
@@ -357,7 +359,7 @@ async def sum_up(
     context.listener(StepStarted(context.case.id, "summary", {"round": round}))
     meter = UsageMeter(context.model_of(context.profile.agents[0]))
     marked = [message.marked for message in history]
-    text = (context.opening(context.listed), *marked, prompt("summary").render())
+    text = (context.opening(context.listed), *marked, load_prompt("summary").render())
     request = Request(
         messages=(context.system, context.user(*text)),
         temperature=context.profile.sampling_temperature,

@@ -128,7 +128,7 @@ async def stream(
         await cancel([*running, *waiting])
 
 
-async def follow(
+async def follow_updates(
     work: Callable[[Callable[[T], None]], Awaitable[T]],
 ) -> AsyncGenerator[T]:
     """Yield the intermediate results of a long piece of work, and at last its result.

@@ -24,7 +24,7 @@ from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.systems import (
     Capabilities,
     MemorySystem,
-    read_answer,
+    read_answer_text,
     read_capabilities,
     read_memories,
 )
@@ -93,7 +93,7 @@ class HttpSystem(MemorySystem):
         answer = await self._ask("/answer", {"question": question, "memories": list(memories)})
         if isinstance(answer, dict):
             answer = cast("dict[str, Any]", answer).get("answer")
-        return read_answer(answer, f"{self.name}/answer")
+        return read_answer_text(answer, f"{self.name}/answer")
 
     async def aclose(self) -> None:
         await self._service.aclose()

@@ -207,7 +207,7 @@ class Adapted(MemorySystem):
 
     async def answer(self, question: str, memories: Sequence[str], /) -> str:
         answer = await self._call("answer", question, list(memories))
-        return read_answer(answer, f"{self._spec}: answer")
+        return read_answer_text(answer, f"{self._spec}: answer")
 
     async def aclose(self) -> None:
         try:
@@ -271,7 +271,7 @@ def read_memories(answer: Any, source: str) -> tuple[str, ...]:
     return tuple(text for text in texts if text.strip())
 
 
-def read_answer(answer: Any, source: str) -> str:
+def read_answer_text(answer: Any, source: str) -> str:
     """Return the text that a system answered.
 
     Raises:

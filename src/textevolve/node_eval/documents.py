@@ -29,7 +29,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text, write_text
 from textevolve.node_eval.judging import Reading
-from textevolve.node_eval.span_states import Event, Span, as_fields, unwrap_result
+from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
 
 Lines = Iterable[tuple[str, str]]
 """The lines of a file, each with its place for error messages."""
@@ -116,7 +116,7 @@ COMMON = {"inputs", "outputs", "info", "context", "session_id", "sessionId"}
 """Names of fields that many programs use."""
 
 
-Log: TypeAlias = tuple[tuple[str, str], int, Event]
+Log: TypeAlias = tuple[tuple[str, str], int, SpanEvent]
 """A log record: the ids of its trace and its span, empty outside of a span, its time, 0 if it is
 unknown, and its name and attributes."""
 
@@ -390,7 +390,7 @@ def read_traces(
         InputError: a file cannot be read, or is not JSON.
     """
     spans: dict[str, dict[str, Span]] = {}
-    messages: dict[tuple[str, str], list[tuple[int, Event]]] = {}
+    messages: dict[tuple[str, str], list[tuple[int, SpanEvent]]] = {}
 
     for where, document in documents:
         for place, record in _read_records(where, document, reading):

@@ -253,7 +253,7 @@ def _find(state: Any, key: str) -> Any:
     return _find(inner, rest) if dot else inner
 
 
-def read_text(state: Any, key: str | None, place: str) -> str:
+def read_state_text(state: Any, key: str | None, place: str) -> str:
     """Return a field as a text, in which embedded media are named.
 
     Raises:

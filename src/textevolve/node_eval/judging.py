@@ -37,7 +37,7 @@ from textevolve.node_eval.evaluators import (
     as_failure,
     check_outcome,
     is_state,
-    read_text,
+    read_state_text,
     skip_broken,
 )
 from textevolve.node_eval.history import History, HistoryItem, Instruction
@@ -294,9 +294,9 @@ class JudgeEvaluator(NodeEvaluator):
             return Failure("skipped", NO_OUTPUT)
         if item.input_state is None and self.needs_input:
             return Failure("skipped", NO_INPUT)
-        question = read_text(item.input_state, self.input_key, "input")
+        question = read_state_text(item.input_state, self.input_key, "input")
 
-        return Case(question, (read_text(item.output_state, self.output_key, "output"),))
+        return Case(question, (read_state_text(item.output_state, self.output_key, "output"),))
 
     async def evaluate(self, history: History) -> NodeOutcome:
         case = self.read_case(history)
@@ -339,9 +339,9 @@ def read_call(history: History) -> Case | None:
 
     offer = "\n".join(f"- {write_text(tool)}" for tool in tools)
     goal = HAND_OVER if hands_over else CALL
-    request = read_text(state, None, "input")
+    request = read_state_text(state, None, "input")
     question = f"{request}\n\nTools on offer:\n{offer}\n\nThe output is the next call of the agent."
-    call = read_text(item.input_state, None, "input")
+    call = read_state_text(item.input_state, None, "input")
     call = call if call.startswith(f"{item.node}(") else f"{item.node}({call})"
     failed = f"\n\nThe call failed: {item.error}" if item.error else ""
 
@@ -367,8 +367,8 @@ class RunEvaluator(JudgeEvaluator):
         outputs = [i.output_state for i in sorted(items, key=_rank) if i.output_state is not None]
         if not inputs and self.needs_input:
             return Failure("skipped", NO_INPUT)
-        question = read_text(inputs[0], self.input_key, "input") if inputs else NO_REQUEST
-        answer = read_text(outputs[0], self.output_key, "output") if outputs else ""
+        question = read_state_text(inputs[0], self.input_key, "input") if inputs else NO_REQUEST
+        answer = read_state_text(outputs[0], self.output_key, "output") if outputs else ""
 
         return Case(question, (answer.strip() or NO_ANSWER,), trajectory=read_run(history))
 

@@ -244,7 +244,7 @@ def join_texts(messages: Iterable[SpanMessage]) -> str:
 
 
 Attributes: TypeAlias = Mapping[str, Any]
-Event: TypeAlias = tuple[str, Attributes]
+SpanEvent: TypeAlias = tuple[str, Attributes]
 """The name of an event of a span, with its attributes."""
 State: TypeAlias = "dict[str, Any] | None"
 """The input or output of a node; None if it was not recorded."""
@@ -393,7 +393,7 @@ class Span:
     start: int
     end: int
     attributes: Attributes
-    events: tuple[Event, ...]
+    events: tuple[SpanEvent, ...]
     status: str | None
 
     @property
@@ -509,7 +509,7 @@ def tokens_of(span: Span) -> int | None:
     return None
 
 
-def error_of(span: Span) -> str | None:
+def read_error(span: Span) -> str | None:
     """Return the error of a failed span; None for others."""
     kind = _text(span.attributes.get("error.type"))
     if span.status is None and not kind:

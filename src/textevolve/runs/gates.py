@@ -214,7 +214,9 @@ def check_gates(
     elif name in by_variant:
         baselines = dict.fromkeys(checked, by_variant[name])
     elif is_first or name == LAST:
-        excuse = f"no earlier run of the kind to compare with{'' if name == LAST else f' as {name}'}"
+        excuse = (
+            f"no earlier run of the kind to compare with{'' if name == LAST else f' as {name}'}"
+        )
 
     outcomes = list(judges)
     if gates.min_agreement is not None and not judges:

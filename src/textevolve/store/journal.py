@@ -47,7 +47,7 @@ from textevolve.store.writer import Writer
 
 PAGE = 200
 """The number of calls that are read at once."""
-Rows: TypeAlias = Sequence[tuple[Any, ...]]
+CallRows: TypeAlias = Sequence[tuple[Any, ...]]
 KeyLookup: TypeAlias = tuple[str, asyncio.Future[tuple[Any, ...] | None]]
 """A key to look up, and the future that gets the row of the answer stored under it, or None."""
 
@@ -147,13 +147,13 @@ class StoreJournal:
         self._looking = True
         under_way.add_done_callback(partial(self._found, waiting))
 
-    def _found(self, waiting: list[KeyLookup], done: asyncio.Future[Rows]) -> None:
+    def _found(self, waiting: list[KeyLookup], done: asyncio.Future[CallRows]) -> None:
         self._looking = False
         self._settle(waiting, done.result)
         if self._wanted:
             self._find_wanted()
 
-    def _settle(self, waiting: list[KeyLookup], find: Callable[[], Rows]) -> None:
+    def _settle(self, waiting: list[KeyLookup], find: Callable[[], CallRows]) -> None:
         """Look up the waiting keys and resolve their futures with the answers."""
         try:
             best = {row[0]: row for row in find()}

@@ -52,13 +52,13 @@ from textevolve.store.memory_changes import (
 from textevolve.store.memory_rows import (
     MemoryScope,
     choose_scope,
+    fetch_memories,
     find_memories,
     in_scope,
     in_version,
     read_collection,
     read_cosines,
     read_memory_records,
-    read_rows,
 )
 from textevolve.store.resource_rows import fetch_one, insert_rows, namespace_id, update_where
 from textevolve.store.tables import (
@@ -134,7 +134,7 @@ class StoredMemories:
             worded = index.find_words(connection, collection, scope, query.text, query.limit)
         dense = {seq: rank for rank, (seq, _) in enumerate(near, 1)}
         keyword = {seq: rank for rank, seq in enumerate(worded, 1)}
-        rows = read_rows(connection, dict.fromkeys([*dense, *keyword]))
+        rows = fetch_memories(connection, dict.fromkeys([*dense, *keyword]))
         cosines = dict(near)
         if query.embedding is not None:
             cosines |= read_cosines(connection, keyword.keys() - dense, query.embedding)
@@ -150,7 +150,7 @@ class StoredMemories:
     ) -> Sequence[MemoryRecord]:
         collection, scope = self._choose(connection, query)
         near = self._reach(connection, collection, scope, starts[:MOST_STARTS], hops)[: query.limit]
-        rows = {row.seq: row for row in read_rows(connection, near)}
+        rows = {row.seq: row for row in fetch_memories(connection, near)}
         return read_memory_records(connection, [rows[seq] for seq in near], scope)
 
     @_reads

@@ -279,7 +279,7 @@ def find_memories(connection: Connection, ids: Iterable[str], **owner: str) -> d
     }
 
 
-def read_rows(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:
+def fetch_memories(connection: Connection, seqs: Iterable[int]) -> list[Row[Any]]:
     """Return the rows of `memories` with these numbers, in no particular order."""
     return _read_listed(connection, "SELECT * FROM memories WHERE seq IN", seqs)
 

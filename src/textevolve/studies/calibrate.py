@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import field_validator, model_validator
 
-from textevolve.engine.local import follow
+from textevolve.engine.local import follow_updates
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
@@ -474,7 +474,7 @@ async def run(
             here.note(**_describe_decision(outcome), output=outcome.template)
             return outcome
 
-    async for result in follow(work):
+    async for result in follow_updates(work):
         yield result
 
 

@@ -83,7 +83,7 @@ from textevolve.studies.compare_rows import (
     input_column,
     list_asked,
     list_unread,
-    read_cases,
+    read_compared_rows,
     row_columns,
     take_rows,
 )
@@ -819,7 +819,7 @@ def encode(output: Output) -> bytes:
 
 STUDY = Study(
     spec=CompareSpec,
-    cases=read_cases,
+    cases=read_compared_rows,
     take=take_rows,
     describe=describe,
     asks=ask,

@@ -56,7 +56,7 @@ INPUTS = ("input", "prompt", "question", "instruction")
 """The columns that may hold the input if no prompt is compared; the first that exists is used."""
 
 
-def read_cases(spec: CompareSpec) -> Iterator[Case]:
+def read_compared_rows(spec: CompareSpec) -> Iterator[Case]:
     if not spec.data:
         raise InputError("--data is missing: rows with values for the placeholders")
     folder = ""

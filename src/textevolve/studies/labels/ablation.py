@@ -38,7 +38,7 @@ from textevolve.studies.labels.base import (
     decode,
     find_row,
     flatten,
-    read_cases,
+    read_labelled_items,
 )
 from textevolve.wiring import Workbench
 
@@ -164,7 +164,7 @@ def data(spec: AblationSpec, ablation: Ablation) -> Mapping[str, Any]:
 
 STUDY = Study(
     spec=AblationSpec,
-    cases=read_cases,
+    cases=read_labelled_items,
     asks=lambda spec: Asks(judges_of(spec)),
     run=run,
     row=find_row,

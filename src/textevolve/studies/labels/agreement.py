@@ -52,7 +52,7 @@ from textevolve.studies.labels.base import (
     list_source,
     name_choice,
     name_people,
-    read_cases,
+    read_labelled_items,
 )
 from textevolve.wiring import Workbench
 
@@ -398,7 +398,7 @@ class AgreementSpec(RepeatsSpec):
 
 def read_labelled(spec: AgreementSpec) -> Iterator[Case]:
     """Read the labelled items. A threshold is refused if they compare texts."""
-    for case in read_cases(spec):
+    for case in read_labelled_items(spec):
         if spec.threshold is not None and len(case.candidates) > 1:
             raise InputError(
                 "--threshold: these labels compare texts, of which none passes by its score; leave"

@@ -102,7 +102,7 @@ class RepeatsSpec(OrdersSpec):
     seed: int = option(0, "The seed of the bootstrap intervals.", group="Statistics", ge=0)
 
 
-def read_cases(spec: LabelledItemsSpec) -> Iterator[Case]:
+def read_labelled_items(spec: LabelledItemsSpec) -> Iterator[Case]:
     if not spec.items:
         raise InputError("no items: name the files of labelled items")
     items = read_items(

@@ -52,7 +52,7 @@ from textevolve.studies.labels.base import (
     OrdersSpec,
     item_of,
     list_source,
-    read_cases,
+    read_labelled_items,
     require_absolute_judges,
 )
 from textevolve.wiring import Workbench
@@ -281,7 +281,7 @@ def _spent(name: str, part: CreditedVerdict) -> Mapping[str, Any]:
 
 STUDY = Study(
     spec=EscalationSpec,
-    cases=read_cases,
+    cases=read_labelled_items,
     asks=lambda spec: Asks(judges_of(spec)),
     run=run,
     row=find_row,

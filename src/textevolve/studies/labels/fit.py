@@ -238,7 +238,7 @@ def read_cases(spec: FitSpec) -> list[Case]:
     Raises:
         InputError: the items cannot be read, or are too few for a fit.
     """
-    return _check_enough(list(base.read_cases(spec)))
+    return _check_enough(list(base.read_labelled_items(spec)))
 
 
 def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: object) -> list[Case]:
