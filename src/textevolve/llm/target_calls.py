@@ -27,6 +27,7 @@ from urllib.parse import quote_plus, urlsplit
 from pydantic import SecretStr
 from pydantic_core import to_json
 
+from textevolve.addresses import is_loopback
 from textevolve.contents import digest_data, digest_file, digest_module
 from textevolve.errors import (
     AccessError,
@@ -45,7 +46,7 @@ from textevolve.llm.chains.steps import Callee, take_callee
 from textevolve.llm.connections import MIB, JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
-from textevolve.llm.providers import Key, find_headers, find_key, is_loopback
+from textevolve.llm.providers import Key, find_headers, find_key
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import (
     COMMAND,
@@ -269,7 +270,7 @@ def _call_service(
         kind = headers.get("Content-Type", "")
         text = raw.decode("utf-8", "replace")
         reason = "stop"
-        if kind.startswith("text/event-stream"):
+        if kind.startswith("text/event-stream") or _FRAMED.match(text):
             answer: Any = split_events(text)
             reason = EVENTS
         elif _LINES.search(kind):
@@ -288,6 +289,10 @@ def _call_service(
 
 _LINES = re.compile(r"ndjson|jsonl|json-?lines|stream\+json")
 """The types of an answer whose lines are events in JSON."""
+
+
+_FRAMED = re.compile(r"\s*((event|id|retry):[^\n]*\n|:[^\n]*\n)*data:")
+"""The beginning of server-sent events, which some applications send under another type."""
 
 
 def _read_cookies(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dict[str, str]:
