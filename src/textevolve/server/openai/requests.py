@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from fastapi import Request, Response
@@ -46,6 +47,7 @@ from textevolve.protocol.chat import (
 )
 from textevolve.protocol.contents import ToolCall
 from textevolve.protocol.reported import write_chat_usage
+from textevolve.server.bodies import parse_aside
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import ApiError, as_api_error, bad_request, openai_error
 
@@ -75,8 +77,9 @@ async def read_json_body(request: Request) -> dict[str, Any]:
     Raises:
         ApiError: the body is not such an object.
     """
+    raw = await request.body()
     try:
-        body: object = from_json(await request.body(), allow_inf_nan=False)
+        body: object = await parse_aside(partial(from_json, raw, allow_inf_nan=False), len(raw))
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -27,6 +28,7 @@ from textevolve.remote.wire import (
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.study import find_study, kinds, read_study, schema_of
+from textevolve.server.bodies import BodyRoute, parse_aside
 from textevolve.server.errors import ApiError, bad_request, example_body, respond
 from textevolve.server.identity import (
     THIS_MACHINE,
@@ -70,7 +72,7 @@ async def begin(
         SettingsError: a model is not available.
         ApiError: the caller may not see a namespace.
     """
-    part = read_part(body.get(RUN, {}))
+    part = await parse_aside(partial(read_part, body.get(RUN, {})))
     namespace = choose_namespace(server, caller, part.namespace)
     mark = await asyncio.to_thread(_require_namespace, server, namespace)
     sent = await asyncio.to_thread(server.runner.uploads.keep, part.files)
@@ -86,7 +88,9 @@ async def begin(
     with server.runner.confine(served):
         fields = {name: value for name, value in body.items() if name != RUN}
         _, spec = await asyncio.to_thread(read_study, fields)
-        cases = None if part.cases is None else [*map(_read_case, part.cases)]
+        cases = None
+        if part.cases is not None:
+            cases = await parse_aside(partial(list, map(_read_case, part.cases)))
         start = Launch(name=part.name, source="HTTP")
         home = server.settings.namespace
         plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
@@ -179,7 +183,7 @@ def _read_case(sent: CasePart) -> Case:
     return case
 
 
-router = APIRouter(prefix="/v1", tags=["studies"])
+router = APIRouter(prefix="/v1", tags=["studies"], route_class=BodyRoute)
 
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=500)]
 LARGEST_REVISION = 2**62
