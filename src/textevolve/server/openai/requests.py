@@ -47,7 +47,7 @@ from textevolve.protocol.chat import (
 )
 from textevolve.protocol.contents import ToolCall
 from textevolve.protocol.reported import write_chat_usage
-from textevolve.server.bodies import parse_aside
+from textevolve.server.bodies import parse_aside, validate_items
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import ApiError, as_api_error, bad_request, openai_error
 
@@ -120,7 +120,8 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             message += JUDGE_TOOLS if field == "tools" else "leave it out"
             raise ApiError(400, "unsupported_parameter", message, param=field)
 
-    request = read_shape(ChatBody, body)
+    messages = validate_items(ClientMessage, body.get("messages"))
+    request = read_shape(ChatBody, {**body, "messages": messages} if messages else body)
     if request.n not in (None, 1):
         raise bad_request("n: must be 1, since agents and judges give one answer each", param="n")
 

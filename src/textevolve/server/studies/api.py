@@ -28,7 +28,7 @@ from textevolve.remote.wire import (
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.study import find_study, kinds, read_study, schema_of
-from textevolve.server.bodies import BodyRoute, parse_aside
+from textevolve.server.bodies import BodyRoute, parse_aside, validate_items
 from textevolve.server.errors import ApiError, bad_request, example_body, respond
 from textevolve.server.identity import (
     THIS_MACHINE,
@@ -146,7 +146,9 @@ def read_part(part: object) -> RunPart:
     if not isinstance(part, dict):
         raise InputError(f"{RUN}: must be an object")
     try:
-        return RunPart(**cast("dict[str, Any]", part))
+        fields = dict(cast("dict[str, Any]", part))
+        fields["cases"] = validate_items(CasePart, fields.get("cases"))
+        return RunPart(**fields)
     except InputError as error:
         raise InputError(f"{RUN}: {error}") from None
 
