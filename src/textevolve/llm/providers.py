@@ -50,12 +50,23 @@ class Key:
 
 def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key | None:
     """Return the key of a provider from the environment, or else from the keyring; None without a
-    key."""
-    if text := os.environ.get(variable, "").strip():
-        return Key(SecretStr(text), variable)
-    if ask_keyring and (text := _from_keyring(provider)):
-        return Key(SecretStr(text), "the keyring")
-    return None
+    key.
+
+    Raises:
+        SettingsError: it is a reference to a file or a command, which nothing follows.
+    """
+    text = os.environ.get(variable, "").strip()
+    source = variable
+    if not text and ask_keyring:
+        text = _from_keyring(provider) or ""
+        source = "the keyring"
+    if text.startswith(("file:", "cmd:")):
+        raise SettingsError(
+            f"{source}: a key cannot be a reference to a file or a command any more; store the key"
+            " itself"
+        )
+
+    return Key(SecretStr(text), source) if text else None
 
 
 SETTINGS = "the settings"
@@ -195,7 +206,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         raise SettingsError(_unknown(spec, name, providers))
     model = model or provider.default_model or ""
     if not model:
-        raise SettingsError(f"{name}: no model is named; write {name}/MODEL")
+        raise InputError(f"{name}: no model is named; write {name}/MODEL")
     full = f"{name}/{model}"
     check_model(full)
     address = provider.base_url
@@ -358,7 +369,7 @@ def _address(spec: str, settings: Settings) -> Endpoint:
     address, _, model = spec.partition("#")
     base_url = normalise_url(address)
     if not model:
-        raise SettingsError(f"{base_url}: no model is named; write {base_url}#MODEL")
+        raise InputError(f"{base_url}: no model is named; write {base_url}#MODEL")
     full = f"{base_url}#{model}"
     host = urlsplit(base_url).netloc
     check_model(full)

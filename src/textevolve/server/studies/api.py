@@ -94,13 +94,15 @@ async def begin(
         start = Launch(name=part.name, source="HTTP")
         home = server.settings.namespace
         plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
-        run = (await asyncio.to_thread(plan.register, store)).record
+        registered = await asyncio.to_thread(plan.register, store)
+        run = registered.record
         known = await asyncio.to_thread(store.get_served, run.id)
 
         # The namespace of the settings marks no run, so one that is made anew finds the old ones.
         if known is not None and known.outlives(mark):
             plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=owner)
-            run = (await asyncio.to_thread(plan.register, store)).record
+            registered = await asyncio.to_thread(plan.register, store)
+            run = registered.record
 
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too
@@ -112,7 +114,7 @@ async def begin(
         await asyncio.to_thread(store.serve_run, run_row)
         server.runner.submit(run.id)
 
-    return run, 201 if run.created >= served.created else 202
+    return run, 201 if registered.is_new else 202
 
 
 def _require_namespace(server: ServerState, name: str) -> NamespaceMark | None:
