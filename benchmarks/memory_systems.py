@@ -132,6 +132,9 @@ class _NoJournal:
     async def find(self, key: str) -> None:
         return None
 
+    async def has_answer(self, model: str) -> bool:
+        return False
+
     async def append(self, entry: object) -> None:
         pass
 

@@ -2,6 +2,7 @@
 served on loopback; each page is asked for several times, from its first byte to its last.
 
     python benchmarks/run_page.py [--cases 100000] [--variants 1]
+    python benchmarks/run_page.py --cases 100 --runs 10000     the list of many runs, and searches
 
 The records are those of real kinds (`evaluate` with a pointwise judge, or `compare` where there are
 several variants), of about one and a half kilobytes each, so they are decoded and drawn as others
@@ -106,6 +107,15 @@ def fill(store: Store, number: int, variants: int) -> str:
     return run.id
 
 
+def add_runs(store: Store, number: int) -> None:
+    """Add finished runs without cases, of which every second has another file."""
+    for n in range(number):
+        spec = {"judge": "probe", "cases": ["even.jsonl" if n % 2 == 0 else "odd.jsonl"]}
+        stored = StoredSpec(kind=evaluate.STUDY.kind, spec=spec, model="none")
+        run = store.create_run(stored.model_dump(mode="json"), f"f{n}", f"run {n}", "benchmark")
+        store.finish_run(run.id, "finished")
+
+
 def measure(url: str) -> dict[str, int]:
     """Medians of the time and of this process' CPU time, in ms, and the size of the page."""
     times: list[tuple[float, float]] = []
@@ -123,12 +133,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--variants", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=0, help="further runs in the store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
         began = time.perf_counter()
         with open_store(path) as store:
             stored = fill(store, options.cases, options.variants)
+            add_runs(store, options.runs)
         print(
             f"{options.cases * options.variants:,} records, {path.stat().st_size / 2**20:.0f} MiB,"
             f" written in {time.perf_counter() - began:.0f} s"
@@ -145,6 +157,8 @@ def main() -> None:
         middle = options.cases * options.variants // 2
         for label, path_ in {
             "list of runs": "",
+            "list, searched": "?q=odd.jsonl",
+            "list, found nothing": "?q=nowhere",
             "run, first page": f"/{stored}",
             "run, last page": f"/{stored}?page={last}",
             "failed": f"/{stored}?show=failed",

@@ -2,6 +2,7 @@
 
     python benchmarks/server.py                      1,000 streams at once, 200 new ones a second
     python benchmarks/server.py --rate 20 --seconds 10
+    python benchmarks/server.py --bodies             the longest wait while large bodies come in
 
 The model is a loopback server in a process of its own: its first token comes after 200 ms, and the
 stream lasts `--length` seconds, so that `--rate` times that many are open at once. It is asked
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,56 @@ async def load(url: str, model: str, rate: float, seconds: float, pid: int) -> M
     return Measured(firsts, last, spent / number, memory_of(pid), failed)
 
 
+STALL = 1.0
+"""The seconds without an answer that count as a stall."""
+
+
+def large_bodies() -> Iterator[tuple[str, str, bytes]]:
+    """Yield the name, the path and the content of requests of the largest sizes. The server refuses
+    each after it has read all of it, so that nothing but the reading is measured."""
+    line = '{"text": "memory %07d of a large import, as long as a usual sentence"}\n'
+    lines = "".join(line % n for n in range(600_000)) + '{"text": 1}\n'
+    yield "import", "namespaces/large/collections/notes/memories/import", lines.encode()
+    cases = [{"input": f"q{n}", "candidates": ["a", "b"]} for n in range(400_000)]
+    study = {"kind": "evaluate", "judge": "nowhere", "run": {"cases": cases}}
+    yield "study", "studies", json.dumps(study).encode()
+    messages = [{"role": "user", "content": f"m{n}"} for n in range(300_000)]
+    chat = {"model": "judge/probe", "messages": [*messages, {"role": "nobody"}]}
+    yield "chat", "chat/completions", json.dumps(chat).encode()
+
+
+async def watch(url: str) -> None:
+    """Send three of each large body at once, and tell how long /health waited meanwhile."""
+    timeout = aiohttp.ClientTimeout(total=600)
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+
+        async def send(path: str, body: bytes) -> int:
+            async with session.post(f"{url}/v1/{path}", data=body, headers=headers) as answer:
+                await answer.read()
+                return answer.status
+
+        embedder = {"name": "notes", "embedder": "local/minilm"}
+        await send("namespaces", json.dumps({"name": "large"}).encode())
+        await send("namespaces/large/collections", json.dumps(embedder).encode())
+        for name, path, body in large_bodies():
+            waits: list[float] = []
+            sending = asyncio.gather(*(send(path, body) for _ in range(3)))
+            while not sending.done():
+                began = time.monotonic()
+                async with session.get(f"{url}/health") as answer:
+                    await answer.read()
+                waits.append(time.monotonic() - began)
+                await asyncio.sleep(0.01)
+            stalls = sum(wait > STALL for wait in waits)
+            print(
+                f"{name:7}  3 x {len(body) / 2**20:.0f} MiB  answered {sorted(await sending)}"
+                f"  /health p50 {np.percentile(waits, 50) * 1000:.1f} ms, longest"
+                f" {max(waits) * 1000:.0f} ms, {stalls} stalls above {STALL:g} s",
+                flush=True,
+            )
+
+
 def cpu_of(pid: int) -> float:
     if not pid:
         return 0.0
@@ -180,6 +231,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="for so long")
     parser.add_argument("--length", type=float, default=5, help="seconds that a stream lasts")
     parser.add_argument("--tokens", type=int, default=20, help="of a stream")
+    parser.add_argument("--bodies", action="store_true", help="large bodies instead of streams")
     parser.add_argument("--serve", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -206,6 +258,11 @@ def main() -> None:
             "PORT",
             *store,
         )
+        if options.bodies:
+            with process(*ours, "--judge", "probe") as (_, port):
+                asyncio.run(watch(f"http://127.0.0.1:{port}"))
+            return
+
         arguments = (options.rate, options.seconds)
         print(f"{options.rate:g} streams a second, {options.rate * options.length:g} at once")
         direct = asyncio.run(load(model, MODEL, *arguments, 0))

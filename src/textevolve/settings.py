@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import ipaddress
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
 from pydantic import (
@@ -32,6 +31,7 @@ from pydantic import (
     ValidationError,
 )
 
+from textevolve.addresses import hide_secrets, is_loopback
 from textevolve.errors import SettingsError, UnallowedFileError
 from textevolve.mappings import drop_none
 from textevolve.spec import suggest
@@ -465,7 +465,7 @@ def _places(section: Mapping[str, Any]) -> Iterator[str]:
     for name in ("server", "traces", "store", "memory_store", "on"):
         value = section.get(name)
         if isinstance(value, str) and "://" in value:
-            yield f"{name} = {_hide_secrets(value)}"
+            yield f"{name} = {hide_secrets(value)}"
 
     models = [(name, section.get(name)) for name in ("model", "embedder")]
     for name, pool in _tables(section.get("pools")):
@@ -474,8 +474,8 @@ def _places(section: Mapping[str, Any]) -> Iterator[str]:
     for name, value in models:
         address = str(value)
         gets_key = bool(os.environ.get("TEXTEVOLVE_API_KEY"))
-        if "://" in address and (gets_key or not _is_here(address)):
-            yield f"{name} = {_hide_secrets(address)}"
+        if "://" in address and (gets_key or not is_loopback(address)):
+            yield f"{name} = {hide_secrets(address)}"
 
     profile = Path(str(section.get("profile", ""))).expanduser()
     if profile.is_file() and b"://" in profile.read_bytes():
@@ -487,9 +487,9 @@ def _places(section: Mapping[str, Any]) -> Iterator[str]:
         for _, value in _values(provider.get("headers")):
             if str(value).startswith("env:"):
                 variables.append(str(value).removeprefix("env:"))
-        if variables or not _is_here(address):
+        if variables or not is_loopback(address):
             sent = f", which gets {', '.join(variables)}" if variables else ""
-            yield f"providers.{name} = {_hide_secrets(address)}{sent}"
+            yield f"providers.{name} = {hide_secrets(address)}{sent}"
 
 
 def _values(value: Any) -> list[tuple[str, Any]]:
@@ -499,21 +499,6 @@ def _values(value: Any) -> list[tuple[str, Any]]:
 
 def _tables(value: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(name, table) for name, table in _values(value) if isinstance(table, dict)]
-
-
-def _is_here(address: str) -> bool:
-    """Return whether an address is of this machine."""
-    try:
-        host = urlsplit(address.strip()).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _hide_secrets(address: str) -> str:
-    """Return an address without its user, password and query."""
-    scheme, _, place = address.partition("://")
-    return f"{scheme}://{place.partition('?')[0].rpartition('@')[2]}" if place else address
 
 
 def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings:

@@ -5,6 +5,7 @@ The statuses are those of RFC 9110; the application words its refusals as no mod
 """
 
 import json
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler
 
@@ -22,6 +23,8 @@ class Guarded(BaseHTTPRequestHandler):
         app.rows[row["id"]] += 1
         is_refused = app.refuses_all or "secret" in row["question"]
         status = app.status if is_refused else 200
+        if is_refused:
+            time.sleep(app.refuses_after)
         body = json.dumps(app.refusal if is_refused else {"answer": "Lima"}).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -41,6 +44,7 @@ def app():
         serving.rows = Counter()
         serving.status = 403
         serving.refuses_all = False
+        serving.refuses_after = 0.0
         serving.refusal = {"detail": "this tenant may not ask that"}
         serving.url += "/ask"
         yield serving
@@ -52,10 +56,10 @@ def write_rows(home, refused, answered):
     (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def compare(cli, home, app):
+def compare(cli, home, app, concurrency=1):
     outcome = cli(
         *("compare", "--target", app.url, "-d", "rows.jsonl", "--label", "city"),
-        *("--metric", "exact", "--concurrency", "1", "-o", "cells.jsonl"),
+        *("--metric", "exact", "--concurrency", str(concurrency), "-o", "cells.jsonl"),
     )
     path = home / "cells.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -126,3 +130,17 @@ def test_many_refusals_fail_alone(cli, home, app):
         file.writelines(json.dumps(row) + "\n" for row in late)
     assert compare(cli, home, app)[0].code == 3
     assert app.rows.total() == 17
+
+
+@pytest.mark.slow
+def test_earlier_answers_keep_running(cli, home, app):
+    """The answer of the first session came before the refusals, which the second meets first."""
+    app.refuses_after = 0.3
+    write_rows(home, 9, 2)
+    assert compare(cli, home, app, concurrency=11)[0].code == 3
+
+    app.refuses_after = 0.0
+    outcome, cells = compare(cli, home, app)
+    assert outcome.code == 3, outcome.err
+    assert "(403)" in cells["r8"]["reason"]
+    assert (cells["a0"]["score"], app.rows["a0"], app.rows["r8"]) == (1.0, 1, 2)

@@ -22,6 +22,9 @@ class MemoryJournal:
         response = self.answers.get(key)
         return None if response is None else replace(response, replayed=True)
 
+    async def has_answer(self, model):
+        return any(entry.model == model and entry.response for entry in self.entries)
+
     async def append(self, entry):
         await asyncio.sleep(0)
         self.entries.append(entry)

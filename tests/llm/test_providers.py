@@ -1,7 +1,8 @@
 import pytest
 
+from textevolve.addresses import is_loopback
 from textevolve.errors import InputError, SettingsError
-from textevolve.llm.providers import PROVIDERS, is_loopback, normalise_url, resolve
+from textevolve.llm.providers import PROVIDERS, normalise_url, resolve
 from textevolve.settings import Price, Provider, Settings
 
 SETTINGS = Settings()

@@ -126,6 +126,9 @@ def test_an_odd_request_is_refused(serve):
         reply = fetch(f"{url}/v1/models", "POST", body, **headers)
         assert (reply.status, reply.code) == (status, code), headers
     assert fetch(f"{url}/v1/models?{'x' * 9000}").status == 414
+    twice = fetch(f"{url}/v1/studies?limit=1&cursor=&limit=2")
+    assert (twice.status, "limit is given twice" in twice.text) == (400, True)
+    assert fetch(f"{url}/v1/studies/x/records?status=a&status=b").status == 404
     request = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
     reply = fetch(f"{url}/runs", Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ==", **request)
     assert reply.status != 101

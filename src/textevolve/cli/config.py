@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from textevolve.addresses import hide_secrets
 from textevolve.cli import PARTLY, options, say
 from textevolve.cli.results import open_named, print_json, print_lines, print_list
 from textevolve.cli.spec_options import read_given, takes
@@ -43,12 +44,13 @@ def show(
     values: dict[str, Any] = settings.model_dump(mode="json")
     if as_json:
         files = [str(path) for path in settings_files()]
-        typer.echo(json.dumps({"settings": values, "sources": sources, "files": files}, indent=2))
+        shown = {"settings": values, "sources": sources, "files": files}
+        typer.echo(hide_secrets(json.dumps(shown, indent=2)))
         return
 
     for name, value in values.items():
         text = json.dumps(value) if isinstance(value, dict) else str(value)
-        typer.echo(f"{name:16} {text}  ({sources.get(name, 'default')})")
+        typer.echo(f"{name:16} {hide_secrets(text)}  ({sources.get(name, 'default')})")
     typer.echo("\nRead, later wins:")
     for path in settings_files():
         typer.echo(f"  {path}{'' if path.exists() else '  (does not exist)'}")

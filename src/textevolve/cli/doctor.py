@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from textevolve.addresses import hide_secrets
 from textevolve.engine import sync
 from textevolve.errors import StoreError, TextEvolveError
 from textevolve.llm.discovery import probe_endpoint
@@ -96,7 +97,7 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
 
     tried: list[dict[str, Any]] = []
     for model in models or [None]:
-        row: dict[str, Any] = {"model": model, "answers": False}
+        row: dict[str, Any] = {"model": model and hide_secrets(model), "answers": False}
         try:
             spec, reason = await choose_model(settings, model)
             row |= {"model": spec, "why": reason}

@@ -25,6 +25,7 @@ import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
+from textevolve.addresses import is_loopback
 from textevolve.errors import (
     AccessError,
     AnswerError,
@@ -36,7 +37,7 @@ from textevolve.errors import (
 from textevolve.json_texts import as_object
 from textevolve.llm.meter import hides_usage
 from textevolve.llm.prices import find_price
-from textevolve.llm.providers import SETTINGS, Endpoint, Key, is_loopback
+from textevolve.llm.providers import SETTINGS, Endpoint, Key
 from textevolve.llm.refusals import (
     RETRIED,
     Refusal,

@@ -231,6 +231,10 @@ class Journal(Protocol):
         the call was stored with an error."""
         ...
 
+    async def has_answer(self, model: str) -> bool:
+        """Return whether the run has an answer of a model, also of an earlier session."""
+        ...
+
     async def append(self, entry: JournalEntry) -> None:
         """Store an entry, and return once it is durable. Raises StoreError if it cannot
         be stored."""

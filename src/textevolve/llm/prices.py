@@ -15,9 +15,10 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from textevolve.addresses import is_loopback
 from textevolve.errors import SettingsError
 from textevolve.evaluation import Usage
-from textevolve.llm.providers import PROVIDERS, Endpoint, is_loopback, normalise_url, resolve
+from textevolve.llm.providers import PROVIDERS, Endpoint, normalise_url, resolve
 from textevolve.protocol.contents import ReportedTimings, ReportedUsage
 from textevolve.settings import Price, Settings
 

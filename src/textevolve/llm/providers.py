@@ -11,10 +11,7 @@ and no message contains a part of it.
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
+from textevolve.addresses import KEY_FORM, is_loopback
 from textevolve.contents import digest_data
 from textevolve.errors import InputError, SettingsError
 from textevolve.llm.catalogue import PROVIDER as LOCAL
@@ -52,12 +50,23 @@ class Key:
 
 def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key | None:
     """Return the key of a provider from the environment, or else from the keyring; None without a
-    key."""
-    if text := os.environ.get(variable, "").strip():
-        return Key(SecretStr(text), variable)
-    if ask_keyring and (text := _from_keyring(provider)):
-        return Key(SecretStr(text), "the keyring")
-    return None
+    key.
+
+    Raises:
+        SettingsError: it is a reference to a file or a command, which nothing follows.
+    """
+    text = os.environ.get(variable, "").strip()
+    source = variable
+    if not text and ask_keyring:
+        text = _from_keyring(provider) or ""
+        source = "the keyring"
+    if text.startswith(("file:", "cmd:")):
+        raise SettingsError(
+            f"{source}: a key cannot be a reference to a file or a command any more; store the key"
+            " itself"
+        )
+
+    return Key(SecretStr(text), source) if text else None
 
 
 SETTINGS = "the settings"
@@ -180,6 +189,11 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         SettingsError: the provider is unknown, the model is not named, or a key is missing.
     """
     spec = spec.strip()
+    if KEY_FORM.search(spec):
+        raise SettingsError(
+            "a key stands in the place of a model's name, and is not shown; name the model, and set"
+            " the key in the environment"
+        )
     if "://" in spec:
         return _address(spec, settings)
     name, _, model = spec.partition("/")
@@ -192,7 +206,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         raise SettingsError(_unknown(spec, name, providers))
     model = model or provider.default_model or ""
     if not model:
-        raise SettingsError(f"{name}: no model is named; write {name}/MODEL")
+        raise InputError(f"{name}: no model is named; write {name}/MODEL")
     full = f"{name}/{model}"
     check_model(full)
     address = provider.base_url
@@ -355,7 +369,7 @@ def _address(spec: str, settings: Settings) -> Endpoint:
     address, _, model = spec.partition("#")
     base_url = normalise_url(address)
     if not model:
-        raise SettingsError(f"{base_url}: no model is named; write {base_url}#MODEL")
+        raise InputError(f"{base_url}: no model is named; write {base_url}#MODEL")
     full = f"{base_url}#{model}"
     host = urlsplit(base_url).netloc
     check_model(full)
@@ -420,28 +434,6 @@ def _split(address: str) -> SplitResult:
             )
         raise InputError("the endpoint's address is not of the form http(s)://host[:port]/v1")
     return parts
-
-
-def is_loopback(address: str, *, listening: bool = False) -> bool:
-    """Return whether an address is of this machine, however it is written.
-
-    `listening`: it is an address that a server listens at. There 0.0.0.0 means every network, while
-    a connection to it stays on this machine.
-    """
-    host = (urlsplit(address).hostname or "").rstrip(".")
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        # Connections take short forms of addresses, such as 127.1, too.
-        if host and re.fullmatch(r"[0-9a-fx.]+", host) and host[0].isdigit():
-            try:
-                return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback
-            except OSError:
-                return False
-        return host == "localhost" or host.endswith(".localhost")
-
-    mapped = getattr(ip, "ipv4_mapped", None) or ip
-    return mapped.is_loopback or (mapped.is_unspecified and not listening)
 
 
 # The addresses are those of the providers' own pages on OpenAI compatibility (read in 2026), the

@@ -15,18 +15,21 @@ import re
 import shlex
 import sys
 from asyncio.subprocess import Process
+from calendar import timegm
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from email.utils import parsedate
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote_plus, urlsplit
 
 from pydantic import SecretStr
 from pydantic_core import to_json
 
+from textevolve.addresses import is_loopback
 from textevolve.contents import digest_data, digest_file, digest_module
 from textevolve.errors import (
     AccessError,
@@ -45,7 +48,7 @@ from textevolve.llm.chains.steps import Callee, take_callee
 from textevolve.llm.connections import MIB, JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
-from textevolve.llm.providers import Key, find_headers, find_key, is_loopback
+from textevolve.llm.providers import Key, find_headers, find_key
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import (
     COMMAND,
@@ -269,7 +272,7 @@ def _call_service(
         kind = headers.get("Content-Type", "")
         text = raw.decode("utf-8", "replace")
         reason = "stop"
-        if kind.startswith("text/event-stream"):
+        if kind.startswith("text/event-stream") or _FRAMED.match(text):
             answer: Any = split_events(text)
             reason = EVENTS
         elif _LINES.search(kind):
@@ -290,6 +293,10 @@ _LINES = re.compile(r"ndjson|jsonl|json-?lines|stream\+json")
 """The types of an answer whose lines are events in JSON."""
 
 
+_FRAMED = re.compile(r"\s*((event|id|retry)?:[^\n]*\n\s*)*data:")
+"""The beginning of server-sent events, which some applications send under another type."""
+
+
 def _read_cookies(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dict[str, str]:
     """Return the cookies of a conversation after an answer, which sets some and ends others."""
     known_cookies = dict(cookies)
@@ -298,7 +305,7 @@ def _read_cookies(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dic
     for line in lines:
         pair, _, attributes = line.partition(";")
         name, _, value = map(str.strip, pair.partition("="))
-        if value and not _ENDED.search(attributes):
+        if value and not _is_ended(attributes):
             known_cookies[name] = value
         else:
             known_cookies.pop(name, None)
@@ -306,8 +313,16 @@ def _read_cookies(headers: Mapping[str, str], cookies: Mapping[str, str]) -> dic
     return known_cookies
 
 
-_ENDED = re.compile(r"max-age=(0|-\d+)\b|expires=[^;]*\b(1970|1969)\b", re.IGNORECASE)
-"""The attributes with which an application ends a cookie."""
+def _is_ended(attributes: str) -> bool:
+    """Return whether the attributes of a cookie end it. Its age in seconds decides; a date does so
+    without one, and a date that cannot be read counts as none (RFC 6265)."""
+    age = re.search(r"max-age\s*=\s*(-?\d+)", attributes, re.IGNORECASE)
+    if age is not None:
+        return int(age[1]) <= 0
+    expiry = re.search(r"expires\s*=\s*([^;]+)", attributes, re.IGNORECASE)
+    date = expiry and parsedate(expiry[1])
+
+    return date is not None and timegm(date) <= time()
 
 
 def split_events(text: str) -> list[Any]:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, WithJsonSchema, model_validator
 
+from textevolve.addresses import KEY_FORM
 from textevolve.errors import InputError
 from textevolve.llm.providers import split_address
 from textevolve.reach import is_confined
@@ -55,10 +56,7 @@ _OF_KEYS = frozenset(
     {"api", "access", "private", "service", "subscription", "functions", "account"}
 )
 """Words in the name of a key that is secret."""
-_KEY = re.compile(
-    r"\b(sk|pk|rk|xox[abps]|gh[pousr]|glpat|hf|github_pat)[-_]\w[-\w]{14,}|\bAIza[-\w]{30,}"
-    r"|\beyJ[-\w]{8,}\.eyJ|://[^\s/@:]+:[^\s/@]+@|\s(-u|--user)\s+[^\s:$]+:[^\s$]"
-)
+_KEY = re.compile(rf"{KEY_FORM.pattern}|://[^\s/@:]+:[^\s/@]+@|\s(-u|--user)\s+[^\s:$]+:[^\s$]")
 """The forms of the keys of some providers, of tokens, and of a user's password, under any name."""
 _ASSIGNED = re.compile(
     r"(?:^|[\s?&;'\"])-{0,2}([A-Za-z][\w.-]*)(?:=|:\s*|\s+)(?:(?:Bearer|Basic)\s+)?([^\s&;'\"]+)"

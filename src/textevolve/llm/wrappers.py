@@ -211,9 +211,9 @@ class Journaled:
                 outcome = await self.model(request)
             except ModelError as error:
                 outcome = error
-                if self._answered and isinstance(error, AccessError) and error.of_text:
-                    # A resumed run has answers of the model, which its new client does not know.
-                    outcome = RejectedError(f"{error}; the model answers other calls")
+                # A resumed run has answers of the model, which its new client does not know.
+                if isinstance(error, AccessError) and error.of_text and await self._has_answered():
+                    outcome = RejectedError(f"{error}; other calls are answered")
                     outcome.attempts = error.attempts
             except asyncio.CancelledError:
                 # The endpoint works on what was sent, and bills it, although nobody waits.
@@ -228,6 +228,10 @@ class Journaled:
             raise outcome
 
         return outcome
+
+    async def _has_answered(self) -> bool:
+        self._answered = self._answered or await self.journal.has_answer(self.name)
+        return self._answered
 
     async def _keep(
         self,
@@ -510,6 +514,9 @@ class Salted:
 
     async def find(self, key: str) -> Response | None:
         return await self.journal.find(self.key(key))
+
+    async def has_answer(self, model: str) -> bool:
+        return await self.journal.has_answer(model)
 
     async def append(self, entry: JournalEntry) -> None:
         await self.journal.append(replace(entry, key=self.key(entry.key)) if self.salt else entry)

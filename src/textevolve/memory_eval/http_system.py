@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from textevolve.addresses import is_loopback
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request, Response, text_hash
-from textevolve.llm.providers import find_key, is_loopback, split_address
+from textevolve.llm.providers import find_key, split_address
 from textevolve.llm.wrappers import Retrying
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.systems import (

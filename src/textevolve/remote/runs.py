@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from yarl import URL
 
+from textevolve.addresses import is_loopback
 from textevolve.errors import (
     ConflictError,
     FatalModelError,
@@ -32,7 +33,7 @@ from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallRetried, Listener
 from textevolve.llm.chains.chain import ENDINGS, load_chain
 from textevolve.llm.connections import Http
-from textevolve.llm.providers import find_key, is_loopback, split_address
+from textevolve.llm.providers import find_key, split_address
 from textevolve.reach import is_file, note_files
 from textevolve.remote.wire import (
     ENDED,

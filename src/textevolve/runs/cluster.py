@@ -177,6 +177,8 @@ class _Driver:
         kind, content = question
         if kind == "find":
             return await self._journal.find(content)
+        if kind == "has_answer":
+            return await self._journal.has_answer(content)
         if kind == "append":
             return await self._journal.append(content)
         await self._budget.claim(content)
@@ -319,6 +321,9 @@ class RemoteJournal:
 
     async def find(self, key: str) -> Response | None:
         return await self._line.ask(("find", key))
+
+    async def has_answer(self, model: str) -> bool:
+        return await self._line.ask(("has_answer", model))
 
     async def append(self, entry: JournalEntry) -> None:
         await self._line.ask(("append", entry))

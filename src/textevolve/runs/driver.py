@@ -357,6 +357,7 @@ class RunPlan:
                 store.respecify(draft.id, stored.model_dump(mode="json"))
             record = store.settle_run(draft.id, *fingerprint.texts)
             run = StudyRun(_bring_up(store, record, stored, tuple(notes)))
+            run.is_new = record.id == draft.id
         except BaseException:
             store.delete_run(draft.id)
             raise

@@ -179,6 +179,9 @@ class _Memory:
         response = self._known.get(key)
         return None if response is None else replace(response, replayed=True)
 
+    async def has_answer(self, model: str) -> bool:
+        return False
+
     async def append(self, entry: JournalEntry) -> None:
         if entry.response is not None:
             self._known[entry.key] = entry.response

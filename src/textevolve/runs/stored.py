@@ -238,6 +238,7 @@ class StudyRun:
     Attributes:
         record: The run as the store had it.
         stored: The stored form of its specification.
+        is_new: Whether it was stored by whoever opened it.
 
     Raises:
         MismatchError: as `read_stored`.
@@ -245,6 +246,7 @@ class StudyRun:
 
     record: RunRecord
     stored: StoredSpec = field(init=False)
+    is_new: bool = False
 
     def __post_init__(self) -> None:
         self.stored = read_stored(self.record)

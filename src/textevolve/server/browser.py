@@ -91,6 +91,7 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The HTTP methods that change nothing."""
+JSON = b"application/json"
 FORM = b"application/x-www-form-urlencoded"
 PROXIED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 """The headers in which proxies name themselves, or whom they forward a request for."""
@@ -222,6 +223,9 @@ def check_origin(scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
             " client that is not a browser",
         )
 
+    if of_page and media_type(headers) == JSON:  # no page sends it
+        path = scope["path"][:80]
+        raise ApiError(404, "not_found", f"no such path; the API has it at /v1{path}, if at all")
     if of_page and not origin:
         raise ApiError(
             403,

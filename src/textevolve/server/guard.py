@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
@@ -55,6 +57,9 @@ SEND_SECONDS = 60.0
 TYPES = (b"application/json", b"application/x-ndjson", b"application/jsonl")
 """The content types of bodies that the API accepts. A page of another site could send bodies of
 other types, or without a type, without asking this server for permission."""
+
+_TAKES_SEVERAL = re.compile(r"/v1/studies/[^/]+/records\?status")
+"""The path and the parameter of the API that takes several values."""
 
 App: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("textevolve.server")
@@ -207,12 +212,28 @@ def read_headers(scope: AsgiScope) -> dict[str, bytes]:
     ):
         raise ApiError(431, "headers_too_large", "the headers of the request are too large")
 
+    _check_query(scope)
     headers = {name.decode("latin-1").lower(): value for name, value in raw_headers}
     for name in (b"host", b"authorization", b"content-type", b"origin", b"content-encoding"):
         if sum(header_name.lower() == name for header_name, _ in raw_headers) > 1:
             raise bad_request(f"the header {name.decode()} occurs twice")
 
     return headers
+
+
+def _check_query(scope: AsgiScope) -> None:
+    """Check that the API gets no parameter of a query twice, since one of them would be ignored.
+
+    Raises:
+        ApiError: 400, a parameter that takes one value is given twice.
+    """
+    if is_page(scope["path"]):
+        return
+    query = (scope.get("query_string") or b"").decode("latin-1")
+    counts = Counter(name for name, _ in parse_qsl(query, keep_blank_values=True))
+    for name, number in counts.items():
+        if number > 1 and not _TAKES_SEVERAL.fullmatch(f"{scope['path']}?{name}"):
+            raise bad_request(f"the parameter {name} is given twice", param=name)
 
 
 def _set_csrf(

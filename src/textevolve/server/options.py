@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping
 from typing import ClassVar
 
+from textevolve.addresses import is_loopback
 from textevolve.errors import InputError, SettingsError
 from textevolve.judges.judge import SeveralJudges
-from textevolve.llm.providers import is_loopback
 from textevolve.spec import Frozen, Several, option
 
 SHORTEST_KEY = 24

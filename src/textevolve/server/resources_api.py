@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -23,6 +24,7 @@ from textevolve.llm.catalogue import PROVIDER
 from textevolve.memory.recall_settings import RecallScope, RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
+from textevolve.server.bodies import parse_aside
 from textevolve.server.errors import ApiError, example_body, respond
 from textevolve.server.identity import Caller, KeyScope, caller_of, needs
 from textevolve.server.namespaces import charging, check_models, desk_of, open_namespace_of
@@ -320,11 +322,20 @@ async def search_memories(
 async def import_memories(memories: _WriteTexts, request: Request) -> Response:
     """Import memories from JSON lines, skipping existing ones, so a repeated import adds
     nothing. If a line is invalid, nothing is stored."""
-    text = (await request.body()).decode("utf-8", "surrogateescape")
-    lines = place_lines(text.split("\n"), "body")
-    rows = [(where, parse_row(text, where, "memory")) for where, text in lines]
-    specs = [read_memory(where, row) for where, row in rows if not row.get("closed")]
+    raw = await request.body()
+    specs = await parse_aside(partial(_read_memories, raw), len(raw))
     return respond(asdict(await memories.add_all(specs, label=LABEL)))
+
+
+def _read_memories(raw: bytes) -> list[MemorySpec]:
+    """Read the open memories of JSON lines."""
+    specs: list[MemorySpec] = []
+    for where, text in place_lines(raw.decode("utf-8", "surrogateescape").split("\n"), "body"):
+        row = parse_row(text, where, "memory")
+        if not row.get("closed"):
+            specs.append(read_memory(where, row))
+
+    return specs
 
 
 @memories_router.get("/{id}")

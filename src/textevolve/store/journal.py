@@ -55,6 +55,12 @@ _ERRORS = """
 SELECT key, error FROM calls WHERE run_id = :run AND error IS NOT NULL ORDER BY id
 """
 
+_ANSWER = """
+SELECT 1 FROM calls WHERE run_id = :run AND model = :model AND response IS NOT NULL
+UNION ALL SELECT 1 FROM reuses JOIN calls ON calls.id = reuses.call_id
+WHERE reuses.run_id = :run AND calls.model = :model LIMIT 1
+"""
+
 _PAGE = """
 SELECT * FROM calls WHERE id IN (
     SELECT id FROM (
@@ -127,6 +133,15 @@ class StoreJournal:
             self._writer.submit_reuse(self._run_id, id)
         with intact(f"run {self._run_id}: the answer {id}"):
             return load_response(response, *used)
+
+    async def has_answer(self, model: str) -> bool:
+        """Return whether this run has an answer of a model, made by it or reused."""
+        values = {"run": self._run_id, "model": model}
+
+        def find(reader: Connection) -> bool:
+            return reader.execute(sql(_ANSWER), values).first() is not None
+
+        return await asyncio.to_thread(self._database.read, find)
 
     def _find_wanted(self) -> None:
         """Look up all keys that were requested in one iteration of the event loop, or during the

@@ -175,6 +175,9 @@ class _NoJournal:
     async def find(self, key: str) -> Response | None:
         return None
 
+    async def has_answer(self, model: str) -> bool:
+        return False
+
     async def append(self, entry: JournalEntry) -> None:
         return None
 

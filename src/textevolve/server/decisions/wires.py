@@ -14,6 +14,7 @@ from textevolve.evaluation import Failure
 from textevolve.llm.decisions import Decision
 from textevolve.mappings import drop_empty
 from textevolve.protocol.decisions import SystemOneRequest, write_decision, write_systemone_usage
+from textevolve.server.bodies import BodyRoute
 from textevolve.server.decisions.deciders import RequestSpending
 from textevolve.server.decisions.serving import failure_error
 from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_model, respond
@@ -58,7 +59,7 @@ def write_answers(
     return write_decision(model, answers, write_systemone_usage(spent.usage), **drop_empty(facts))
 
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 EXAMPLE = {
     "model": "judge/probe+rules",
     "state": {"input": "What is 2 + 2?", "output": "4"},

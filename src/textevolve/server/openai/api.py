@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from textevolve.protocol.chat import JsonObject
+from textevolve.server.bodies import parse_aside
 from textevolve.server.decisions.deciders import DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
 from textevolve.server.errors import no_model, respond
@@ -65,12 +67,12 @@ async def find_answer(
     agent = name if "/" in name else name.replace(ALIAS, "/", 1)
 
     if decider is not None:
-        own_request = read_own_request(body, JUDGES_CANNOT)
+        own_request = await parse_aside(partial(read_own_request, body, JUDGES_CANNOT))
         heeded = JUDGES_HEED
         note = await _charge(server, caller)
         pieces = answer_as_judge(server.serving, decider, own_request, note)
     elif await is_agent(server, caller, agent):
-        own_request = read_own_request(body)
+        own_request = await parse_aside(partial(read_own_request, body))
         heeded = HEEDED
         note = await _charge(server, caller, agent.partition("/")[0])
         pieces = await answer_as_agent(server, agent, own_request, note)
@@ -159,7 +161,7 @@ async def create_response(request: Request, server: Server, caller: MayRun) -> R
     """Answer in the format of OpenAI's Responses. Responses are not stored and cannot be
     continued."""
     body = await read_json_body(request)
-    responses_request = read_responses(body)
+    responses_request = await parse_aside(partial(read_responses, body))
 
     async def make() -> Response:
         answer = await find_answer(server, caller, as_chat(responses_request))

@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from fastapi import Request, Response
@@ -45,6 +46,7 @@ from textevolve.protocol.chat import (
     write_usage_chunk,
 )
 from textevolve.protocol.contents import ToolCall, write_chat_usage
+from textevolve.server.bodies import parse_aside, validate_items
 from textevolve.server.decisions.serving import Serving
 from textevolve.server.errors import ApiError, as_api_error, bad_request, openai_error
 
@@ -74,8 +76,9 @@ async def read_json_body(request: Request) -> dict[str, Any]:
     Raises:
         ApiError: the body is not such an object.
     """
+    raw = await request.body()
     try:
-        body: object = from_json(await request.body(), allow_inf_nan=False)
+        body: object = await parse_aside(partial(from_json, raw, allow_inf_nan=False), len(raw))
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
 
@@ -116,7 +119,8 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
             message += JUDGE_TOOLS if field == "tools" else "leave it out"
             raise ApiError(400, "unsupported_parameter", message, param=field)
 
-    request = read_shape(ChatBody, body)
+    messages = validate_items(ClientMessage, body.get("messages"))
+    request = read_shape(ChatBody, {**body, "messages": messages} if messages else body)
     if request.n not in (None, 1):
         raise bad_request("n: must be 1, since agents and judges give one answer each", param="n")
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -27,6 +28,7 @@ from textevolve.remote.wire import (
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.study import find_study, kinds, read_study, schema_of
+from textevolve.server.bodies import BodyRoute, parse_aside, validate_items
 from textevolve.server.errors import ApiError, bad_request, example_body, respond
 from textevolve.server.identity import (
     THIS_MACHINE,
@@ -70,7 +72,7 @@ async def begin(
         SettingsError: a model is not available.
         ApiError: the caller may not see a namespace.
     """
-    part = read_part(body.get(RUN, {}))
+    part = await parse_aside(partial(read_part, body.get(RUN, {})))
     namespace = choose_namespace(server, caller, part.namespace)
     mark = await asyncio.to_thread(_require_namespace, server, namespace)
     sent = await asyncio.to_thread(server.runner.uploads.keep, part.files)
@@ -86,17 +88,21 @@ async def begin(
     with server.runner.confine(served):
         fields = {name: value for name, value in body.items() if name != RUN}
         _, spec = await asyncio.to_thread(read_study, fields)
-        cases = None if part.cases is None else [*map(_read_case, part.cases)]
+        cases = None
+        if part.cases is not None:
+            cases = await parse_aside(partial(list, map(_read_case, part.cases)))
         start = Launch(name=part.name, source="HTTP")
         home = server.settings.namespace
         plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
-        run = (await asyncio.to_thread(plan.register, store)).record
+        registered = await asyncio.to_thread(plan.register, store)
+        run = registered.record
         known = await asyncio.to_thread(store.get_served, run.id)
 
         # The namespace of the settings marks no run, so one that is made anew finds the old ones.
         if known is not None and known.outlives(mark):
             plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=owner)
-            run = (await asyncio.to_thread(plan.register, store)).record
+            registered = await asyncio.to_thread(plan.register, store)
+            run = registered.record
 
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too
@@ -108,7 +114,7 @@ async def begin(
         await asyncio.to_thread(store.serve_run, run_row)
         server.runner.submit(run.id)
 
-    return run, 201 if run.created >= served.created else 202
+    return run, 201 if registered.is_new else 202
 
 
 def _require_namespace(server: ServerState, name: str) -> NamespaceMark | None:
@@ -142,7 +148,9 @@ def read_part(part: object) -> RunPart:
     if not isinstance(part, dict):
         raise InputError(f"{RUN}: must be an object")
     try:
-        return RunPart(**cast("dict[str, Any]", part))
+        fields = dict(cast("dict[str, Any]", part))
+        fields["cases"] = validate_items(CasePart, fields.get("cases"))
+        return RunPart(**fields)
     except InputError as error:
         raise InputError(f"{RUN}: {error}") from None
 
@@ -179,7 +187,7 @@ def _read_case(sent: CasePart) -> Case:
     return case
 
 
-router = APIRouter(prefix="/v1", tags=["studies"])
+router = APIRouter(prefix="/v1", tags=["studies"], route_class=BodyRoute)
 
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=500)]
 LARGEST_REVISION = 2**62

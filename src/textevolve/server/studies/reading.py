@@ -15,7 +15,7 @@ from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import TypeAdapter
 
-from textevolve.errors import InputError, NotFoundError, StoreAwayError, StoreError, TextEvolveError
+from textevolve.errors import InputError, NotFoundError, StoreError, TextEvolveError
 from textevolve.evaluation import Usage
 from textevolve.remote.wire import (
     ENDED,
@@ -35,7 +35,14 @@ from textevolve.server.state import ServerState
 from textevolve.server.studies.runner import Runner
 from textevolve.store import RunRecord, Store
 from textevolve.store.records import Place, RecordFilter, StoredRecord
-from textevolve.store.served import NamespaceMark, Sees, ServedRun, read_marks
+from textevolve.store.served import (
+    NamespaceMark,
+    RunSearch,
+    Sees,
+    ServedRun,
+    read_marks,
+    search_runs,
+)
 
 # Stream the events of a run to its watchers (clients that wait for results).
 #
@@ -168,6 +175,10 @@ class VisibleRun:
     served: ServedRun | None
 
 
+NAMESAKES = 500
+"""The most runs with a text like a name that are looked at, the newest first."""
+
+
 def find_seen(server: ServerState, caller: Caller, run_ref: str) -> VisibleRun:
     """Find a run by its id, its name, the start of its id, or `last`, the
     run with cases that was performed last.
@@ -176,20 +187,23 @@ def find_seen(server: ServerState, caller: Caller, run_ref: str) -> VisibleRun:
         NotFoundError: the caller sees no such run. StoreAwayError: the store cannot be read.
     """
     store = server.store
-    missing = NotFoundError(f"no run '{run_ref[:60]}'")
+    marks = server.resources.read(read_marks)
 
-    try:
+    with suppress(StoreError):
         run = store.get_run(run_ref)
-    except StoreAwayError:
-        raise
-    except StoreError:
-        raise missing from None
+        served = store.get_served(run.id)
+        if sees_run(caller, served, marks):
+            return VisibleRun(run, served)
 
-    served = store.get_served(run.id)
-    if not sees_run(caller, served, server.resources.read(read_marks)):
-        raise missing
+    # A run of another tenant may have the same name.
+    visible = visible_to(server, caller)
+    if visible is not None:
+        found = store.read(search_runs, visible, RunSearch(text=run_ref), 0, NAMESAKES)
+        named = [match for match in found.runs if run_ref in match.names]
+        if len(named) == 1:
+            return VisibleRun(named[0], store.get_served(named[0].id))
 
-    return VisibleRun(run, served)
+    raise NotFoundError(f"no run '{run_ref[:60]}'")
 
 
 def sees_run(caller: Caller, served: ServedRun | None, marks: Mapping[str, NamespaceMark]) -> bool:

@@ -167,6 +167,8 @@ def _write(folder: Path, contents: Mapping[Path, bytes]) -> None:
         except OSError:
             if not folder.is_dir():  # else somebody else has sent the same meanwhile
                 raise
+    except OSError as error:
+        raise StoreError(f"the files of the study cannot be stored: {error.strerror}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
