@@ -234,14 +234,32 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
 async def answer_as_agent(
     server: ServerState, name: str, body: ChatBody, note: NoteTokens
 ) -> AnswerPieces:
-    """Return the pieces of an agent's answer to a chat completion.
+    """Yield the pieces of an agent's answer to a chat completion, then the end of the answer.
 
     Raises:
         ApiError: the request is invalid, or names a session that does not exist.
     """
     request = read_chat_request(name, body)
-    chat = None
     session = request.options.session
+
+    with server.serving.place(), spending(note):
+        async with server.chats.hold_session(session, request.text) as is_repeated:
+            chat = await _open_chat(server, request)
+            answered = chat.answer_to(request.text) if is_repeated else None
+            if answered is not None and not answered.details.interrupted:
+                reason = answered.details.finish_reason or "stop"
+                yield answered.text
+                yield AnswerEnd(reason, None, {SESSION: chat.session})
+                return
+            async with aclosing(_answer(chat, request.text)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+
+async def _open_chat(server: ServerState, request: ChatRequest) -> AgentChat:
+    """Open the chat of a request; its session must be named by the complete id."""
+    session = request.options.session
+    chat = None
 
     try:
         chat = await server.chats.open(await server.chats.plan(request))
@@ -257,7 +275,7 @@ async def answer_as_agent(
             param="metadata.session",
         )
 
-    return _answer(server, chat, request.text, note)
+    return chat
 
 
 def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
@@ -397,36 +415,34 @@ def _read_use(metadata: Mapping[str, str]) -> MemoryUse:
     return USES[mode]
 
 
-async def _answer(
-    server: ServerState, chat: AgentChat, text: str, note: NoteTokens
-) -> AsyncGenerator[str | AnswerEnd]:
+async def _answer(chat: AgentChat, text: str) -> AsyncGenerator[str | AnswerEnd]:
     """Yield the pieces of the answer. A client cannot take back text that was sent, so an answer
     that starts again must begin with the same text, or it fails."""
     sent = now = ""
     omitted: dict[str, str] = {}
-    with server.serving.place(), spending(note):
-        async with aclosing(chat.say(text)) as events:
-            async for event in events:
-                if isinstance(event, AnswerPiece):
-                    now = event.text if event.anew else now + event.text
-                    if not (now.startswith(sent) or sent.startswith(now)):
-                        raise ApiError(
-                            503,
-                            "upstream_unavailable",
-                            "the answer broke off, and the second attempt began with"
-                            " other words; send the request again",
-                        )
 
-                    if len(now) > len(sent):
-                        yield now[len(sent) :]
-                        sent = now
-                elif isinstance(event, HistoryShortened):
-                    omitted = write_left_out(
-                        [f"the oldest {event.messages} messages (the history is shortened)"]
+    async with aclosing(chat.say(text)) as events:
+        async for event in events:
+            if isinstance(event, AnswerPiece):
+                now = event.text if event.anew else now + event.text
+                if not (now.startswith(sent) or sent.startswith(now)):
+                    raise ApiError(
+                        503,
+                        "upstream_unavailable",
+                        "the answer broke off, and the second attempt began with"
+                        " other words; send the request again",
                     )
-                elif isinstance(event, ChatAnswer):
-                    is_stored = not chat.session.startswith("unkept")
-                    session = {SESSION: chat.session} if is_stored else dict[str, str]()
-                    reason = event.finish_reason or "stop"
-                    calls = event.tool_calls
-                    yield AnswerEnd(reason, event.usage, {**session, **omitted}, calls)
+
+                if len(now) > len(sent):
+                    yield now[len(sent) :]
+                    sent = now
+            elif isinstance(event, HistoryShortened):
+                omitted = write_left_out(
+                    [f"the oldest {event.messages} messages (the history is shortened)"]
+                )
+            elif isinstance(event, ChatAnswer):
+                is_stored = not chat.session.startswith("unkept")
+                session = {SESSION: chat.session} if is_stored else dict[str, str]()
+                reason = event.finish_reason or "stop"
+                calls = event.tool_calls
+                yield AnswerEnd(reason, event.usage, {**session, **omitted}, calls)
