@@ -20,6 +20,7 @@ from textevolve.report import wording
 from textevolve.report.blocks import Block
 from textevolve.report.cells import describe_entry, draw_intervals, first_text, main_score, shade
 from textevolve.report.html import draw_blocks, open_templates
+from textevolve.server.browser import root_of
 from textevolve.server.errors import (
     ApiError,
     bad_request,
@@ -102,6 +103,7 @@ def _shared(request: Request) -> dict[str, Any]:
     return {
         "request": request,
         "path": request.url.path,
+        "root": root_of(request.scope),
         "caller": request.scope.get("textevolve.caller", THIS_MACHINE),
         "sections": SECTIONS,
         "version": textevolve.__version__,
