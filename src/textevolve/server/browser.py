@@ -142,6 +142,11 @@ ROOT = "textevolve.root"
 that publishes the server."""
 
 
+def host_of(scope: AsgiScope) -> str:
+    headers: Sequence[tuple[bytes, bytes]] = scope.get("headers") or ()
+    return next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
+
+
 def root_of(scope: AsgiScope) -> str:
     return scope.get(ROOT, "")
 
@@ -174,8 +179,7 @@ def cookie_name(scope: AsgiScope, kind: str) -> str:
     """Return the name of a cookie. It contains the port that the browser uses, unless that is the
     usual one of https, since a browser sends the cookies of one port of a machine to all its
     ports."""
-    host = dict(scope.get("headers") or ()).get(b"host", b"").decode("latin-1")
-    port = host.rpartition(":")[2]
+    port = host_of(scope).rpartition(":")[2]
     if not (port.isascii() and port.isdigit()):
         port = ""
     if scope["scheme"] != "https":

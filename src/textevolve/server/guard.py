@@ -31,6 +31,7 @@ from textevolve.server.browser import (
     check_host,
     check_origin,
     csrf_token,
+    host_of,
     is_page,
     largest_body,
     make_cookie,
@@ -211,8 +212,7 @@ class GuardAnswer:
 
     def _lead(self, address: bytes) -> bytes:
         parts = urlsplit(address.decode("latin-1"))
-        host = dict(self.scope["headers"]).get(b"host", b"").decode("latin-1")
-        if parts.netloc not in ("", host):
+        if parts.netloc not in ("", host_of(self.scope)):
             return address
         return (root_of(self.scope) + urlunsplit(("", "", *parts[2:]))).encode("latin-1")
 

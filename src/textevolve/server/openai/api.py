@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 
@@ -148,8 +148,8 @@ async def complete_chat(request: Request, server: Server, caller: MayRun) -> Res
 def _refuse_key_of_session(request: Request, body: JsonObject) -> None:
     """Refuse a promise that a session cannot keep: a message that was answered is a new one when it
     comes again."""
-    metadata: object = body.get("metadata")
-    if isinstance(metadata, dict) and metadata.get(SESSION):
+    metadata: Any = body.get("metadata")
+    if isinstance(metadata, dict) and cast("JsonObject", metadata).get(SESSION):
         refuse_idempotency_key(
             request,
             "a message whose answer was interrupted can be sent again, and stands in its session"

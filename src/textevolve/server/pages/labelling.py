@@ -158,11 +158,8 @@ def take_answer(id: str, desk: OpenDesk, form: Form) -> Response:
 def _labeller_of(request: Request, caller: Caller) -> str:
     """Return the name of the caller's key, or without a key the name in the cookie; an empty text
     if there is none or it is invalid."""
-    name = (
-        caller.name
-        if caller.key
-        else unquote(request.cookies.get(cookie_name(request.scope, COOKIE), ""))
-    )
+    stored = request.cookies.get(cookie_name(request.scope, COOKIE), "")
+    name = caller.name if caller.key else unquote(stored)
     try:
         return check_labeller(name)
     except InputError:

@@ -506,7 +506,9 @@ def show_report(request: Request, server: Server, opened: Opened) -> Response:
 @router.get("/runs/{run_name:path}")
 def show_run_of_name(server: Server, caller: MayRead, run_name: str) -> Response:
     """Lead to the page of a run whose name has slashes."""
-    return RedirectResponse(f"/runs/{open_run(server, caller, run_name).run.id}")
+    if not run_name:
+        return RedirectResponse("/runs")
+    return RedirectResponse(f"/runs/{find_seen(server, caller, run_name).run.id}")
 
 
 def _report(store: Store, opened: OpenedRun, root: str) -> Iterator[Markup]:
