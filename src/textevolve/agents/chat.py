@@ -18,7 +18,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import ConfigDict
 
-from textevolve.errors import AnswerError, InputError, TextEvolveError, TooLongError, public_message
+from textevolve.errors import (
+    AnswerError,
+    ConflictError,
+    InputError,
+    TextEvolveError,
+    TooLongError,
+    public_message,
+)
 from textevolve.evaluation import Usage, check_text
 from textevolve.llm.model import Message, Model, Request, Response, ToolCall
 from textevolve.llm.prompts import count_tokens, draw_nonce, fence, load_template, quote, sanitize
@@ -118,7 +125,8 @@ class SessionKeeper(Protocol):
         ...
 
     async def append(self, session: str, message: SessionMessage) -> None:
-        """Store a message of a session at its position.
+        """Store a message of a session at its position. An answer takes the place of an interrupted
+        answer at the end of the session.
 
         Raises:
             ConflictError: the session has a message at this position already, as another client
@@ -351,6 +359,7 @@ class AgentChat:
         self.recalled = Recalled()
         self.learning: list[asyncio.Task[Learned]] = []
         self._shown: tuple[Memory, ...] = ()
+        self._cut: SessionMessage | None = None
         self._written = ""
         self._asking: asyncio.Task[Response] | None = None
         self._busy = False
@@ -359,6 +368,13 @@ class AgentChat:
     def unanswered(self) -> bool:
         """Return whether the last message has no answer yet, as after a failure."""
         return bool(self.messages) and self.messages[-1].role == "user"
+
+    def answer_to(self, text: str) -> SessionMessage | None:
+        """Return the last message if it is an answer to a message with this text; otherwise
+        None."""
+        if len(self.messages) < 2 or self.unanswered or self.messages[-2].text != text:
+            return None
+        return self.messages[-1]
 
     async def begin(self, text: str) -> None:
         """Begin a session with its first message, unless the session has already begun.
@@ -372,8 +388,9 @@ class AgentChat:
 
     async def say(self, text: str) -> AsyncGenerator[ChatEvent]:
         """Send a message and yield the events of its answer. The message is stored before the model
-        is called; repeating the last message, if it has no answer, stores it only once. If the
-        caller stops reading the events, the text so far is stored as interrupted.
+        is called; repeating the last message, if it has no answer or an interrupted one, stores it
+        only once, and the new answer takes the place of the interrupted one. If the caller stops
+        reading the events, the text so far is stored as interrupted.
 
         Raises:
             InputError: the text is blank, or an answer is being written.
@@ -391,12 +408,21 @@ class AgentChat:
 
         try:
             await self.begin(text)
-            if not (self.unanswered and self.messages[-1].text == text):
+            answered = self.answer_to(text)
+
+            if answered is not None and answered.details.interrupted:
+                self._cut = self.messages.pop()
+            elif not (self.unanswered and self.messages[-1].text == text):
+                self._learn_of_cut()
                 await self._keep("user", text, MessageDetails())
+
             async with aclosing(self._answer()) as events:
                 async for event in events:
                     yield event
         finally:
+            if self._cut is not None:  # nothing took its place
+                self.messages.append(self._cut)
+                self._cut = None
             self._busy = False
 
     def stop(self) -> None:
@@ -437,7 +463,9 @@ class AgentChat:
         except (GeneratorExit, asyncio.CancelledError):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await self._interrupt()
+            # Another client may have continued the session, or have got a whole answer.
+            with suppress(ConflictError):
+                await self._interrupt()
             raise
         finally:
             self._asking = None
@@ -575,14 +603,32 @@ class AgentChat:
             model=self.parts.model.name,
             learning="no" if learner is None else "pending",
         )
-        question = self.messages[-1].text
-        user = self.parts.persona.user
         answer = await self._keep("assistant", text, details)
-        if learner is not None:
-            turn = FinishedTurn(self.session, answer.position, user, question, text, answer.created)
-            self.learning.append(learner.add(turn))
+        self._cut = None
+        if not interrupted:
+            self._learn_of(answer)
         if memory_ids and self.parts.use is not None:
             await self.parts.use(memory_ids, answer.created)
+
+    def _learn_of_cut(self) -> None:
+        """Make memories of an interrupted answer at the end of the session, which goes on. Before
+        that the message may be repeated, and then another answer takes its place."""
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.details.interrupted and last.details.learning == "pending":
+            self._learn_of(last)
+
+    def _learn_of(self, answer: SessionMessage) -> None:
+        if self.parts.learner is None:
+            return
+        turn = FinishedTurn(
+            session=self.session,
+            position=answer.position,
+            user=self.parts.persona.user,
+            message=self.messages[answer.position - 2].text,
+            answer=answer.text,
+            created=answer.created,
+        )
+        self.learning.append(self.parts.learner.add(turn))
 
     async def _keep(self, role: Speaker, text: str, details: MessageDetails) -> SessionMessage:
         """Store a message, then add it to the chat."""

@@ -11,12 +11,14 @@ import asyncio
 import datetime
 import json
 import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 from textevolve.agents.chat import (
     AgentChat,
@@ -261,6 +263,20 @@ class Chats:
         self._bench = bench
         self._learners: dict[tuple[str, ...], Learner] = {}
         self._unkept: dict[str, _UnkeptKeeper] = {}
+        self._cuts: dict[str, deque[str]] = {}
+        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def hold_session(self, session: str | None, text: str) -> AsyncGenerator[bool]:
+        """Answer a message of a stored session alone: other messages wait until the `with` block
+        ends. The value is whether the message repeats one that was being answered when it came: a
+        client that no longer hears the answer sends it again."""
+        turn = self._turns.setdefault(session, _Turn()) if session else _Turn()
+        is_repeated = turn.lock.locked() and turn.text == text
+
+        async with turn.lock:
+            turn.text = text
+            yield is_repeated
 
     async def plan(self, request: ChatRequest) -> ChatPlan:
         """Plan a chat with an agent of the workbench's store. An agent without a model of its own
@@ -291,7 +307,8 @@ class Chats:
 
         keeper: SessionKeeper = StoredKeeper(sessions, plan)
         if not (request.keep or plan.session):
-            keeper = _UnkeptKeeper(self._unkept, request, learns=learner is not None)
+            cuts = self._cuts.setdefault(agent.id, deque(maxlen=CUTS))
+            keeper = _UnkeptKeeper(self._unkept, cuts, plan, learns=learner is not None)
         parts = ChatParts(
             persona=plan.persona,
             model=bench.model_of(plan.model),
@@ -327,7 +344,8 @@ class Chats:
         turns of the session are context; no memories are made of them again."""
         unkept = self._unkept.pop(turn.session, None)
         if unkept is not None:
-            return await self._create(plan, collection, turn, *unkept.dialogue(turn))
+            dialogue, source, learned = unkept.dialogue(turn)
+            return await self._create(plan, collection, turn, dialogue, source, learned)
         sessions = self._sessions(plan)
         messages = await asyncio.to_thread(sessions.messages, turn.session)
         mark = partial(sessions.set_learning, turn.session, turn.position)
@@ -351,10 +369,10 @@ class Chats:
         turn: FinishedTurn,
         dialogue: Sequence[DialogueTurn],
         source: ChangeSource,
+        context_turns: int = 0,
     ) -> tuple[str, ...]:
-        """Create memories and return their ids. In a conversation that is not stored only the last
-        exchange is read, since memories of earlier exchanges were made, or declined, when these
-        were new."""
+        """Create memories and return their ids. `context_turns`: the number of first turns that are
+        context only; of a stored session those that were read before are found by themselves."""
         bench = self._bench
         shared = plan.agent.spec.memory.scope == "agent"
         source = replace(source, user=turn.user, shared=shared)
@@ -368,7 +386,7 @@ class Chats:
                 dialogue,
                 CreationSettings(about=turn.user),
                 source,
-                context_turns=len(dialogue) - 2 if source.key else 0,
+                context_turns=context_turns,
             )
 
         return () if created.applied is None or created.applied.repeated else created.applied.ids
@@ -449,15 +467,30 @@ class StoredKeeper(SessionKeeper):
         await asyncio.to_thread(self._sessions.append, session, message)
 
 
+class _Turn:
+    """The turn of a session that is under way. `text`: the user's message."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.text = ""
+
+
+CUTS = 1000
+"""The number of an agent's interrupted answers, in conversations that are not stored, of which it
+is known that no memories were made."""
+
+
 class _UnkeptKeeper(SessionKeeper):
     """A keeper for a chat that is not stored: it holds the conversation in memory until memories
-    are made of its last exchange."""
+    are made of its last exchange. `cuts`: the keys of exchanges whose answers were interrupted."""
 
     def __init__(
-        self, unkept: dict[str, _UnkeptKeeper], request: ChatRequest, *, learns: bool
+        self, unkept: dict[str, _UnkeptKeeper], cuts: deque[str], plan: ChatPlan, *, learns: bool
     ) -> None:
         self._unkept = unkept
-        self._request = request
+        self._cuts = cuts
+        self._request = plan.request
+        self._user = plan.persona.user
         self._learns = learns
 
     async def begin(self, title: str) -> str:
@@ -466,24 +499,57 @@ class _UnkeptKeeper(SessionKeeper):
         request = self._request
         if request.seed is None:
             return f"unkept {secrets.token_hex(16)}"
-        transcript = [(entry.role, entry.text) for entry in request.history]
+        transcript = _transcript(request.history)
         seeded = json.dumps([request.options.agent, request.seed, transcript, request.text])
         return f"unkept {text_hash(seeded)}"
 
     async def append(self, session: str, message: SessionMessage) -> None:
-        if message.role == "assistant" and self._learns:
-            self._unkept[session] = self
+        if message.role != "assistant" or not self._learns:
+            return
+        request = self._request
+        key = self._key([*_transcript(request.history), ("user", request.text)])
 
-    def dialogue(self, turn: FinishedTurn) -> tuple[list[DialogueTurn], ChangeSource]:
-        """Return the conversation with its last exchange, and a source key for its memories, which
-        are made only once even if the same message is answered several times."""
+        if message.details.interrupted:
+            self._cuts.append(key)
+            return
+
+        if key in self._cuts:
+            self._cuts.remove(key)
+        self._unkept[session] = self
+
+    def dialogue(self, turn: FinishedTurn) -> tuple[list[DialogueTurn], ChangeSource, int]:
+        """Return the conversation with its last exchange, a source key for its memories, which are
+        made only once even if the same message is answered several times, and the number of first
+        turns that are context only."""
         now = _format_time(turn.created)
-        before = [DialogueTurn(entry.role, entry.text) for entry in self._request.history]
+        before = _transcript(self._request.history)
         last = [
             DialogueTurn("user", turn.message, now),
             DialogueTurn("assistant", turn.answer, now),
         ]
-        transcript = [(entry.role, entry.content) for entry in [*before, last[0]]]
-        key = text_hash(json.dumps([turn.user, transcript]))
+        source = ChangeSource(f"exchange {self._key([*before, ('user', turn.message)])}", "chat")
+        turns = [*(DialogueTurn(role, text) for role, text in before), *last]
 
-        return [*before, *last], ChangeSource(f"exchange {key}", "chat")
+        return turns, source, self._count_learned(before)
+
+    def _count_learned(self, transcript: Sequence[tuple[str, str]]) -> int:
+        """Return the number of first turns of which memories were made, or declined, when these
+        were new. If the last answers were interrupted, their exchanges are read now, as the
+        conversation has gone on."""
+        learned = len(transcript)
+
+        for place in range(learned - 1, -1, -1):
+            if transcript[place][0] == "user":
+                if self._key(transcript[: place + 1]) not in self._cuts:
+                    break
+                learned = place
+
+        return learned
+
+    def _key(self, asked: Sequence[tuple[str, str]]) -> str:
+        """Return the key of the exchange that begins with the last message of these."""
+        return text_hash(json.dumps([self._user, asked]))
+
+
+def _transcript(messages: Sequence[SessionMessage]) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in messages]

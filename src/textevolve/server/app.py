@@ -5,9 +5,11 @@ into responses.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI, Request, Response
@@ -15,11 +17,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import textevolve
 from textevolve.desk.chats import Chats
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import resources_api
+from textevolve.server.browser import TRUSTED
 from textevolve.server.decisions import wires as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import DESCRIPTION, RESPONSES, TAGS, ApiError, as_api_error, respond
@@ -100,6 +104,7 @@ def make_server(app: FastAPI) -> uvicorn.Server:
             timeout_graceful_shutdown=GOODBYE,
             server_header=False,
             ws="none",
+            proxy_headers=False,  # the application reads them, and knows whom it trusts
             limit_concurrency=MOST_CONNECTIONS,
         )
     )
@@ -167,13 +172,23 @@ def create_app(
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))
     app.add_api_route("/health", _report_health)
-    app.add_api_route("/health", _report_health, methods=["HEAD"], include_in_schema=False)
     refused = (RequestValidationError, HTTPException, ApiError, TextEvolveError, RecursionError)
     for kind in refused:
         app.add_exception_handler(kind, _answer_http_error)
     app.add_middleware(Guard, options=options, answer_error=_answer_error)
+    trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    app.add_middleware(TrustedProxies, trusted_hosts=trusted)
 
     return app
+
+
+class TrustedProxies(ProxyHeadersMiddleware):
+    """Reads the headers of trusted proxies, and notes in the scope whether one sent the request."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        client = scope.get("client")
+        scope[TRUSTED] = bool(client) and client[0] in self.trusted_hosts
+        await super().__call__(scope, receive, send)
 
 
 def require_keys(options: ServerOptions, resources: Store, key: str | None) -> None:

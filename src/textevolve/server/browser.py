@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import cookie_parser
 
-from textevolve.server.errors import ApiError
+from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import Caller
-from textevolve.server.options import ServerOptions, is_here
+from textevolve.server.options import ServerOptions, is_here, read_root
 
 # Read the bodies of requests, up to a size.
 #
@@ -93,8 +93,9 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The HTTP methods that change nothing."""
 JSON = b"application/json"
 FORM = b"application/x-www-form-urlencoded"
-PROXIED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-"""The headers in which proxies name themselves, or whom they forward a request for."""
+PROXIED = ("forwarded", "x-real-ip", "via")
+"""The headers in which proxies name themselves, or whom they forward a request for, besides those
+that begin with `x-forwarded-`."""
 API = "/v1/"
 STATIC = "/static/"
 
@@ -136,12 +137,58 @@ def is_page(path: str) -> bool:
     return not path.startswith((API, STATIC)) and path not in ("/health", "/openapi.json")
 
 
+TRUSTED = "textevolve.trusted"
+ROOT = "textevolve.root"
+"""The names in a request's scope: whether it comes from a trusted proxy, and the path below which
+that publishes the server."""
+
+
+def host_of(scope: AsgiScope) -> str:
+    headers: Sequence[tuple[bytes, bytes]] = scope.get("headers") or ()
+    return next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
+
+
+def root_of(scope: AsgiScope) -> str:
+    return scope.get(ROOT, "")
+
+
+def set_root(options: ServerOptions, scope: AsgiScope, headers: Mapping[str, bytes]) -> None:
+    """Store in the scope the path below which a proxy publishes the server, and remove that path
+    from the path of the request if the proxy has not removed it.
+
+    Raises:
+        ApiError: 400, the proxy sends a path that is none.
+    """
+    sent = headers.get("x-forwarded-prefix")
+
+    if scope.get(TRUSTED) and sent is not None:
+        root = read_root(sent.decode("latin-1"))
+        if root is None:
+            raise bad_request("X-Forwarded-Prefix: is not a path, such as /te")
+        scope[ROOT] = root
+        return
+
+    root = scope[ROOT] = options.root_path
+    path: str = scope["path"]
+    if root and (path == root or path.startswith(f"{root}/")):
+        scope["path"] = path.removeprefix(root) or "/"
+        raw: bytes = scope.get("raw_path") or b""
+        scope["raw_path"] = raw.removeprefix(root.encode())
+
+
 def cookie_name(scope: AsgiScope, kind: str) -> str:
-    """Return the name of a cookie. It contains the port (for http), since a browser sends the
-    cookies of one port of a machine to all its ports."""
-    if scope["scheme"] == "https":
-        return f"__Host-te_{kind}"
-    return f"te_{kind}_{(scope.get('server') or ('', 0))[1]}"
+    """Return the name of a cookie. It contains the port that the browser uses, unless that is the
+    usual one of https, since a browser sends the cookies of one port of a machine to all its
+    ports."""
+    port = host_of(scope).rpartition(":")[2]
+    if not (port.isascii() and port.isdigit()):
+        port = ""
+    if scope["scheme"] != "https":
+        return f"te_{kind}_{port or (scope.get('server') or ('', 0))[1]}"
+    # The browser lets cookies of the first kind have no path but the root.
+    prefix = "__Secure-" if root_of(scope) else "__Host-"
+
+    return f"{prefix}te_{kind}_{port}" if port else f"{prefix}te_{kind}"
 
 
 def read_cookie(scope: AsgiScope, headers: Mapping[str, bytes], kind: str) -> str:
@@ -154,7 +201,8 @@ def make_cookie(scope: AsgiScope, kind: str, value: str, seconds: float) -> str:
     send."""
     secure = "; Secure" if scope["scheme"] == "https" else ""
     cookie = f"{cookie_name(scope, kind)}={value}"
-    return f"{cookie}; Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict{secure}"
+    path = root_of(scope) or "/"
+    return f"{cookie}; Path={path}; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict{secure}"
 
 
 def csrf_token(seed: str) -> str:
@@ -173,7 +221,7 @@ def check_host(options: ServerOptions, headers: Mapping[str, bytes], *, needs_ke
     """
     host = headers.get("host", b"").decode("latin-1").lower()
 
-    if not needs_key and any(name in headers for name in PROXIED):
+    if not needs_key and any(map(_is_of_proxy, headers)):
         raise ApiError(
             403,
             "forbidden_host",
@@ -268,6 +316,10 @@ def _server_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[
         if scope["scheme"] == "https"
         else (f"http://{host}", f"https://{host}")
     )
+
+
+def _is_of_proxy(header: str) -> bool:
+    return header in PROXIED or header.startswith("x-forwarded-")
 
 
 def _name_of(host: str) -> str:

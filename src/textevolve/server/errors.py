@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi import Body, Response
+from fastapi import Body, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
@@ -117,6 +117,17 @@ def as_api_error(error: Exception) -> ApiError:
 
 def bad_request(message: str, *, param: str | None = None) -> ApiError:
     return ApiError(400, INVALID, message, param=param)
+
+
+def refuse_idempotency_key(request: Request, instead: str) -> None:
+    """Check that a client does not expect a repeated request to change nothing.
+
+    Raises:
+        ApiError: 400, the request has the header Idempotency-Key; the message says what to do
+            instead.
+    """
+    if "idempotency-key" in request.headers:
+        raise bad_request(f"Idempotency-Key: is not heeded here; {instead}")
 
 
 def no_model(name: str) -> ApiError:

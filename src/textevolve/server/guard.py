@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
@@ -33,6 +33,7 @@ from textevolve.server.browser import (
     check_host,
     check_origin,
     csrf_token,
+    host_of,
     is_page,
     largest_body,
     make_cookie,
@@ -40,6 +41,8 @@ from textevolve.server.browser import (
     read_body,
     read_cookie,
     replay,
+    root_of,
+    set_root,
 )
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import NOBODY, SESSION_SECONDS, THIS_MACHINE, Sender, find_sender
@@ -54,6 +57,8 @@ MOST_HEADERS = 100
 LARGEST_HEADERS = 32 * 1024
 SEND_SECONDS = 60.0
 """The seconds that a client may pause reading its answer."""
+LEADING = (b"location", b"hx-redirect")
+"""The headers of answers that hold an address to go to."""
 TYPES = (b"application/json", b"application/x-ndjson", b"application/jsonl")
 """The content types of bodies that the API accepts. A page of another site could send bodies of
 other types, or without a type, without asking this server for permission."""
@@ -90,7 +95,11 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        answer = GuardAnswer(scope, send)
+        # HEAD is answered like GET, without the body.
+        is_head = scope["method"] == "HEAD"
+        if is_head:
+            scope = {**scope, "method": "GET"}
+        answer = GuardAnswer(scope, send, is_head)
         scope["textevolve.caller"] = NOBODY
 
         try:
@@ -107,6 +116,7 @@ class Guard:
 
     async def _answer(self, scope: AsgiScope, receive: Receive, answer: GuardAnswer) -> None:
         headers = read_headers(scope)
+        set_root(self.options, scope, headers)
         server: ServerState = scope["app"].state.server
         token = read_cookie(scope, headers, "session")
         options = self.options
@@ -148,12 +158,14 @@ class GuardAnswer:
     Attributes:
         sender: Who sent the request; None before that is known.
         cookie: A Set-Cookie header to add; empty for none.
+        is_head: Whether only the headers of the answer are sent.
         began: Whether the beginning of the answer was sent.
         asked_at: When the key was last checked, on the monotonic clock.
     """
 
     scope: AsgiScope
     send: Send
+    is_head: bool = False
     sender: Sender | None = None
     cookie: str = ""
     began: bool = False
@@ -168,6 +180,9 @@ class GuardAnswer:
         if message["type"] == "http.response.start":
             self.began = True
             message = {**message, "headers": self._complete(message.get("headers", []))}
+        elif self.is_head:
+            await self.send({"type": "http.response.body", "body": b""})
+            raise AnswerDropped("only its headers were asked for")
         elif message.get("more_body"):
             await self._ask_again()
 
@@ -189,10 +204,22 @@ class GuardAnswer:
             raise AnswerDropped("the key is no longer valid")
 
     def _complete(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Add the security headers and the cookie, and lead addresses of this server below the path
+        at which a proxy publishes it."""
+        headers = [
+            (name, self._lead(value)) if name.lower() in LEADING else (name, value)
+            for name, value in headers
+        ]
         there = {name.lower() for name, _ in headers}
         ours = [header for header in answer_headers(self.scope) if header[0] not in there]
         cookie = [(b"set-cookie", self.cookie.encode())] if self.cookie else []
         return [*headers, *ours, *cookie]
+
+    def _lead(self, address: bytes) -> bytes:
+        parts = urlsplit(address.decode("latin-1"))
+        if parts.netloc not in ("", host_of(self.scope)):
+            return address
+        return (root_of(self.scope) + urlunsplit(("", "", *parts[2:]))).encode("latin-1")
 
 
 def read_headers(scope: AsgiScope) -> dict[str, bytes]:

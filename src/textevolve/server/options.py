@@ -6,8 +6,11 @@ The command line makes its options from these fields. The module does not import
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import ClassVar
+
+from pydantic import field_validator
 
 from textevolve.addresses import is_loopback
 from textevolve.errors import InputError, SettingsError
@@ -56,6 +59,12 @@ class ServerOptions(Frozen):
         "A host name that browsers may use for this server, such as judge.example. Repeatable.",
         metavar="NAME",
     )
+    root_path: str = option(
+        "",
+        "The path below which a proxy publishes the server, such as /te; links, redirects and"
+        " cookies stay below it.",
+        metavar="PATH",
+    )
     time_limit: float = option(600, "The most seconds that a request may take.", gt=0)
     max_cost: float | None = option(None, "Stop calling models at this cost, in dollars.")
     max_tokens: int | None = option(None, "Stop calling models at this many tokens.")
@@ -88,6 +97,20 @@ class ServerOptions(Frozen):
         None, "The store: a file or a postgresql:// address.", metavar="FILE"
     )
 
+    @field_validator("root_path")
+    @classmethod
+    def _check_root(cls, text: str) -> str:
+        root = read_root(text)
+        if root is None:
+            raise ValueError(
+                "root_path: write a path of letters, digits and -._~ in ASCII, such as /te or"
+                " /tools/te"
+            )
+        first = root[1:].partition("/")[0]
+        if first in OWN_PATHS:
+            raise ValueError(f"root_path: the server has paths below /{first}; choose another one")
+        return root
+
     serves: ClassVar[bool] = True
     """True if the server answers with models and judges; False if it only shows pages."""
 
@@ -96,6 +119,24 @@ class ViewOptions(ServerOptions):
     """Look at what a store keeps, in a browser on this machine; no model is needed."""
 
     serves: ClassVar[bool] = False
+
+
+OWN_PATHS = (
+    *("agents", "chat", "compare", "health", "jobs", "labelling", "login", "logout", "memories"),
+    *("openapi.json", "runs", "static", "v1"),
+)
+"""The first parts of the server's own paths. A proxy may remove the path below which it publishes
+the server, or not; so that one must be another."""
+_ROOT = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)
+
+
+def read_root(text: str) -> str | None:
+    """Return the path below which a proxy publishes the server, without a slash at the end; empty
+    for the root of the host, None if it is no path. Proxies one behind another write theirs one
+    after another, the outermost first, with commas."""
+    root = "".join(f"/{part.strip().strip('/')}" for part in text.split(",")).rstrip("/")
+    is_path = _ROOT.fullmatch(root) and not {".", ".."} & set(root.split("/"))
+    return root if is_path else None
 
 
 def find_client_key(options: ServerOptions) -> str | None:

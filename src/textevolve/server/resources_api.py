@@ -25,7 +25,7 @@ from textevolve.memory.recall_settings import RecallScope, RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
 from textevolve.server.bodies import parse_aside
-from textevolve.server.errors import ApiError, example_body, respond
+from textevolve.server.errors import ApiError, example_body, refuse_idempotency_key, respond
 from textevolve.server.identity import Caller, KeyScope, caller_of, needs
 from textevolve.server.namespaces import charging, check_models, desk_of, open_namespace_of
 from textevolve.server.state import Server
@@ -299,11 +299,9 @@ async def list_memories(
 @memories_router.post("", status_code=201)
 async def add_memory(request: Request, memories: _WriteTexts, spec: _NewMemory) -> Response:
     """Store a memory."""
-    if "idempotency-key" in request.headers:  # else a repeated request would be a second memory
-        raise InputError(
-            "Idempotency-Key: is not heeded here; use the path /import, which skips memories that"
-            " are stored already"
-        )
+    refuse_idempotency_key(
+        request, "use the path /import, which skips memories that are stored already"
+    )
     return respond(memory_data(await memories.add(**spec.model_dump(exclude_unset=True))), 201)
 
 

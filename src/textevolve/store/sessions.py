@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Row, Select, exists, func, not_, or_, select
 from sqlalchemy.engine import Connection
 
 from textevolve.agents.chat import (
@@ -46,6 +46,8 @@ _sessions = tables.sessions
 _messages = tables.messages
 _PENDING = '"learning":"pending"'
 """The text in a message's details if its memories are not created yet."""
+_INTERRUPTED = '"interrupted":true'
+"""The text in the details of an interrupted answer."""
 
 
 def _reads(
@@ -125,7 +127,8 @@ class StoredSessions:
 
     @_writes
     def append(self, connection: Connection, id: str, message: SessionMessage) -> None:
-        """Store a message; it is durable when this returns.
+        """Store a message; it is durable when this returns. An answer takes the place of an
+        interrupted answer at the end of the session.
 
         Raises:
             InputError: there is no such session.
@@ -136,9 +139,15 @@ class StoredSessions:
         row["text"] = message.text.replace("\0", "\N{REPLACEMENT CHARACTER}")
         row |= {"session_id": id, "details": _dump(message.details)}
         count = select(func.count()).where(_messages.c.session_id == id)
-        expected = connection.execute(count).scalar_one() == message.position - 1
+        later = connection.execute(count).scalar_one() - message.position + 1
+        stored = False
+
         # Another process may be first by a moment.
-        if not expected or not insert_unless_stored(connection, _messages, row):
+        if later == 0:
+            stored = insert_unless_stored(connection, _messages, row)
+        elif later == 1 and message.role == "assistant":
+            stored = _replace_interrupted(connection, row)
+        if not stored:
             raise ConflictError(
                 f"session {id}: another client has continued it; open it again to see the new"
                 " messages, or start a new session"
@@ -160,18 +169,27 @@ class StoredSessions:
 
     @_reads
     def pending_turns(self, connection: Connection, agent_id: str) -> list[FinishedTurn]:
-        """Return the turns of an agent's chats whose memories are not created yet, oldest first."""
+        """Return the turns of an agent's chats whose memories are not created yet, oldest first.
+        An interrupted answer at the end of a session is none: its message may be repeated, and then
+        another answer takes its place."""
         space = namespace_id(connection, self.namespace)
         question = _messages.alias()
         before = (question.c.session_id == _messages.c.session_id) & (
             question.c.position == _messages.c.position - 1
         )
+        later = _messages.alias()
+        goes_on = exists().where(
+            later.c.session_id == _messages.c.session_id,
+            later.c.position > _messages.c.position,
+        )
+        whole = not_(_messages.c.details.contains(_INTERRUPTED, autoescape=True))
         query = (
             select(_messages, _sessions.c.user, question.c.text.label("said"))
             .join(_sessions, _sessions.c.id == _messages.c.session_id)
             .join(question, before)
             .where(_sessions.c.namespace_id == space, _sessions.c.agent_id == agent_id)
             .where(_messages.c.details.contains(_PENDING, autoescape=True))
+            .where(or_(whole, goes_on))
             .order_by(_messages.c.created)
         )
 
@@ -242,6 +260,16 @@ class StoredSessions:
 
     def _session(self, row: Row[Any]) -> ChatSession:
         return build(ChatSession, {**mapping_of(row), "agent": f"{self.namespace}/{row.agent}"})
+
+
+def _replace_interrupted(connection: Connection, row: Mapping[str, Any]) -> bool:
+    """Store an answer in the place of an interrupted one at the same position; return whether there
+    was one."""
+    place = {name: row[name] for name in ("session_id", "position", "role")}
+    there = fetch_one(connection, _messages, **place)
+    if there is None or not _message(there).details.interrupted:
+        return False
+    return update_where(connection, _messages, row, **place, details=there.details) > 0
 
 
 def _message(row: Row[Any]) -> SessionMessage:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,7 +15,7 @@ from textevolve.protocol.chat import JsonObject
 from textevolve.server.bodies import parse_aside
 from textevolve.server.decisions.deciders import DecidingModel
 from textevolve.server.decisions.serving import JUDGE, Serving
-from textevolve.server.errors import no_model, respond
+from textevolve.server.errors import no_model, refuse_idempotency_key, respond
 from textevolve.server.identity import Caller, MayRun, caller_of
 from textevolve.server.openai.relaying import RelayedAnswer
 from textevolve.server.openai.requests import (
@@ -39,7 +39,13 @@ from textevolve.server.openai.responses import (
     write_events,
     write_response,
 )
-from textevolve.server.openai.served import answer_as_agent, answer_as_judge, embed_for, is_agent
+from textevolve.server.openai.served import (
+    SESSION,
+    answer_as_agent,
+    answer_as_judge,
+    embed_for,
+    is_agent,
+)
 from textevolve.server.state import Server, ServerState
 from textevolve.store import kinds
 
@@ -75,7 +81,7 @@ async def find_answer(
         own_request = await parse_aside(partial(read_own_request, body))
         heeded = HEEDED
         note = await _charge(server, caller, agent.partition("/")[0])
-        pieces = await answer_as_agent(server, agent, own_request, note)
+        pieces = answer_as_agent(server, agent, own_request, note)
     else:
         raise no_model(name)
 
@@ -127,6 +133,7 @@ EMBEDDING = {"model": "local/minilm", "input": ["a text", "another"]}
 async def complete_chat(request: Request, server: Server, caller: MayRun) -> Response:
     """Answer a conversation: an agent, a judge, or a model that is served by its name."""
     body = await read_json_body(request)
+    _refuse_key_of_session(request, body)
 
     async def make() -> Response:
         answer = await find_answer(server, caller, body)
@@ -138,6 +145,18 @@ async def complete_chat(request: Request, server: Server, caller: MayRun) -> Res
         return EventResponse(await begun(_events(answer), server.serving), server.serving)
 
     return _answer(server, caller, body, make)
+
+
+def _refuse_key_of_session(request: Request, body: JsonObject) -> None:
+    """Refuse a promise that a session cannot keep: a message that was answered is a new one when it
+    comes again."""
+    metadata: Any = body.get("metadata")
+    if isinstance(metadata, dict) and cast("JsonObject", metadata).get(SESSION):
+        refuse_idempotency_key(
+            request,
+            "a message whose answer was interrupted can be sent again, and stands in its session"
+            " once; leave the header out",
+        )
 
 
 def _answer(
@@ -161,6 +180,7 @@ async def create_response(request: Request, server: Server, caller: MayRun) -> R
     """Answer in the format of OpenAI's Responses. Responses are not stored and cannot be
     continued."""
     body = await read_json_body(request)
+    _refuse_key_of_session(request, body)
     responses_request = await parse_aside(partial(read_responses, body))
 
     async def make() -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 from array import array
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -45,6 +46,8 @@ from textevolve.server.openai.requests import (
 )
 from textevolve.server.state import ServerState
 from textevolve.store import kinds
+
+log = logging.getLogger("textevolve.server")
 
 MOST_TEXTS = 2048
 """The most texts in one request, as in OpenAI's API."""
@@ -213,6 +216,9 @@ MEMORY = "memory"
 RECALL = "memory."
 """The names of fields in the metadata of a request and of an answer: the session's id, how memories
 are used, and the prefix of settings of recall."""
+ANSWER_TOKENS = 1024
+"""The most tokens of an answer if the client sets no limit."""
+CUT_END = f"the end of the answer (cut at {ANSWER_TOKENS:,} tokens; max_tokens allows more)"
 NEW = "new"
 """The session's id in a request that creates a session; the answer contains the new id."""
 USES: Mapping[str, MemoryUse] = {"on": "on", "recall": "recall", "off": "off"}
@@ -234,14 +240,33 @@ async def is_agent(server: ServerState, caller: Caller, name: str) -> bool:
 async def answer_as_agent(
     server: ServerState, name: str, body: ChatBody, note: NoteTokens
 ) -> AnswerPieces:
-    """Return the pieces of an agent's answer to a chat completion.
+    """Yield the pieces of an agent's answer to a chat completion, then the end of the answer.
 
     Raises:
         ApiError: the request is invalid, or names a session that does not exist.
     """
     request = read_chat_request(name, body)
-    chat = None
     session = request.options.session
+
+    with server.serving.place(), spending(note):
+        async with server.chats.hold_session(session, request.text) as is_repeated:
+            chat = await _open_chat(server, request)
+            answered = chat.answer_to(request.text) if is_repeated else None
+            if answered is not None and not answered.details.interrupted:
+                reason = answered.details.finish_reason or "stop"
+                yield answered.text
+                yield AnswerEnd(reason, None, {SESSION: chat.session})
+                return
+            own_limit = not (body.max_completion_tokens or body.max_tokens)
+            async with aclosing(_answer(chat, request.text, own_limit=own_limit)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+
+async def _open_chat(server: ServerState, request: ChatRequest) -> AgentChat:
+    """Open the chat of a request; its session must be named by the complete id."""
+    session = request.options.session
+    chat = None
 
     try:
         chat = await server.chats.open(await server.chats.plan(request))
@@ -257,7 +282,7 @@ async def answer_as_agent(
             param="metadata.session",
         )
 
-    return _answer(server, chat, request.text, note)
+    return chat
 
 
 def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
@@ -287,7 +312,7 @@ def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
         user=body.user or "",
         session=None if session == NEW else session,
         memory=metadata.get(MEMORY) != "off",
-        answer_tokens=body.max_completion_tokens or body.max_tokens or 1024,
+        answer_tokens=body.max_completion_tokens or body.max_tokens or ANSWER_TOKENS,
         temperature=body.temperature,
     )
     history = [
@@ -398,35 +423,38 @@ def _read_use(metadata: Mapping[str, str]) -> MemoryUse:
 
 
 async def _answer(
-    server: ServerState, chat: AgentChat, text: str, note: NoteTokens
+    chat: AgentChat, text: str, *, own_limit: bool
 ) -> AsyncGenerator[str | AnswerEnd]:
     """Yield the pieces of the answer. A client cannot take back text that was sent, so an answer
-    that starts again must begin with the same text, or it fails."""
-    sent = now = ""
-    omitted: dict[str, str] = {}
-    with server.serving.place(), spending(note):
-        async with aclosing(chat.say(text)) as events:
-            async for event in events:
-                if isinstance(event, AnswerPiece):
-                    now = event.text if event.anew else now + event.text
-                    if not (now.startswith(sent) or sent.startswith(now)):
-                        raise ApiError(
-                            503,
-                            "upstream_unavailable",
-                            "the answer broke off, and the second attempt began with"
-                            " other words; send the request again",
-                        )
+    that starts again must begin with the same text, or it fails. `own_limit`: whether the server
+    set the most tokens of the answer, as the client set none."""
+    sent = now = shortened = ""
 
-                    if len(now) > len(sent):
-                        yield now[len(sent) :]
-                        sent = now
-                elif isinstance(event, HistoryShortened):
-                    omitted = write_left_out(
-                        [f"the oldest {event.messages} messages (the history is shortened)"]
+    async with aclosing(chat.say(text)) as events:
+        async for event in events:
+            if isinstance(event, AnswerPiece):
+                now = event.text if event.anew else now + event.text
+                if not (now.startswith(sent) or sent.startswith(now)):
+                    raise ApiError(
+                        503,
+                        "upstream_unavailable",
+                        "the answer broke off, and the second attempt began with"
+                        " other words; send the request again",
                     )
-                elif isinstance(event, ChatAnswer):
-                    is_stored = not chat.session.startswith("unkept")
-                    session = {SESSION: chat.session} if is_stored else dict[str, str]()
-                    reason = event.finish_reason or "stop"
-                    calls = event.tool_calls
-                    yield AnswerEnd(reason, event.usage, {**session, **omitted}, calls)
+
+                if len(now) > len(sent):
+                    yield now[len(sent) :]
+                    sent = now
+            elif isinstance(event, HistoryShortened):
+                shortened = f"the oldest {event.messages} messages (the history is shortened)"
+            elif isinstance(event, ChatAnswer):
+                is_stored = not chat.session.startswith("unkept")
+                session = {SESSION: chat.session} if is_stored else dict[str, str]()
+                reason = event.finish_reason or "stop"
+                left_out = [shortened] if shortened else []
+                if own_limit and reason == "length":
+                    left_out.append(CUT_END)
+                for part in left_out:
+                    log.warning("%s left out: %s", chat.parts.persona.agent, part)
+                metadata = {**session, **write_left_out(left_out)}
+                yield AnswerEnd(reason, event.usage, metadata, event.tool_calls)

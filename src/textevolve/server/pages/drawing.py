@@ -26,6 +26,7 @@ from textevolve.report.blocks import (
     shade,
 )
 from textevolve.report.html import draw_blocks, open_templates
+from textevolve.server.browser import root_of
 from textevolve.server.errors import (
     ApiError,
     bad_request,
@@ -108,6 +109,7 @@ def _shared(request: Request) -> dict[str, Any]:
     return {
         "request": request,
         "path": request.url.path,
+        "root": root_of(request.scope),
         "caller": request.scope.get("textevolve.caller", THIS_MACHINE),
         "sections": SECTIONS,
         "version": textevolve.__version__,

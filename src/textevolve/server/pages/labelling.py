@@ -26,6 +26,7 @@ from textevolve.labelling.tasks import (
     show_to,
     turn,
 )
+from textevolve.server.browser import cookie_name, make_cookie
 from textevolve.server.identity import Caller, MayLabel
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import Server
@@ -100,23 +101,13 @@ def take_name(request: Request, caller: MayLabel, form: Form) -> Response:
     name = form.get("name", "").strip()
     target = target if target.startswith("/labelling/") and "\\" not in target else "/labelling"
     response = RedirectResponse(target, SEE_OTHER)
-    if not name:
-        response.delete_cookie(COOKIE, path="/labelling")
-        return response
+    seconds = COOKIE_SECONDS if name else 0
     try:
-        value = quote(check_labeller(name), safe="")
+        value = quote(check_labeller(name), safe="") if name else ""
     except InputError as error:
         return draw(request, "labelling_name.html", 400, then=target, said=str(error), name=name)
 
-    response.set_cookie(
-        COOKIE,
-        value,
-        max_age=COOKIE_SECONDS,
-        path="/labelling",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
+    response.headers["set-cookie"] = make_cookie(request.scope, COOKIE, value, seconds)
 
     return response
 
@@ -167,7 +158,8 @@ def take_answer(id: str, desk: OpenDesk, form: Form) -> Response:
 def _labeller_of(request: Request, caller: Caller) -> str:
     """Return the name of the caller's key, or without a key the name in the cookie; an empty text
     if there is none or it is invalid."""
-    name = caller.name if caller.key else unquote(request.cookies.get(COOKIE, ""))
+    stored = request.cookies.get(cookie_name(request.scope, COOKIE), "")
+    name = caller.name if caller.key else unquote(stored)
     try:
         return check_labeller(name)
     except InputError:

@@ -59,6 +59,7 @@ from textevolve.runs.stored import (
     show_rows,
 )
 from textevolve.runs.study import AnyStudy
+from textevolve.server.browser import root_of
 from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import Server, ServerState
@@ -144,10 +145,11 @@ def open_run(server: ServerState, caller: Caller, run_ref: str) -> OpenedRun:
     return OpenedRun(run, namespace, standing, of_study, variants)
 
 
-def read_results(store: Store, opened: OpenedRun) -> Report:
+def read_results(store: Store, opened: OpenedRun, root: str) -> Report:
     """Read the results of a run so far: the verdict and the figures below it. If the records of its
     kind are cells of a matrix, and there are several, the results are computed from columns of the
-    store, otherwise from a report. The results are empty if there are no readable records."""
+    store, otherwise from a report. The results are empty if there are no readable records. `root`:
+    the path below which a proxy publishes the server."""
     run = opened.of_study
     total = opened.standing.total
     if run is None or not total:
@@ -156,7 +158,7 @@ def read_results(store: Store, opened: OpenedRun) -> Report:
     spec = run.spec
     if study.rows is not None and total > 1:
         figures = read_figures(store, run.record)
-        results = draw_results(store, run, figures, f"/runs/{run.id}/cases/")
+        results = draw_results(store, run, figures, f"{root}/runs/{run.id}/cases/")
         blocks = list(map(fold_table, results))
         return Report("", state_verdict(spec, figures), blocks)
 
@@ -286,9 +288,10 @@ RUNS = 25
 """The number of runs on one page."""
 STATES = ("running", "finished", "interrupted", "failed")
 MATRIX_SCRIPT = Markup(
-    '<script src="/static/report/matrix_elements.js"></script>'
-    '<script src="/static/report/matrix.js"></script>'
+    '<script src="{0}/static/report/matrix_elements.js"></script>'
+    '<script src="{0}/static/report/matrix.js"></script>'
 )
+"""The scripts of a matrix; `{0}` is the path below which a proxy publishes the server."""
 
 router = APIRouter()
 WholeNumber = Annotated[int, Query(ge=0, lt=2**62)]
@@ -405,7 +408,7 @@ def _draw_rows(
     rows = [(number, _fill(row, len(heads))) for number, row in rows]
     results = None
     if template == "run.html" and 0 < opened.standing.total <= AT_ONCE:
-        results = read_results(store, opened)
+        results = read_results(store, opened, root_of(request.scope))
 
     return draw(
         request,
@@ -434,7 +437,8 @@ def show_standing(request: Request, opened: Opened, revision: str = "") -> Respo
 def show_results(request: Request, server: Server, opened: Opened) -> Response:
     """Draw the verdict and the figures below it. The page requests them if they take a while, and
     when new records arrive."""
-    return draw(request, "run_results.html", results=read_results(server.store, opened))
+    results = read_results(server.store, opened, root_of(request.scope))
+    return draw(request, "run_results.html", results=results)
 
 
 @router.get("/runs/{run_ref}/history")
@@ -504,12 +508,20 @@ def show_report(request: Request, server: Server, opened: Opened) -> Response:
     """Show the report of the run, sent block by block."""
     if opened.study is None:
         raise NotFoundError(opened.reason)
-    pieces = _report(server.store, opened)
+    pieces = _report(server.store, opened, root_of(request.scope))
     page = draw_stream(request, "report.html", opened=opened, pieces=pieces)
     return StreamingResponse(page, media_type="text/html; charset=utf-8")
 
 
-def _report(store: Store, opened: OpenedRun) -> Iterator[Markup]:
+@router.get("/runs/{run_name:path}")
+def show_run_of_name(server: Server, caller: MayRead, run_name: str) -> Response:
+    """Lead to the page of a run whose name has slashes."""
+    if not run_name:
+        return RedirectResponse("/runs")
+    return RedirectResponse(f"/runs/{find_seen(server, caller, run_name).run.id}")
+
+
+def _report(store: Store, opened: OpenedRun, root: str) -> Iterator[Markup]:
     """Draw the report. If an error occurs after the page has begun, its message is the last
     block."""
     run = opened.of_study
@@ -517,7 +529,7 @@ def _report(store: Store, opened: OpenedRun) -> Iterator[Markup]:
     try:
         report = make_page(store, run, read_records(store, run))
         yield Markup('<p class="sentence">{}</p>\n').format(report.sentence)
-        yield from draw_blocks(report.blocks, script=MATRIX_SCRIPT)
+        yield from draw_blocks(report.blocks, script=MATRIX_SCRIPT.format(root))
     except (TextEvolveError, ValueError) as error:
         yield Markup('<p class="error">{}</p>\n').format(
             f"The report cannot be made: {public_message(error)}"

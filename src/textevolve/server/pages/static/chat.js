@@ -6,6 +6,7 @@
     ["say", "text", "log", "send", "stop", "failure"].map((id) => document.getElementById(id));
   const { agent, session } = form.dataset;
   const page = document.documentElement;
+  const root = document.querySelector('meta[name="root"]').content; // below which a proxy publishes the server
   let reading = null; // what ends the request that is under way
 
   const article = (role, name, text) => {
@@ -36,7 +37,7 @@
 
   const ask = async (text, user, answer) => {
     const said = { model: agent, stream: true, metadata: { session: session || "new" }, messages: [{ role: "user", content: text }] };
-    const response = await fetch("/v1/chat/completions", {
+    const response = await fetch(`${root}/v1/chat/completions`, {
       method: "POST", signal: reading.signal, body: JSON.stringify(session ? said : { ...said, user }),
       headers: { "Content-Type": "application/json", "X-CSRF-Token": document.querySelector('meta[name="csrf"]').content },
     });
