@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import ipaddress
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from platformdirs import user_cache_path, user_config_path, user_data_path
 from pydantic import (
@@ -35,6 +34,7 @@ from pydantic import (
 from textevolve.errors import SettingsError, UnallowedFileError
 from textevolve.mappings import drop_none
 from textevolve.spec import suggest
+from textevolve.system import is_loopback
 
 LARGEST_ANSWER = 16
 """The default limit on the body of one answer, in MiB after decompression. It is enough for 5,000
@@ -474,7 +474,7 @@ def _places(section: Mapping[str, Any]) -> Iterator[str]:
     for name, value in models:
         address = str(value)
         gets_key = bool(os.environ.get("TEXTEVOLVE_API_KEY"))
-        if "://" in address and (gets_key or not _is_here(address)):
+        if "://" in address and (gets_key or not is_loopback(address)):
             yield f"{name} = {_hide_secrets(address)}"
 
     profile = Path(str(section.get("profile", ""))).expanduser()
@@ -487,7 +487,7 @@ def _places(section: Mapping[str, Any]) -> Iterator[str]:
         for _, value in _values(provider.get("headers")):
             if str(value).startswith("env:"):
                 variables.append(str(value).removeprefix("env:"))
-        if variables or not _is_here(address):
+        if variables or not is_loopback(address):
             sent = f", which gets {', '.join(variables)}" if variables else ""
             yield f"providers.{name} = {_hide_secrets(address)}{sent}"
 
@@ -499,15 +499,6 @@ def _values(value: Any) -> list[tuple[str, Any]]:
 
 def _tables(value: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(name, table) for name, table in _values(value) if isinstance(table, dict)]
-
-
-def _is_here(address: str) -> bool:
-    """Return whether an address is of this machine."""
-    try:
-        host = urlsplit(address.strip()).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _hide_secrets(address: str) -> str:

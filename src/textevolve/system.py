@@ -7,13 +7,17 @@ templates, which Windows cannot run.
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 try:
     import fcntl as _fcntl
@@ -102,3 +106,28 @@ def read_kernel(path: Path) -> str:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+
+
+def is_loopback(address: str, *, listening: bool = False) -> bool:
+    """Return whether an address is of this machine, however it is written.
+
+    `listening`: it is an address that a server listens at. There 0.0.0.0 means every network, while
+    a connection to it stays on this machine.
+    """
+    try:
+        host = (urlsplit(address.strip()).hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        # Connections take short forms of addresses, such as 127.1, too.
+        if host and re.fullmatch(r"[0-9a-fx.]+", host) and host[0].isdigit():
+            try:
+                return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback
+            except OSError:
+                return False
+        return host == "localhost" or host.endswith(".localhost")
+
+    mapped = getattr(ip, "ipv4_mapped", None) or ip
+    return mapped.is_loopback or (mapped.is_unspecified and not listening)

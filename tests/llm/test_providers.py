@@ -1,8 +1,9 @@
 import pytest
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.llm.providers import PROVIDERS, is_loopback, normalise_url, resolve
+from textevolve.llm.providers import PROVIDERS, normalise_url, resolve
 from textevolve.settings import Price, Provider, Settings
+from textevolve.system import is_loopback
 
 SETTINGS = Settings()
 

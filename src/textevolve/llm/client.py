@@ -160,7 +160,6 @@ class OpenAIClient:
         self._refused: set[str] = set()
         self._refused_temperatures: set[float] = set()
         self._most_tokens: int | None = None
-        self._answered = False
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
         self._forces: bool | None = None
@@ -246,6 +245,7 @@ class OpenAIClient:
                 reported = reported.model_copy(update={"completion_tokens": written})
                 sent.usage = usage_of(reported, self._decision_price, estimate=estimate)
             if status == 200 and not is_error and (answer is None or answer.answers is None):
+                self._http.refuse_page(raw)
                 raise UnavailableError(
                     f"{self.name}: status 200, but the body has no decisions:"
                     f" {self._http.describe_body(raw)}"
@@ -256,7 +256,7 @@ class OpenAIClient:
             refusal = error_object(answer.error)
             status = status_of(refusal, 502)
         if refusal is not None:
-            failed = self._http.failure(status, refusal, headers, answered=self._answered)
+            failed = self._http.failure(status, refusal, headers)
             if isinstance(failed, TooLongError):
                 raise TooLongError(
                     f"{failed}; set `context`, the most tokens that the model takes, in the"
@@ -269,7 +269,7 @@ class OpenAIClient:
 
         assert answer is not None  # else it is an error above
         assert answer.answers is not None
-        self._answered = True
+        self._http.answered = True
         used = sent.usage or usage_of(None, self._decision_price, estimate=estimate)
         rows, failed = read_answers(answer.answers, questions)
         text = dump_answers(rows, failed)
@@ -369,8 +369,7 @@ class OpenAIClient:
             self._warn_once(field, f"refuses {LEFT_OUT[field]} ({words})")
         elif field is None or field == SCHEMA_FIELD:
             images = any(message.images for message in request.messages)
-            more = {"images": images, "answered": self._answered}
-            raise self._http.failure(status, refusal, headers, **more)
+            raise self._http.failure(status, refusal, headers, images)
         else:
             self._refused.add(field)
             if field in LEFT_OUT:
@@ -494,7 +493,7 @@ class OpenAIClient:
                     f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
                 )
 
-        self._answered = True
+        self._http.answered = True
         text = dump_vector(answer.data[0].embedding)
         response = Response(text, "stop", used, seconds=perf_counter() - started)
         response = self._note_usage(response)
@@ -558,6 +557,7 @@ class OpenAIClient:
             # Even half an answer, or one without a choice, is billed once it names its tokens.
             sent.usage = usage_of(reported, self._price, completion.timings)
         if completion is None or not (error or completion.choices):
+            self._http.refuse_page(raw)
             raise UnavailableError(
                 f"{self.name}: status 200, but the body is not a chat completion:"
                 f" {self._http.describe_body(raw)}"
@@ -567,6 +567,7 @@ class OpenAIClient:
             return completion
         # Half of an answer is a failed call, which is tried again like any error of a server.
         refusal = error_object(error)
+        sent.failure = self._http.scrub(refusal.message)
 
         return status_of(refusal, 502), refusal
 
@@ -575,7 +576,7 @@ class OpenAIClient:
     ) -> Response:
         response = as_response(completion, seconds, self._price, sent.prompt, self._reports_cost)
         sent.usage = response.usage
-        self._answered = True
+        self._http.answered = True
 
         if request.top_logprobs and completion.has_unreadable_logprobs:
             raise UnavailableError(
@@ -611,11 +612,12 @@ class OpenAIClient:
         if sent is not None:
             sent.answered = True
         if status != 200:
-            raise self._http.failure(status, read_refusal(raw), headers, answered=self._answered)
+            raise self._http.failure(status, read_refusal(raw), headers)
         parsed = None
         with suppress(ValidationError):
             parsed = shape.model_validate_json(raw)
         if parsed is None:
+            self._http.refuse_page(raw)
             raise UnavailableError(
                 f"{self.name}: {path} sent an invalid answer: {self._http.describe_body(raw)}"
             )

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from textevolve.errors import SettingsError
 from textevolve.evaluation import Usage
-from textevolve.llm.providers import PROVIDERS, Endpoint, is_loopback, normalise_url, resolve
+from textevolve.llm.providers import PROVIDERS, Endpoint, normalise_url, resolve
 from textevolve.protocol.reported import ReportedTimings, ReportedUsage
 from textevolve.settings import Price, Settings
+from textevolve.system import is_loopback
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice

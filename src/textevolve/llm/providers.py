@@ -11,10 +11,7 @@ and no message contains a part of it.
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +34,7 @@ from textevolve.settings import (
     Settings,
 )
 from textevolve.spec import suggest
+from textevolve.system import is_loopback
 
 SERVICE = "textevolve"
 """The service name of our keys in a keyring; the user name there is the provider's name."""
@@ -420,28 +418,6 @@ def _split(address: str) -> SplitResult:
             )
         raise InputError("the endpoint's address is not of the form http(s)://host[:port]/v1")
     return parts
-
-
-def is_loopback(address: str, *, listening: bool = False) -> bool:
-    """Return whether an address is of this machine, however it is written.
-
-    `listening`: it is an address that a server listens at. There 0.0.0.0 means every network, while
-    a connection to it stays on this machine.
-    """
-    host = (urlsplit(address).hostname or "").rstrip(".")
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        # Connections take short forms of addresses, such as 127.1, too.
-        if host and re.fullmatch(r"[0-9a-fx.]+", host) and host[0].isdigit():
-            try:
-                return ipaddress.IPv4Address(socket.inet_aton(host)).is_loopback
-            except OSError:
-                return False
-        return host == "localhost" or host.endswith(".localhost")
-
-    mapped = getattr(ip, "ipv4_mapped", None) or ip
-    return mapped.is_loopback or (mapped.is_unspecified and not listening)
 
 
 # The addresses are those of the providers' own pages on OpenAI compatibility (read in 2026), the

@@ -45,7 +45,7 @@ from textevolve.llm.chains.steps import Callee, take_callee
 from textevolve.llm.connections import MIB, JsonService
 from textevolve.llm.limiting import Limited, make_buckets
 from textevolve.llm.model import Request, Response
-from textevolve.llm.providers import Key, find_headers, find_key, is_loopback
+from textevolve.llm.providers import Key, find_headers, find_key
 from textevolve.llm.refusals import one_line
 from textevolve.llm.targets import (
     COMMAND,
@@ -59,7 +59,7 @@ from textevolve.llm.targets import (
 )
 from textevolve.mappings import drop_empty, map_values, pick
 from textevolve.settings import Settings
-from textevolve.system import kill_group
+from textevolve.system import is_loopback, kill_group
 from textevolve.user_code import (
     OWN,
     UserCodeError,

@@ -41,8 +41,8 @@ from textevolve.llm.catalogue import (
     read_catalogue,
     user_files,
 )
-from textevolve.llm.connections import find_proxy
 from textevolve.llm.gguf import read_header
+from textevolve.proxies import find_proxy
 from textevolve.settings import Settings
 from textevolve.system import try_lock
 
@@ -165,7 +165,7 @@ def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
     request = urllib.request.Request(url, headers=headers)
 
     proxy = find_proxy(url)
-    proxies = {} if proxy is None else {request.type: str(proxy.url)}
+    proxies = {} if proxy is None else {request.type: proxy.url}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
 
     with opener.open(request, timeout=STALLED) as answer:

@@ -18,7 +18,7 @@ from textevolve.evaluation import Usage
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request, Response, text_hash
-from textevolve.llm.providers import find_key, is_loopback, split_address
+from textevolve.llm.providers import find_key, split_address
 from textevolve.llm.wrappers import Retrying
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.systems import (
@@ -30,6 +30,7 @@ from textevolve.memory_eval.systems import (
 )
 from textevolve.reach import check_address
 from textevolve.settings import Settings
+from textevolve.system import is_loopback
 
 KEY = "TEXTEVOLVE_MEMORY_KEY"
 """The environment variable with the key for a memory service; the key is sent nowhere else."""

@@ -32,7 +32,7 @@ from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallRetried, Listener
 from textevolve.llm.chains.chain import ENDINGS, load_chain
 from textevolve.llm.connections import Http
-from textevolve.llm.providers import find_key, is_loopback, split_address
+from textevolve.llm.providers import find_key, split_address
 from textevolve.reach import is_file, note_files
 from textevolve.remote.wire import (
     ENDED,
@@ -53,6 +53,7 @@ from textevolve.settings import Settings
 from textevolve.spec import files_read
 from textevolve.store.repository import Store
 from textevolve.store.runs import RunRecord, RunStatus, RunTotals
+from textevolve.system import is_loopback
 
 # Requests to a TextEvolve server: JSON, files, and event streams that resume after a broken
 # connection.

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.judges.judge import SeveralJudges
-from textevolve.llm.providers import is_loopback
 from textevolve.spec import Frozen, Several, option
+from textevolve.system import is_loopback
 
 SHORTEST_KEY = 24
 """The fewest characters of the operator's own key, if other machines can reach the server."""
