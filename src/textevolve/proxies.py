@@ -62,6 +62,23 @@ def find_proxy(address: str) -> Proxy | None:
     return None
 
 
+def name_exemption(address: str) -> None:
+    """Add the host of an address to NO_PROXY if it is reached without a proxy, for a library that
+    reads networks, patterns and ports in the variable by fewer rules, or would send what is for
+    this machine to a proxy.
+
+    Raises:
+        SettingsError: as `find_proxy`.
+    """
+    host = urlsplit(address).hostname
+    if not host or not getproxies_environment() or find_proxy(address) is not None:
+        return
+    exemptions = getproxies().get("no", "")
+    if host not in exemptions.split(","):
+        # The variable in small letters counts where both are set.
+        os.environ["no_proxy"] = f"{exemptions},{host}".strip(",")
+
+
 def _name_variable(scheme: str) -> str:
     names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
     return next((name for name in names if os.environ.get(name)), "the system's settings")

@@ -36,7 +36,7 @@ from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
 from textevolve.llm.meter import SentCall
 from textevolve.llm.model import Request, Response, note_failure
 from textevolve.llm.prices import find_price, usage_of
-from textevolve.llm.prompts import count_tokens, prompt_tokens
+from textevolve.llm.prompts import count_tokens, find_cut, prompt_tokens
 from textevolve.llm.providers import Endpoint, Key, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
@@ -274,8 +274,9 @@ class OpenAIClient:
         rows, failed = read_answers(answer.answers, questions)
         text = dump_answers(rows, failed)
         seconds = perf_counter() - started
+        response = Response(text, "stop", used, seconds=seconds)
 
-        return self._note_usage(Response(text, "stop", used, seconds=seconds))
+        return self._note_usage(response, request, reported)
 
     async def _chat(
         self, request: Request, more: dict[str, Any] | None = None
@@ -496,7 +497,7 @@ class OpenAIClient:
         self._http.answered = True
         text = dump_vector(answer.data[0].embedding)
         response = Response(text, "stop", used, seconds=perf_counter() - started)
-        response = self._note_usage(response)
+        response = self._note_usage(response, request, reported)
         if is_lost(response):
             raise UnavailableError(
                 f"{self.name}: the embedding is empty, or has only zeros or no finite numbers"
@@ -591,13 +592,28 @@ class OpenAIClient:
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
 
-        return self._note_usage(response)
+        return self._note_usage(response, request, completion.usage)
 
-    def _note_usage(self, response: Response) -> Response:
-        """Warn once if the endpoint does not report the usage of its calls."""
-        if response.usage.estimated:
+    def _note_usage(
+        self, response: Response, request: Request, reported: ReportedUsage | None
+    ) -> Response:
+        """Warn once if the endpoint does not report the usage of its calls, or has probably cut
+        this prompt, which is noted in the usage, too."""
+        if response.usage.estimated or reported is None:
             self._warn_once("usage", "reports no token counts; limits use estimates from the texts")
-        return response
+            return response
+        counted = reported.whole_prompt
+        tokens = find_cut(request, counted)
+        if not tokens:
+            return response
+        self._warn_once(
+            "cut",
+            f"counted {counted:,} tokens of a prompt of about {tokens:,}, so it has probably cut it"
+            " and answers a part; raise the context of the server (of Ollama:"
+            " OLLAMA_CONTEXT_LENGTH), or shorten the input",
+        )
+
+        return replace(response, usage=replace(response.usage, cut_prompts=1))
 
     async def _ask(
         self,
