@@ -196,3 +196,18 @@ def test_absent_servers_stop_runs(cli, home, variables, proxy, name):
     assert outcome.code == 1
     assert f"proxy {place_of(proxy)} (from HTTP_PROXY)" in outcome.err
     assert len(requests) <= 40 + 5 * (8 + 7)
+
+
+def test_collectors_have_the_same_proxies(variables):
+    span_export = pytest.importorskip("textevolve.tracing.span_export")
+    session = span_export._CollectorSession()
+
+    def find(address):
+        return session.merge_environment_settings(address, {}, None, None, None)["proxies"]
+
+    variables.setenv("HTTP_PROXY", PROXY)
+    variables.setenv("NO_PROXY", "10.0.0.0/8,*.corp.test")
+    assert find("http://127.0.0.1:4318/v1/traces") == {}
+    assert find("http://traces.corp.test:4318/v1/traces") == {}
+    assert find(BOX) == {}
+    assert find("http://other.test/v1/traces") == {"all": PROXY}

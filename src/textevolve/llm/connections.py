@@ -267,7 +267,7 @@ class Http:
 
     def failure_on_the_way(
         self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None
-    ) -> ModelError | None:
+    ) -> AccessError | UnavailableError | None:
         """Return the error of an answer that is not the endpoint's: it leads elsewhere, asks for a
         login to the network, or is a proxy's page before the endpoint has ever answered. None for
         an answer that may be the endpoint's."""
@@ -327,7 +327,7 @@ class Http:
 
         return self._session
 
-    def _refused_by_proxy(self, status: int, reason: str) -> ModelError:
+    def _refused_by_proxy(self, status: int, reason: str) -> AccessError | UnavailableError:
         """Return the error of a proxy that does not connect. Where it refuses, another try is no
         use; where it does not reach the endpoint, it counts as no connection."""
         message = (
@@ -508,7 +508,11 @@ class JsonService(Http):
     ) -> ModelError:
         if failed := self.failure_on_the_way(status, refusal, headers):
             # An application may lead one row elsewhere, for what it says.
-            return RejectedError(str(failed)) if self.answered and status < 400 else failed
+            if status < 400 and self.answered:
+                return RejectedError(str(failed))
+            if isinstance(failed, AccessError):
+                failed.of_text = status < 400
+            return failed
         message = self.scrub(refusal.message) or "no reason given"
         refused = "refuses the key" if status == 401 else "refused"
         line = f"{self.name}{path}: {refused} ({status}): {message}"
