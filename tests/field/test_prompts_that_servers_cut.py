@@ -35,7 +35,7 @@ def test_cut_prompts_are_found(name):
 def test_images_count_for_nothing():
     picture = "data:image/png;base64,iVBORw0KGgo="
     message = Message("user", ("What is this? " * 40,), images=(picture,) * 4)
-    assert find_cut(Request((message,)), 150) == 0
+    assert find_cut(Request(messages=(message,)), 150) == 0
 
 
 USAGES = {
@@ -59,7 +59,7 @@ async def test_usage_has_cut_prompts(server, caplog, name):
     async with OpenAIClient(server.url, "scripted") as client:
         response = await client(text_request(RULES, 8, 0))
     assert response.usage.cut_prompts == cut_prompts
-    assert ("counted 2,050 tokens of a prompt of about 18," in caplog.text) == bool(cut_prompts)
+    assert ("counted 2,050 tokens of a prompt of about" in caplog.text) == bool(cut_prompts)
 
 
 async def test_cut_embeddings_are_told(server, caplog):
@@ -67,7 +67,7 @@ async def test_cut_embeddings_are_told(server, caplog):
     body = {"data": [vector], "usage": {"prompt_tokens": 512, "total_tokens": 512}}
     server.answer = lambda *_parts: Answer(body=json.dumps(body).encode())
     async with OpenAIClient(server.url, "scripted") as client:
-        response = await client(Request((Message("user", (RULES,)),), embeds=True))
+        response = await client(Request(messages=(Message("user", (RULES,)),), embeds=True))
     assert response.usage.cut_prompts == 1
     assert "counted 512 tokens" in caplog.text
 
