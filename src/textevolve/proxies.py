@@ -155,7 +155,7 @@ def _exemptions(no_proxy: str) -> tuple[tuple[str | Network, int | None], ...]:
         if colon and digits.isdigit() and (host.endswith("]") or ":" not in host):
             name = host
             port = int(digits)
-        name = name.strip("[]").rstrip(".")
+        name = name.replace("[", "").replace("]", "").rstrip(".")
 
         try:
             exemptions.append((ipaddress.ip_network(name, strict=False), port))

@@ -30,7 +30,7 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import ANSWERED_BY
-from textevolve.llm.connections import CONNECTIONS, Http
+from textevolve.llm.connections import CONNECTIONS, Http, without_signs
 from textevolve.llm.decisions import Wire, dump_answers, load_questions
 from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
 from textevolve.llm.meter import SentCall
@@ -446,9 +446,9 @@ class OpenAIClient:
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._watch is None:
-            answered = await self._http.exchange("POST", url, body, hears=hears)
-            note_headers(answered[1])
-            return answered
+            status, headers, raw = await self._http.exchange("POST", url, body, hears=hears)
+            note_headers(headers)
+            return status, headers, without_signs(raw)
 
         sent = self._http.exchange("POST", url, body, unbounded=True, hears=hears)
         return await self._watch.follow(sent)
@@ -625,6 +625,7 @@ class OpenAIClient:
     ) -> Shape:
         url = URL(self.base_url + path)
         status, headers, raw = await self._http.exchange(method, url, body)
+        raw = without_signs(raw)
         if sent is not None:
             sent.answered = True
         if status != 200:

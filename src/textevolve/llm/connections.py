@@ -56,6 +56,7 @@ PROXY_STATUSES = (403, 502, 503, 504)
 """The statuses with which a proxy answers in the place of an endpoint that it does not reach, or
 does not allow."""
 _BLANK = b"\xef\xbb\xbf \r\n\t"
+_SIGNS = re.compile(rb"(?:\xef\xbb\xbf|\s+|:[^\n]*\n)+")
 _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
 
 
@@ -70,6 +71,13 @@ UNREACHABLE: tuple[tuple[type[Exception], str], ...] = (
     (Exception, "the connection failed: {details}"),
 )
 """The reasons of connections that fail, by the error; the first that matches counts."""
+
+
+def without_signs(raw: bytes) -> bytes:
+    """Return a body without what may stand before its JSON: a byte-order mark, and the blanks and
+    comments of event streams that gateways send as signs of life, also where nobody streams."""
+    match = _SIGNS.match(raw)
+    return raw[match.end() :] if match else raw
 
 
 class Http:
@@ -229,7 +237,7 @@ class Http:
             UnavailableError: the body is not JSON.
         """
         try:
-            return json.loads(raw)
+            return json.loads(without_signs(raw))
         except (ValueError, RecursionError):
             pass  # raised below, so that no error of ours refers to one that holds the answer
 
