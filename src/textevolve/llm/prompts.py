@@ -200,17 +200,17 @@ def prompt_tokens(request: Request) -> int:
     return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
 
 
-CUT_SHARE = 3
-"""An endpoint that counts less than a third of the estimated tokens of a prompt has probably cut
-it: no tokenizer has 12 characters of prose a token (docs/measurements.md)."""
+CUT_SHARE = 2
+"""An endpoint that counts less than half of the estimated tokens of a prompt has probably cut it:
+of four vocabularies, 24 languages, code and tables none made less than 1 / 1.3 of them
+(docs/measurements.md)."""
 LEAST_COUNT = 100
 """The fewest tokens that an endpoint which cuts prompts leaves: none has a smaller context, but
 some report a small number for every call."""
 _RUNS = re.compile(r"(.)\1{2,}", re.DOTALL)
 """Repeated signs, such as the spaces of a table, of which tokenizers make few tokens."""
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff]")
-"""Chinese and Japanese signs and Korean syllables, each of which has a token at the least in two
-of three cases."""
+"""Chinese and Japanese signs and Korean syllables: tokenizers make 0.5 to 1 token of each."""
 
 
 def find_cut(request: Request, counted: int) -> int:
