@@ -514,12 +514,8 @@ class JsonService(Http):
     def _failure(
         self, path: str, status: int, refusal: Refusal, headers: Mapping[str, str]
     ) -> ModelError:
-        if failed := self.failure_on_the_way(status, refusal, headers):
-            # An application may lead one row elsewhere, for what it says.
-            if status < 400 and self.answered:
-                return RejectedError(str(failed))
-            if isinstance(failed, AccessError):
-                failed.of_text = status < 400
+        failed = self.failure_on_the_way(status, refusal, headers)
+        if failed is not None and status >= 400:
             return failed
         message = self.scrub(refusal.message) or "no reason given"
         refused = "refuses the key" if status == 401 else "refused"
@@ -531,7 +527,9 @@ class JsonService(Http):
         if status in RETRIED or (status >= 500 and status != 501):
             line = f"{self.name}{path}: {status}: {message}"
             return UnavailableError(line, status=status, retry_after=wait)
-        if status not in CHECKS or self.answered:
+        if failed is not None:  # an application may lead one row elsewhere, for what it says
+            line = f"{line}; it redirects to {self.scrub(headers.get('Location', 'nowhere'))}"
+        if (failed is None and status not in CHECKS) or self.answered:
             return RejectedError(line)
 
         error = AccessError(f"{line}; {CHECKS.get(status, CHECK)}")
