@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import IO, Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 from textevolve.errors import FatalModelError, SettingsError
@@ -194,8 +194,16 @@ class _Proxies(urllib.request.ProxyHandler):
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Passes a mirror's token on to redirects within the mirror alone."""
 
-    def redirect_request(self, req: urllib.request.Request, *args: Any) -> Any:
-        following = super().redirect_request(req, *args)
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
         token = req.get_header(_TOKEN)
         if following is not None and token and (following.type, following.host) == _place(req):
             following.add_unredirected_header(_TOKEN, token)
