@@ -101,6 +101,14 @@ def test_split_files_keep_their_order(served):
     assert rows[0][0] == "hf:owner/converted:test (main/test/0000.parquet): row 1"
 
 
+def test_exempt_hubs_need_no_proxy(served, monkeypatch):
+    """The hub's own library would send what is for this machine to the proxy."""
+    close_session()
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "10.0.0.0/8")
+    assert len(read("hf:owner/converted:test")) == 4
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from textevolve import Settings, SettingsError
+from textevolve import settings as settings_module
 from textevolve.settings import read_settings, read_settings_sources, settings_files
 
 
@@ -80,4 +81,26 @@ def test_a_wrong_file_is_named(home, text, reason):
 def test_a_file_that_cannot_be_read_is_named(home):
     Path("textevolve.toml").mkdir()
     with pytest.raises(SettingsError, match=r"textevolve.toml: cannot be read .*Is a directory"):
+        read_settings()
+
+
+FAULTS = {
+    "providers": (
+        "[providers.mine]\nbase_url = 3\n",
+        '[providers.other]\nbase_url = "http://127.0.0.1:9/v1"\n',
+    ),
+    "timeouts": ("[timeouts]\nread = -1\n", "[timeouts]\nconnect = 2.0\n"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_file_with_a_fault_is_named(home, monkeypatch, name):
+    """Both files set entries of one table, and the fault is in the user's own."""
+    users_text, project_text = FAULTS[name]
+    own_file = home / "own.toml"
+    own_file.write_text(users_text)
+    Path("textevolve.toml").write_text(project_text)
+    files = (own_file, settings_module.PROJECT_FILE)
+    monkeypatch.setattr(settings_module, "settings_files", lambda: files)
+    with pytest.raises(SettingsError, match=f"^{own_file}: {name}"):
         read_settings()

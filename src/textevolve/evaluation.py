@@ -380,7 +380,8 @@ class Usage:
     `saved`: the US dollars that prompt caching saved, less the cost of writing the cache; None if
     unknown for any call. `estimated`: the number of calls whose endpoint reported no tokens, so
     that tokens were counted from the texts. `models`: the number of answers by another model than
-    the requested one, by the names of both (`ANSWERED_BY`)."""
+    the requested one, by the names of both (`ANSWERED_BY`). `cut_prompts`: the number of calls
+    whose endpoint counted so few tokens that it has probably cut the prompt."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -391,6 +392,7 @@ class Usage:
     saved: float | None = 0.0
     estimated: int = 0
     models: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+    cut_prompts: int = 0
 
     @property
     def tokens(self) -> int:
@@ -426,6 +428,7 @@ class Usage:
             saved,
             self.estimated + sign * other.estimated,
             models,
+            self.cut_prompts + sign * other.cut_prompts,
         )
 
 

@@ -381,6 +381,8 @@ def read_settings_sources(
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
 
+    places: dict[str, str] = {}
+
     def take(section: Mapping[str, Any], source: str) -> None:
         for name, value in section.items():
             if isinstance(value, dict) and isinstance(values.get(name), dict):
@@ -388,7 +390,8 @@ def read_settings_sources(
             else:
                 values[name] = value
 
-            sources[name] = source
+            sources[name] = places[name] = source
+            places.update({f"{name}.{key}": source for key, _ in _values(value)})
 
     later_values: dict[str, Any] = {}
     for variable, name in ENVIRONMENT.items():
@@ -406,7 +409,7 @@ def read_settings_sources(
             take({name: later_values[name]}, variable)
     take(drop_none(overrides), "option")
 
-    return _validate(values, sources), sources
+    return _validate(values, places), sources
 
 
 # Files of the working folder
@@ -501,13 +504,20 @@ def _tables(value: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(name, table) for name, table in _values(value) if isinstance(table, dict)]
 
 
-def _validate(values: Mapping[str, Any], sources: Mapping[str, str]) -> Settings:
+def _validate(values: Mapping[str, Any], places: Mapping[str, str]) -> Settings:
+    """Return the settings in these values. `places`: the sources of settings and of the entries of
+    mappings, by their names with dots.
+
+    Raises:
+        SettingsError: a value is not allowed; names its source.
+    """
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in problem["loc"])
-        source = sources.get(name.partition(".")[0], "settings")
+        parts = [str(part) for part in problem["loc"]]
+        name = ".".join(parts)
+        source = places.get(".".join(parts[:2])) or places.get(parts[0], "settings")
         message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
         message = message.partition(", unable to")[0]
         if problem["type"] == "extra_forbidden":

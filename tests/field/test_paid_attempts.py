@@ -57,6 +57,16 @@ NO_ANSWERS = {
     "no choices, counts as floats": body(
         choices=[], usage={"prompt_tokens": 1000.0, "completion_tokens": 500.0}
     ),
+    "half an answer": body(
+        choices=[
+            {
+                "index": 0,
+                "finish_reason": "error",
+                "message": {"role": "assistant", "content": "Mad"},
+                "error": {"code": 502, "message": "upstream overloaded"},
+            }
+        ]
+    ),
 }
 
 

@@ -1,13 +1,16 @@
 """Proxies and exemptions stand in variables as curl, Go and requests read them: networks, ports,
-ALL_PROXY, passwords with signs; and a proxy may refuse to connect."""
+ALL_PROXY, passwords with signs; and a proxy may refuse to connect, or to forward."""
 
 import asyncio
 
 import pytest
 
-from textevolve.errors import AccessError, SettingsError, UnavailableError
-from textevolve.llm.connections import Http, find_proxy
+from textevolve.errors import AccessError, RejectedError, SettingsError, UnavailableError
+from textevolve.llm.client import OpenAIClient
+from textevolve.llm.connections import Http
+from textevolve.llm.model import text_request
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.proxies import find_proxy
 from textevolve.settings import Timeouts
 
 BOX = "http://10.9.8.7:8000/v1"
@@ -58,9 +61,9 @@ def test_unreadable_exemptions_are_named(variables, caplog):
 
 def test_all_proxy_counts_last(variables):
     variables.setenv("ALL_PROXY", "all.test:1")
-    assert str(find_proxy(HOST).url) == "http://all.test:1"
+    assert find_proxy(HOST).url == "http://all.test:1"
     variables.setenv("HTTP_PROXY", PROXY)
-    assert str(find_proxy(HOST).url) == PROXY
+    assert find_proxy(HOST).url == PROXY
 
 
 LOOPBACK = ("127.0.0.1", "127.1", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "localhost")
@@ -91,15 +94,120 @@ async def call(address):
         await http.aclose()
 
 
+@pytest.fixture
+def proxy():
+    """A scripted server that gets the requests of clients as their proxy."""
+    with ScriptedServer() as server:
+        yield server
+
+
+def place_of(server):
+    return server.url.removeprefix("http://").removesuffix("/v1")
+
+
 @pytest.mark.parametrize("status", [403, 407, 502])
-def test_refusing_proxies_are_named(variables, status):
-    with ScriptedServer(lambda _body, _number: Answer(status=status)) as server:
-        server.answer = lambda *_parts: Answer(status=status, body=b"<html>no</html>")
-        place = server.url.removeprefix("http://").removesuffix("/v1")
-        variables.setenv("HTTPS_PROXY", f"http://ann:s3cretpw@{place}")
-        kind = UnavailableError if status == 502 else AccessError
-        with pytest.raises(kind, match="HTTPS_PROXY") as raised:
-            asyncio.run(call("https://api.corp.test/v1"))
-    assert place in str(raised.value)
+def test_refusing_proxies_are_named(variables, proxy, status):
+    proxy.answer = lambda *_parts: Answer(status=status, body=b"<html>no</html>")
+    variables.setenv("HTTPS_PROXY", f"http://ann:s3cretpw@{place_of(proxy)}")
+    kind = UnavailableError if status == 502 else AccessError
+    with pytest.raises(kind, match="HTTPS_PROXY") as raised:
+        asyncio.run(call("https://api.corp.test/v1"))
+    assert place_of(proxy) in str(raised.value)
     assert "s3cretpw" not in str(raised.value)
     assert status != 502 or raised.value.address
+
+
+PAGE = b"\xef\xbb\xbf\r\n<!DOCTYPE html><html><head><title>Access denied</title></head></html>"
+WORDS = b"RBAC: access denied"
+OBJECT = b'{"error": {"message": "Access denied"}}'
+
+
+async def ask(address, **options):
+    async with OpenAIClient(address, "scripted", **options) as client:
+        return await client(text_request("Why?", 8, 0))
+
+
+@pytest.mark.parametrize("body", [PAGE, WORDS, OBJECT])
+@pytest.mark.parametrize("status", [403, 407, 502, 503, 504])
+def test_proxies_refuse_to_forward(variables, proxy, status, body):
+    proxy.answer = lambda *_parts: Answer(status=status, body=body)
+    variables.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
+    kind = UnavailableError if status >= 500 else AccessError
+    with pytest.raises(kind, match=rf"proxy {place_of(proxy)} \(from HTTP_PROXY\)") as raised:
+        asyncio.run(ask(HOST))
+    assert status == 407 or "denied" in str(raised.value)
+    assert status < 500 or raised.value.address == "gpu.corp.test:8000"
+
+
+def test_refusals_after_answers_are_rows(variables, proxy):
+    """A proxy that has forwarded an answer lets others through: the page is about this text."""
+    plain = proxy.answer
+
+    def answer(method, path, *rest):
+        if proxy.calls:
+            return Answer(status=403, body=PAGE)
+        return plain(method, path.removeprefix("http://gpu.corp.test:8000"), *rest)
+
+    async def ask_twice():
+        async with OpenAIClient(HOST, "scripted") as client:
+            await client(text_request("Why?", 8, 0))
+            with pytest.raises(RejectedError, match="the provider refuses this text"):
+                await client(text_request("Why not?", 8, 0))
+
+    proxy.answer = lambda method, path, *rest: answer(
+        method, f"/v1{path.partition('/v1')[2]}", *rest
+    )
+    variables.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
+    asyncio.run(ask_twice())
+
+
+LOGINS = {
+    "redirect": Answer(status=302, body=b"", headers={"Location": "http://login.test/portal"}),
+    "moved": Answer(status=308, body=b"", headers={"Location": "https://api.corp.test/v2"}),
+    "page": Answer(body=PAGE),
+    "status": Answer(status=511, body=PAGE),
+}
+
+
+@pytest.mark.parametrize("name", LOGINS)
+def test_logins_are_no_answers(proxy, name):
+    proxy.answer = lambda *_parts: LOGINS[name]
+    kind = UnavailableError if name == "page" else AccessError
+    with pytest.raises(kind, match="log in") as raised:
+        asyncio.run(ask(proxy.url))
+    assert LOGINS[name].headers.get("Location", "") in str(raised.value)
+    assert name != "page" or (raised.value.address and "Access denied" in str(raised.value))
+
+
+ABSENT = {"proxy": Answer(status=502, body=OBJECT), "page": Answer(body=PAGE)}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_absent_servers_stop_runs(cli, home, variables, proxy, name):
+    """Of 40 rows only eight at a time are tried again, and eight failed ones end the run."""
+    requests = []
+    proxy.answer = lambda *_parts: requests.append(1) or ABSENT[name]
+    variables.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
+    settings = "[retries]\nattempts = 6\nfirst = 0.001\nlongest = 0.001\n"
+    (home / "textevolve.toml").write_text(settings, encoding="utf-8")
+    rows = "".join(f'{{"input": "Q{number}", "candidates": ["a"]}}\n' for number in range(40))
+    (home / "rows.jsonl").write_text(rows, encoding="utf-8")
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "probe", "-m", f"{HOST}#m")
+    assert outcome.code == 1
+    assert f"proxy {place_of(proxy)} (from HTTP_PROXY)" in outcome.err
+    assert len(requests) <= 40 + 5 * (8 + 7)
+
+
+def test_collectors_have_the_same_proxies(variables):
+    span_export = pytest.importorskip("textevolve.tracing.span_export")
+    session = span_export._CollectorSession()
+
+    def find(address):
+        return session.merge_environment_settings(address, {}, None, None, None)["proxies"]
+
+    variables.setenv("HTTP_PROXY", PROXY)
+    variables.setenv("NO_PROXY", "10.0.0.0/8,*.corp.test")
+    assert find("http://127.0.0.1:4318/v1/traces") == {}
+    assert find("http://traces.corp.test:4318/v1/traces") == {}
+    assert find(BOX) == {}
+    assert find("http://other.test/v1/traces") == {"all": PROXY}

@@ -30,13 +30,13 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.evaluation import ANSWERED_BY
-from textevolve.llm.connections import CONNECTIONS, Http
+from textevolve.llm.connections import CONNECTIONS, Http, without_signs
 from textevolve.llm.decisions import Wire, dump_answers, load_questions
 from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
 from textevolve.llm.meter import SentCall, note_failure
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price, usage_of
-from textevolve.llm.prompts import count_tokens, prompt_tokens
+from textevolve.llm.prompts import count_tokens, find_cut, prompt_tokens
 from textevolve.llm.providers import Endpoint, Key, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
@@ -159,7 +159,6 @@ class OpenAIClient:
         self._refused: set[str] = set()
         self._refused_temperatures: set[float] = set()
         self._most_tokens: int | None = None
-        self._answered = False
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
         self._forces: bool | None = None
@@ -245,6 +244,7 @@ class OpenAIClient:
                 reported = reported.model_copy(update={"completion_tokens": written})
                 sent.usage = usage_of(reported, self._decision_price, estimate=estimate)
             if status == 200 and not is_error and (answer is None or answer.answers is None):
+                self._http.refuse_page(raw)
                 raise UnavailableError(
                     f"{self.name}: status 200, but the body has no decisions:"
                     f" {self._http.describe_body(raw)}"
@@ -255,7 +255,7 @@ class OpenAIClient:
             refusal = error_object(answer.error)
             status = status_of(refusal, 502)
         if refusal is not None:
-            failed = self._http.failure(status, refusal, headers, answered=self._answered)
+            failed = self._http.failure(status, refusal, headers)
             if isinstance(failed, TooLongError):
                 raise TooLongError(
                     f"{failed}; set `context`, the most tokens that the model takes, in the"
@@ -268,13 +268,14 @@ class OpenAIClient:
 
         assert answer is not None  # else it is an error above
         assert answer.answers is not None
-        self._answered = True
+        self._http.answered = True
         used = sent.usage or usage_of(None, self._decision_price, estimate=estimate)
         rows, failed = read_answers(answer.answers, questions)
         text = dump_answers(rows, failed)
         seconds = perf_counter() - started
+        response = Response(text, "stop", used, seconds=seconds)
 
-        return self._note_usage(Response(text, "stop", used, seconds=seconds))
+        return self._note_usage(response, request, reported)
 
     async def _chat(
         self, request: Request, more: dict[str, Any] | None = None
@@ -368,8 +369,7 @@ class OpenAIClient:
             self._warn_once(field, f"refuses {LEFT_OUT[field]} ({words})")
         elif field is None or field == SCHEMA_FIELD:
             images = any(message.images for message in request.messages)
-            more = {"images": images, "answered": self._answered}
-            raise self._http.failure(status, refusal, headers, **more)
+            raise self._http.failure(status, refusal, headers, images)
         else:
             self._refused.add(field)
             if field in LEFT_OUT:
@@ -445,9 +445,9 @@ class OpenAIClient:
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._watch is None:
-            answered = await self._http.exchange("POST", url, body, hears=hears)
-            note_headers(answered[1])
-            return answered
+            status, headers, raw = await self._http.exchange("POST", url, body, hears=hears)
+            note_headers(headers)
+            return status, headers, without_signs(raw)
 
         sent = self._http.exchange("POST", url, body, unbounded=True, hears=hears)
         return await self._watch.follow(sent)
@@ -493,10 +493,10 @@ class OpenAIClient:
                     f"{self.name}: the endpoint gave {len(answer.data)} embeddings for one text"
                 )
 
-        self._answered = True
+        self._http.answered = True
         text = dump_vector(answer.data[0].embedding)
         response = Response(text, "stop", used, seconds=perf_counter() - started)
-        response = self._note_usage(response)
+        response = self._note_usage(response, request, reported)
         if is_lost(response):
             raise UnavailableError(
                 f"{self.name}: the embedding is empty, or has only zeros or no finite numbers"
@@ -557,6 +557,7 @@ class OpenAIClient:
             # Even half an answer, or one without a choice, is billed once it names its tokens.
             sent.usage = usage_of(reported, self._price, completion.timings)
         if completion is None or not (error or completion.choices):
+            self._http.refuse_page(raw)
             raise UnavailableError(
                 f"{self.name}: status 200, but the body is not a chat completion:"
                 f" {self._http.describe_body(raw)}"
@@ -566,6 +567,7 @@ class OpenAIClient:
             return completion
         # Half of an answer is a failed call, which is tried again like any error of a server.
         refusal = error_object(error)
+        sent.failure = self._http.scrub(refusal.message)
 
         return status_of(refusal, 502), refusal
 
@@ -574,7 +576,7 @@ class OpenAIClient:
     ) -> Response:
         response = as_response(completion, seconds, self._price, sent.prompt, self._reports_cost)
         sent.usage = response.usage
-        self._answered = True
+        self._http.answered = True
 
         if request.top_logprobs and completion.has_unreadable_logprobs:
             raise UnavailableError(
@@ -589,13 +591,28 @@ class OpenAIClient:
         if request.schema is not None and request.schema not in self._refused_schemas:
             self._followed = True
 
-        return self._note_usage(response)
+        return self._note_usage(response, request, completion.usage)
 
-    def _note_usage(self, response: Response) -> Response:
-        """Warn once if the endpoint does not report the usage of its calls."""
-        if response.usage.estimated:
+    def _note_usage(
+        self, response: Response, request: Request, reported: ReportedUsage | None
+    ) -> Response:
+        """Warn once if the endpoint does not report the usage of its calls, or has probably cut
+        this prompt, which is noted in the usage, too."""
+        if response.usage.estimated or reported is None:
             self._warn_once("usage", "reports no token counts; limits use estimates from the texts")
-        return response
+            return response
+        counted = reported.whole_prompt
+        tokens = find_cut(request, counted)
+        if not tokens:
+            return response
+        self._warn_once(
+            "cut",
+            f"counted {counted:,} tokens of a prompt of about {tokens:,}, so it has probably cut it"
+            " and answers a part; raise the context of the server (of Ollama:"
+            " OLLAMA_CONTEXT_LENGTH), or shorten the input",
+        )
+
+        return replace(response, usage=replace(response.usage, cut_prompts=1))
 
     async def _ask(
         self,
@@ -607,14 +624,16 @@ class OpenAIClient:
     ) -> Shape:
         url = URL(self.base_url + path)
         status, headers, raw = await self._http.exchange(method, url, body)
+        raw = without_signs(raw)
         if sent is not None:
             sent.answered = True
         if status != 200:
-            raise self._http.failure(status, read_refusal(raw), headers, answered=self._answered)
+            raise self._http.failure(status, read_refusal(raw), headers)
         parsed = None
         with suppress(ValidationError):
             parsed = shape.model_validate_json(raw)
         if parsed is None:
+            self._http.refuse_page(raw)
             raise UnavailableError(
                 f"{self.name}: {path} sent an invalid answer: {self._http.describe_body(raw)}"
             )

@@ -9,23 +9,16 @@ so all features of the endpoint (tools, schemas, images) work.
 from __future__ import annotations
 
 import io
-import ipaddress
 import json
-import logging
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
-from textevolve.addresses import is_loopback
 from textevolve.errors import (
     AccessError,
     AnswerError,
@@ -47,9 +40,9 @@ from textevolve.llm.refusals import (
     retry_after,
 )
 from textevolve.protocol.chat import encode
+from textevolve.proxies import find_proxy
 from textevolve.settings import LARGEST_ANSWER, Timeouts
 
-log = logging.getLogger("textevolve")
 MIB = 2**20
 LARGE = MIB
 """The size in bytes from which a body is passed to aiohttp as a stream, as aiohttp requires."""
@@ -59,6 +52,12 @@ REAL_KEY = 8
 occur in an answer as words, so they are not removed from answers."""
 LONG_VALUE = 16
 """The fewest characters of a header's value in the settings that counts as a secret."""
+PROXY_STATUSES = (403, 502, 503, 504)
+"""The statuses with which a proxy answers in the place of an endpoint that it does not reach, or
+does not allow."""
+_BLANK = b"\xef\xbb\xbf \r\n\t"
+_SIGNS = re.compile(rb"(?:\xef\xbb\xbf|\s+|:[^\n]*\n)+")
+_TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
 
 
 UNREACHABLE: tuple[tuple[type[Exception], str], ...] = (
@@ -72,6 +71,13 @@ UNREACHABLE: tuple[tuple[type[Exception], str], ...] = (
     (Exception, "the connection failed: {details}"),
 )
 """The reasons of connections that fail, by the error; the first that matches counts."""
+
+
+def without_signs(raw: bytes) -> bytes:
+    """Return a body without what may stand before its JSON: a byte-order mark, and the blanks and
+    comments of event streams that gateways send as signs of life, also where nobody streams."""
+    match = _SIGNS.match(raw)
+    return raw[match.end() :] if match else raw
 
 
 class Http:
@@ -108,6 +114,8 @@ class Http:
         self._connections = connections
         self._largest = largest_answer * MIB
         self._base = URL(base_url)
+        self.answered = False
+        """Whether the endpoint has answered, so that its address and the way to it are good."""
         self._proxy = find_proxy(base_url)
         if self._proxy is not None:
             self.secrets = (*self._proxy.secrets, *self.secrets)
@@ -185,7 +193,7 @@ class Http:
             if answer.status != 407 or self._proxy is None:
                 return BegunAnswer(self, answer)
             answer.close()
-            failed = self._refused_by_proxy(407)
+            failed = self._refused_by_proxy(407, "it wants a password")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failed = self.unreachable(error)
 
@@ -229,20 +237,88 @@ class Http:
             UnavailableError: the body is not JSON.
         """
         try:
-            return json.loads(raw)
+            return json.loads(without_signs(raw))
         except (ValueError, RecursionError):
             pass  # raised below, so that no error of ours refers to one that holds the answer
 
+        self.refuse_page(raw)
         raise UnavailableError(
             f"{self.name}: the answer of {path} is not JSON: {self.describe_body(raw)}"
         )
 
     def failure(
-        self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None, **more: bool
+        self,
+        status: int,
+        refusal: Refusal,
+        headers: Mapping[str, str] | None = None,
+        images: bool = False,
     ) -> ModelError:
-        """Convert an endpoint's refusal into an error."""
-        wait = retry_after(headers or {})
-        return failure(self.name, status, refusal, wait=wait, secrets=self.secrets, **more)
+        """Convert an endpoint's refusal into an error. `images`: the request had images."""
+        if failed := self.failure_on_the_way(status, refusal, headers):
+            return failed
+        # Until the endpoint has answered, nobody knows which of the two refuses.
+        is_doubtful = self._forwards and not self.answered
+        failed = failure(
+            f"{self.name} through the proxy {self._proxy}" if is_doubtful else self.name,
+            status,
+            refusal,
+            wait=retry_after(headers or {}),
+            secrets=self.secrets,
+            images=images,
+            answered=self.answered,
+        )
+        if is_doubtful and isinstance(failed, UnavailableError) and status in PROXY_STATUSES:
+            failed.status = None
+            failed.address = self._base.authority
+
+        return failed
+
+    def failure_on_the_way(
+        self, status: int, refusal: Refusal, headers: Mapping[str, str] | None = None
+    ) -> AccessError | UnavailableError | None:
+        """Return the error of an answer that is not the endpoint's: it leads elsewhere, asks for a
+        login to the network, or is a proxy's page before the endpoint has ever answered. None for
+        an answer that may be the endpoint's."""
+        if 300 <= status < 400 or status == 511:
+            place = self.scrub((headers or {}).get("Location", "")) or "no address"
+            target = "asks for a login" if status == 511 else f"redirects to {place}"
+            return AccessError(
+                f"{self.name}: {self._way} {target} ({status}); if that is another address of the"
+                " endpoint, write it in the place of the first; if it is a login page of the"
+                " network, log in, then resume the run"
+            )
+        is_foreign = self._forwards and not self.answered and refusal.is_plain
+        if not is_foreign or status not in PROXY_STATUSES:
+            return None
+
+        return self._refused_by_proxy(status, self.describe_body(refusal.message.encode()))
+
+    def refuse_page(self, raw: bytes) -> None:
+        """Check that the body of an answer with status 200 is not a web page, such as the login
+        page of a network.
+
+        Raises:
+            UnavailableError: it is. Before the endpoint's first answer it counts as no connection.
+        """
+        if not raw[:100].lstrip(_BLANK).startswith(b"<"):
+            return
+        raise UnavailableError(
+            f"{self.name}: status 200, but {self._way} answers with a web page:"
+            f" {self.describe_body(raw)}; check the address, or log in to the network if it asks"
+            " for a login",
+            address="" if self.answered else self._base.authority,
+        )
+
+    @property
+    def _forwards(self) -> bool:
+        """Whether a proxy forwards requests and answers, in which it can refuse. Those over https
+        go through a tunnel instead."""
+        return self._proxy is not None and self._base.scheme == "http"
+
+    @property
+    def _way(self) -> str:
+        """Whoever may have given an answer, for messages."""
+        return self._base.authority + (f" through the proxy {self._proxy}" if self._proxy else "")
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json", "User-Agent": "textevolve"}
@@ -259,13 +335,13 @@ class Http:
 
         return self._session
 
-    def _refused_by_proxy(self, status: int) -> ModelError:
+    def _refused_by_proxy(self, status: int, reason: str) -> AccessError | UnavailableError:
         """Return the error of a proxy that does not connect. Where it refuses, another try is no
         use; where it does not reach the endpoint, it counts as no connection."""
         message = (
             f"{self.name}: the proxy {self._proxy} refused the connection to"
-            f" {self._base.authority} ({status}); correct the proxy's address, or name the host in"
-            " NO_PROXY"
+            f" {self._base.authority} ({status}: {reason}); correct the proxy's address, or name"
+            " the host in NO_PROXY"
         )
         if status in (401, 403, 407):
             return AccessError(message)
@@ -274,7 +350,7 @@ class Http:
 
     def unreachable(self, error: Exception) -> ModelError:
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return self._refused_by_proxy(error.status)
+            return self._refused_by_proxy(error.status, self.scrub(error.message))
         details = self.scrub(str(error))
         address = self._base.authority
         if isinstance(error, aiohttp.ClientProxyConnectionError):
@@ -302,7 +378,11 @@ class Http:
         return raw
 
     def describe_body(self, raw: bytes) -> str:
-        return self.scrub(raw[:2000].decode("utf-8", "replace")) or "nothing"
+        """Return the beginning of a body on one line; of a web page its title, if it has one."""
+        text = raw[:2000].lstrip(_BLANK).decode("utf-8", "replace")
+        if text.startswith("<") and (title := _TITLE.search(text)):
+            text = title[1]
+        return self.scrub(text) or "nothing"
 
     def scrub(self, text: str) -> str:
         return one_line(text, self.secrets)
@@ -370,135 +450,6 @@ def _header_text(name: str, key: SecretStr, header: str = "") -> str:
     return text
 
 
-@dataclass(frozen=True)
-class Proxy:
-    """A proxy. As text it is its host and port, and the variable that names it.
-
-    Attributes:
-        url: The address with user and password.
-        secrets: The password, as it is written and as it is sent.
-    """
-
-    url: URL
-    variable: str
-    secrets: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.url.host}:{self.url.port} (from {self.variable})"
-
-
-def find_proxy(address: str) -> Proxy | None:
-    """Return the proxy for an address; None if it is reached directly, as this machine is.
-
-    Raises:
-        SettingsError: the variable holds no address of an HTTP proxy. The message does not have
-            the value, which may hold a password.
-    """
-    parts = urlsplit(address)
-    if not parts.hostname or is_loopback(address):
-        return None
-    proxies = getproxies()
-    if _is_exempt(parts, proxies.get("no", "")):
-        return None
-    if not getproxies_environment() and proxy_bypass(parts.hostname):
-        return None  # the system's own exemptions
-    for scheme in (parts.scheme, "all"):
-        if value := proxies.get(scheme, "").strip():
-            return _read_proxy(value, _name_variable(scheme))
-
-    return None
-
-
-def _name_variable(scheme: str) -> str:
-    names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
-    return next((name for name in names if os.environ.get(name)), "the system's settings")
-
-
-def _read_proxy(value: str, variable: str) -> Proxy:
-    scheme, mark, _ = value.partition("://")
-    scheme = scheme.lower() if mark else "http"
-    if scheme.startswith("socks"):
-        raise SettingsError(
-            f"{variable} names a SOCKS proxy, which is not supported; name an HTTP proxy, or exempt"
-            " the host with NO_PROXY"
-        )
-    try:
-        parts = urlsplit(value if mark else f"http://{value}")
-        usable = scheme in ("http", "https") and parts.path in ("", "/")
-        usable = usable and not parts.query and not parts.fragment
-        if usable and parts.hostname and parts.port != 0:
-            password = parts.password or ""
-            url = URL.build(
-                scheme=scheme,
-                user=None if parts.username is None else unquote(parts.username),
-                password=None if parts.password is None else unquote(password),
-                host=parts.hostname,
-                port=parts.port,
-            )
-            secrets = dict.fromkeys(filter(None, (password, unquote(password), url.raw_password)))
-            return Proxy(url, variable, tuple(secrets))
-    except ValueError:
-        pass  # raised below, so that no error of ours refers to one that holds the password
-
-    raise SettingsError(
-        f"{variable} is not a proxy's address; write http://USER:PASSWORD@HOST:PORT, with special"
-        " characters of the password as %23 (#), %2F (/), %3F (?) or %40 (@)"
-    )
-
-
-def _is_exempt(parts: SplitResult, no_proxy: str) -> bool:
-    """Return whether NO_PROXY exempts a host, by the rules that curl and Go have: a name stands for
-    its subdomains, too; an entry may be a network, or have a port."""
-    host = (parts.hostname or "").lower().rstrip(".")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        ip = None
-
-    for entry, entry_port in _exemptions(no_proxy):
-        if entry_port is not None and entry_port != port:
-            continue
-        if isinstance(entry, str):
-            if entry == "*" or host == entry or host.endswith(f".{entry}"):
-                return True
-        elif ip is not None and ip in entry:
-            return True
-
-    return False
-
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-@lru_cache(maxsize=8)
-def _exemptions(no_proxy: str) -> tuple[tuple[str | Network, int | None], ...]:
-    """Read the entries of NO_PROXY, each with its port. An entry that cannot be read is reported,
-    once, as calls that it was to exempt go to the proxy."""
-    exemptions: list[tuple[str | Network, int | None]] = []
-
-    for text in no_proxy.lower().replace(",", " ").split():
-        port = None
-        name = text
-        host, colon, digits = text.rpartition(":")
-        if colon and digits.isdigit() and (host.endswith("]") or ":" not in host):
-            name = host
-            port = int(digits)
-        name = name.strip("[]").rstrip(".")
-
-        try:
-            exemptions.append((ipaddress.ip_network(name, strict=False), port))
-            continue
-        except ValueError:
-            name = name.removeprefix("*").removeprefix(".") or "*"
-        if re.search(r"[/*@:\s]", name) and name != "*":
-            log.warning("NO_PROXY: %r cannot be read and exempts no host", text)
-            continue
-        exemptions.append((name, port))
-
-    return tuple(exemptions)
-
-
 class JsonService(Http):
     """A client of a service that exchanges JSON; `aclose` closes its connections.
 
@@ -521,7 +472,6 @@ class JsonService(Http):
         self.base_url = base_url.rstrip("/")
         most = SERVICE_CONNECTIONS
         super().__init__(name, self.base_url, key, timeouts, most, largest_answer, headers)
-        self._reached = False
 
     async def post(
         self,
@@ -557,13 +507,16 @@ class JsonService(Http):
         status, answered, raw = await self.exchange(method, url, body, headers)
         if not 200 <= status < 300:
             raise self._failure(path, status, read_refusal(raw), answered)
-        self._reached = True
+        self.answered = True
 
         return answered, raw
 
     def _failure(
         self, path: str, status: int, refusal: Refusal, headers: Mapping[str, str]
     ) -> ModelError:
+        failed = self.failure_on_the_way(status, refusal, headers)
+        if failed is not None and status >= 400:
+            return failed
         message = self.scrub(refusal.message) or "no reason given"
         refused = "refuses the key" if status == 401 else "refused"
         line = f"{self.name}{path}: {refused} ({status}): {message}"
@@ -574,9 +527,9 @@ class JsonService(Http):
         if status in RETRIED or (status >= 500 and status != 501):
             line = f"{self.name}{path}: {status}: {message}"
             return UnavailableError(line, status=status, retry_after=wait)
-        if status < 400:
+        if failed is not None:  # an application may lead one row elsewhere, for what it says
             line = f"{line}; it redirects to {self.scrub(headers.get('Location', 'nowhere'))}"
-        if status not in (*CHECKS, 301, 302, 303, 307, 308) or self._reached:
+        if (failed is None and status not in CHECKS) or self.answered:
             return RejectedError(line)
 
         error = AccessError(f"{line}; {CHECKS.get(status, CHECK)}")

@@ -130,9 +130,10 @@ class SentCall:
         received: Returns the text that has come so far, for answers that break off.
         answered: Whether the whole answer of the endpoint has come.
         usage: What the endpoint reported; None: nothing is charged, as for a page of a gateway.
+        failure: Why the answer is none, if the endpoint said so in it; empty for an answer.
     """
 
-    __slots__ = ("answered", "price", "prompt", "received", "usage")
+    __slots__ = ("answered", "failure", "price", "prompt", "received", "usage")
 
     def __init__(self, prompt: int, price: Price | None, received: Callable[[], str] = str) -> None:
         self.prompt = prompt
@@ -140,6 +141,7 @@ class SentCall:
         self.received = received
         self.answered = False
         self.usage: Usage | None = None
+        self.failure = ""
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +152,9 @@ class SentCall:
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
+        if error is None and self.failure:
+            self.charge(self.failure)
+            return
         if error is None:
             if self.usage is not None and (tab := _tab.get(None)) is not None:
                 tab.answers.append(self.usage)

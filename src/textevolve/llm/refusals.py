@@ -162,6 +162,7 @@ class Refusal:
         param: The field of the request that is refused; empty if none is named.
         limit: The model's context in tokens; None if the refusal does not name it.
         wait: The seconds to wait that the body names; None if it names none.
+        is_plain: Whether the body is a text or a page, as those of proxies are, and no JSON.
     """
 
     message: str
@@ -169,6 +170,7 @@ class Refusal:
     param: str = ""
     limit: int | None = None
     wait: float | None = None
+    is_plain: bool = False
 
 
 def one_line(text: str, secrets: Collection[str] = ()) -> str:
@@ -186,7 +188,7 @@ def read_refusal(body: bytes) -> Refusal:
     if isinstance(parsed, list) and parsed:
         parsed = cast("list[Any]", parsed)[0]
     if not isinstance(parsed, dict):
-        return Refusal(text)
+        return Refusal(text, is_plain=parsed is None)
     outer = cast("dict[str, Any]", parsed)
 
     return error_object(outer.get("error") or outer.get("detail") or outer)
@@ -458,7 +460,7 @@ def failure(
         return error
     if status in (400, 404, 405, 501) and _NO_CHAT.search(words):
         return decides_only(name, message)
-    if (status in (404, 405) and not answered) or 300 <= status < 400:
+    if status in (404, 405) and not answered:
         return denied(f"{NO_MODEL} or address", "check the model's name and the endpoint's address")
 
     return RejectedError(f"{name}: the endpoint rejects the request ({status}): {message}")

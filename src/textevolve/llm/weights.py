@@ -29,7 +29,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import IO, Any, BinaryIO, Literal
+from urllib.parse import urlsplit
 
 from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm.catalogue import (
@@ -41,13 +42,14 @@ from textevolve.llm.catalogue import (
     read_catalogue,
     user_files,
 )
-from textevolve.llm.connections import find_proxy
 from textevolve.llm.gguf import read_header
+from textevolve.proxies import find_proxy
+from textevolve.rows.images import HUB
 from textevolve.settings import Settings
 from textevolve.system import try_lock
 
 CHUNK = 1024 * 1024
-HUB = "https://huggingface.co"
+_TOKEN = "Authorization"
 STALLED = 10.0
 """The seconds without data after which a connection is given up."""
 WAIT = 0.5
@@ -139,6 +141,8 @@ def fill_from_hub(source: Hub, weights: WeightsFile, part: Path, transfer: Trans
         SourceError: the hub cannot be reached, refuses, or has a file of another size.
         OSError: the file cannot be written.
     """
+    if os.environ.get("HF_HUB_OFFLINE", "").strip().lower() in ("1", "true", "yes", "on"):
+        raise SourceError("HF_HUB_OFFLINE is set, so it is not asked")
     base = os.environ.get("HF_ENDPOINT") or HUB
     path = f"{source.hub}/resolve/{source.revision}/{source.path or weights.file}"
 
@@ -163,10 +167,10 @@ def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
     if done:
         headers["Range"] = f"bytes={done}-"
     request = urllib.request.Request(url, headers=headers)
-
-    proxy = find_proxy(url)
-    proxies = {} if proxy is None else {request.type: str(proxy.url)}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if token and not url.startswith(HUB):  # a mirror; the catalogue's files are free on the hub
+        request.add_unredirected_header(_TOKEN, f"Bearer {token}")
+    opener = urllib.request.build_opener(_Proxies({"http": "", "https": ""}), _Redirects())
 
     with opener.open(request, timeout=STALLED) as answer:
         if answer.status != 206:
@@ -177,6 +181,39 @@ def _download(url: str, part: Path, done: int, transfer: Transfer) -> None:
         with part.open("r+b" if done else "wb") as file:
             file.seek(done)
             transfer.copy(answer.read1, file)
+
+
+class _Proxies(urllib.request.ProxyHandler):
+    """Asks for the proxy of each address, as a mirror may redirect to another host."""
+
+    def proxy_open(self, req: urllib.request.Request, proxy: str, type: str) -> Any:
+        found = find_proxy(req.full_url)
+        return None if found is None else super().proxy_open(req, found.url, type)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Passes a mirror's token on to redirects within the mirror alone."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        token = req.get_header(_TOKEN)
+        if following is not None and token and (following.type, following.host) == _place(req):
+            following.add_unredirected_header(_TOKEN, token)
+        return following
+
+
+def _place(request: urllib.request.Request) -> tuple[str, str]:
+    # Through a proxy the host of a request is the proxy's.
+    parts = urlsplit(request.full_url)
+    return parts.scheme, parts.netloc
 
 
 def fill_from_wheels(source: Wheels, part: Path, folder: Path, transfer: Transfer) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -69,9 +69,10 @@ class Retrying:
     and as long as the waits between them add up to less than `deadline` seconds.
 
     The final error has the number of attempts in `attempts`. It is an `AccessError`, which ends the
-    run, if none of the first `UNCONNECTED` calls could connect. `calls`: the number of attempts
-    that the server "answered", also by a refusal that is worth a retry, and of calls that ended
-    "unconnected".
+    run, if none of the first `UNCONNECTED` calls could connect. Until the server has answered, only
+    so many calls are tried again at a time. `calls`: the number of attempts that the server
+    "answered", also by a refusal that is worth a retry, and of calls that ended "unconnected".
+    `probes`: held by calls that are tried again before the first answer.
     """
 
     model: Model
@@ -80,12 +81,17 @@ class Retrying:
     listener: Listener = silence
     rng: Random = field(default_factory=Random)
     calls: Counter[str] = empty_default(Counter)
+    probes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UNCONNECTED))
 
     @property
     def name(self) -> str:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
+        async with AsyncExitStack() as stack:
+            return await self._try(request, stack)
+
+    async def _try(self, request: Request, stack: AsyncExitStack) -> Response:
         attempt = 0
         attempts_made = 0
         waited = 0.0
@@ -107,7 +113,9 @@ class Retrying:
                 raise
 
             attempts_made += failed.attempts  # a pool makes several
-            if attempt >= self.retries.attempts:
+            if attempt == 1 and failed.address and not self.calls["answered"]:
+                await stack.enter_async_context(self.probes)
+            if attempt >= self.retries.attempts or self._is_absent():
                 raise self._give_up(attempts_made, failed)
             wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
             waited += wait
@@ -132,15 +140,21 @@ class Retrying:
         )
         self.calls["unconnected"] += bool(failed.address)
 
-        if self.calls["unconnected"] >= UNCONNECTED and not self.calls["answered"]:
+        if self._is_absent():
+            reason = str(failed).removeprefix(f"{self.name}: ")
             error = AccessError(
                 f"{self.name}: cannot connect to {failed.address}: the first {UNCONNECTED} calls"
-                " all failed; start the server or correct its address, then resume the run"
+                f" all failed, the last one with: {reason}; start the server or correct its"
+                " address, then resume the run"
             )
 
         error.attempts = attempts_made
 
         return error
+
+    def _is_absent(self) -> bool:
+        """Whether the server counts as absent: no call has reached it."""
+        return self.calls["unconnected"] >= UNCONNECTED and not self.calls["answered"]
 
 
 class Journaled:

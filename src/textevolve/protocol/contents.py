@@ -401,6 +401,14 @@ class ReportedUsage(BaseModel):
     total_tokens: KnownCount = None
     cost: _Cost = None
 
+    @property
+    def whole_prompt(self) -> int:
+        """The most tokens that the prompt has: some endpoints count cached ones beside the others,
+        which this counts twice where they are among them."""
+        cached = self.cached_tokens or self.prompt_cache_hit_tokens or 0
+        written = self.cache_write_tokens or self.cache_creation_input_tokens or 0
+        return (self.prompt_tokens or 0) + cached + written
+
 
 class ReportedTimings(BaseModel):
     """The timings that llama.cpp's server reports. `cache_n`: the number of tokens found in its

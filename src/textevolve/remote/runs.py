@@ -34,6 +34,7 @@ from textevolve.events import CallFinished, CallRetried, Listener
 from textevolve.llm.chains.chain import ENDINGS, load_chain
 from textevolve.llm.connections import Http
 from textevolve.llm.providers import find_key, split_address
+from textevolve.llm.refusals import read_refusal
 from textevolve.reach import is_file, note_files
 from textevolve.remote.wire import (
     ENDED,
@@ -123,9 +124,9 @@ class Connection:
                 the request.
         """
         data = None if body is None else json.dumps(body).encode()
-        status, _, raw = await self._http.exchange(method, self._url(path), data)
+        status, headers, raw = await self._http.exchange(method, self._url(path), data)
         if not 200 <= status < 300:
-            raise self._refusal(status, raw)
+            raise self._refusal(status, headers, raw)
         try:
             return json.loads(raw) if raw else None
         except ValueError:
@@ -185,12 +186,14 @@ class Connection:
                         yield ServerEvent(fields.get("event", ""), fields.get("id", ""), data)
 
         if answer.status != 200:
-            raise self._refusal(answer.status, buffer)
+            raise self._refusal(answer.status, answer.headers, buffer)
 
     def _url(self, path: str) -> URL:
         return URL(self.address + path, encoded=True)
 
-    def _refusal(self, status: int, raw: bytes) -> TextEvolveError:
+    def _refusal(self, status: int, headers: Mapping[str, str], raw: bytes) -> TextEvolveError:
+        if failed := self._http.failure_on_the_way(status, read_refusal(raw), headers):
+            return failed
         try:
             text = json.loads(raw)["error"]["message"]
         except (ValueError, KeyError, TypeError):

@@ -118,8 +118,16 @@ def tokens(usage: Usage) -> str:
 
 
 def used(usage: Usage) -> str:
-    """Format the number of calls, with their tokens and cost."""
-    return f"{count(usage.calls, 'call')}, {spent(usage)}"
+    """Format the number of calls, with their tokens and cost, and a warning of cut prompts."""
+    cut = cut_prompts(usage)
+    return f"{count(usage.calls, 'call')}, {spent(usage)}" + (f"; {cut}" if cut else "")
+
+
+def cut_prompts(usage: Usage) -> str:
+    """Describe the prompts that endpoints have probably cut; empty if there are none."""
+    if not usage.cut_prompts:
+        return ""
+    return f"{count(usage.cut_prompts, 'prompt')} probably cut by the endpoint"
 
 
 def spent(usage: Usage) -> str:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.images import image_url
+from textevolve.proxies import name_exemption
 from textevolve.reach import allowed_path, check_address
 from textevolve.rows.tables import STANDARD_INPUT
 
@@ -26,6 +27,7 @@ from textevolve.rows.tables import STANDARD_INPUT
 # `huggingface_hub` downloads and caches them, with the user's token. The files that the hub has
 # converted to Parquet are read; no code of a data set is ever run.
 
+HUB = "https://huggingface.co"
 PREFIX = "hf:"  # the beginning of a path that names a data set of the hub
 CONVERTED = "refs/convert/parquet"
 """The branch in which the hub stores each data set as CONFIG/SPLIT/NUMBER.parquet."""
@@ -78,7 +80,9 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
             f'{text}: reading data sets of the hub needs: pip install "textevolve[hf]"'
         ) from None
 
-    api: Any = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+    endpoint = os.environ.get("HF_ENDPOINT") or HUB
+    name_exemption(endpoint)
+    api: Any = HfApi(endpoint=endpoint)
     about: dict[str, Any] = {
         "repo_id": dataset.name,
         "repo_type": "dataset",

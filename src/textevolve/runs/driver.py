@@ -49,7 +49,7 @@ from textevolve.llm.catalogue import find_missing_package
 from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.providers import identify_address
 from textevolve.llm.wrappers import Salted, replay_models
-from textevolve.mappings import drop_empty, pick
+from textevolve.mappings import drop_empty, pick, read_fields
 from textevolve.memory_snapshots import RowPins, pin_agents, pin_collections
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.rows.formats import write_rows
@@ -486,7 +486,7 @@ async def perform(
 
         def hear(event: Event) -> None:
             nonlocal answers  # those of the journal count too: a resumed run hears of all
-            if isinstance(event, CallFinished) and (event.usage.estimated or event.usage.models):
+            if isinstance(event, CallFinished):
                 answers += event.usage
             launch.listener(event)
 
@@ -503,7 +503,7 @@ async def perform(
         finally:
             await keeper.flush()
             # Kept also when the run breaks off, since its report says which answers are estimates.
-            parts = {"estimated": answers.estimated, "models": dict(answers.models)}
+            parts = read_fields(answers, "estimated", "models", "cut_prompts")
             facts_of_answers = drop_empty(parts)
             if facts_of_answers != run.stored.answers:
                 store.respecify(run.id, {"answers": facts_of_answers})

@@ -571,6 +571,7 @@ def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
         "Settings": wording.shorten_models(_describe_settings(run.spec)),
         "Left out": "; ".join(line.removeprefix(BEGINNING) for line in stored.left_out),
         "Spent": wording.spent(spent),
+        "Cut prompts": wording.cut_prompts(spent),
         "Costs": "; ".join(stored.prices),
         "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",

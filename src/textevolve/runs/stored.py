@@ -140,7 +140,8 @@ class StoredSpec(BaseModel):
         described: The result of `Study.describe`.
         prices: The sources of the models' prices.
         addresses: The digests of the addresses of models whose names do not say them.
-        answers: Facts about the run's answers under the names of `Usage` (`estimated`, `models`).
+        answers: Facts about the run's answers under the names of `Usage` (`estimated`, `models`,
+            `cut_prompts`).
         left_out: A sentence for each part of the cases that the run does not use.
         fresh: A text that distinguishes a run from an otherwise equal one, so that all its calls
             are made anew; usually empty.

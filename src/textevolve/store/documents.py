@@ -208,7 +208,7 @@ def restore_request(document: bytes, texts: Sequence[str]) -> Request:
     return Request(messages=messages, **extra, **stored)
 
 
-OPTIONAL_USAGE = ("reasoning_tokens", "estimated", "models")
+OPTIONAL_USAGE = ("reasoning_tokens", "estimated", "models", "cut_prompts")
 """The optional fields of the usage in a response's document."""
 
 

@@ -14,7 +14,7 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -642,22 +642,30 @@ class _DamagedFile:
 
     def check_revision(self, path: Path) -> None:
         """Check that this version knows all tables and columns of the file, as it can neither check
-        nor copy others. A file whose revision cannot be read may be a damaged one.
+        nor copy others. Where the damage hides the revision, an unknown column tells.
 
         Raises:
             StoreError: the file is of a newer version.
         """
-        try:
+        row = None
+        with suppress(sqlite3.Error, *DAMAGES):
             row = self._raw.execute("SELECT version_num FROM alembic_version").fetchone()
-        except (sqlite3.Error, *DAMAGES):
-            return
-        revision = str(row[0]) if row else tables.REVISION
+        revision = str(row[0]) if row else self._find_unknown() or tables.REVISION
         if revision != tables.REVISION and revision not in OLDER_REVISIONS:
             raise StoreError(
                 f"store {path}: was written by another TextEvolve (schema {revision}, this one"
                 f" knows {tables.REVISION}); check and salvage it with that version, which knows"
                 " all of its tables and columns"
             )
+
+    def _find_unknown(self) -> str:
+        """Return a column that this version does not know; empty if there is none."""
+        with suppress(sqlite3.Error, *DAMAGES):
+            for table in tables.metadata.sorted_tables:
+                for row in self._raw.execute(f"PRAGMA table_info({table.name})").fetchall():
+                    if row["name"] not in table.columns:
+                        return f"with the column {table.name}.{row['name']}"
+        return ""
 
     def find_index_fault(self) -> str:
         """Return the fault of the index of the memories' words; empty if there is none."""

@@ -458,6 +458,7 @@ def _entry(output: Output) -> Entry:
         "time": "" if output.seconds is None else wording.duration(output.seconds),
         "cost": wording.money(output.usage.cost) if output.usage.cost else "",
         "cut": "at the token limit" if output.cut else "",
+        "prompt": wording.cut_prompts(output.usage + output.judging),
         "ended": output.ending,
     }
     grades = {scorer_label(name): grade for name, grade in output.grades.items()}

@@ -13,6 +13,7 @@ import re
 from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -30,6 +31,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.trace import Tracer
 
 from textevolve.errors import SettingsError
+from textevolve.proxies import find_proxy
 
 TRACES_PATH = "/v1/traces"
 QUEUE_SIZE = "OTEL_BSP_MAX_QUEUE_SIZE"
@@ -64,7 +66,7 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
         parts = urlsplit(destination)
         path = parts.path if parts.path.strip("/") else TRACES_PATH
         address = parts._replace(path=path).geturl() if destination else None
-        session = requests.Session()
+        session = _CollectorSession()
         session.hooks["response"].append(_losses.hear)
         _losses.places.append(_place_of(collector))
         logging.getLogger(OTLPSpanExporter.__module__).addFilter(_losses)
@@ -78,6 +80,17 @@ def _open_processor(destination: str, collector: str) -> SpanProcessor:
         raise SettingsError(f"traces = {destination}: cannot be written ({error})") from None
 
     return SimpleSpanProcessor(SpanFile(Path(destination)))
+
+
+class _CollectorSession(requests.Session):
+    """A session whose requests go through the same proxies as those to models: the library reads
+    the variables by fewer rules, and sends what is for this machine to a proxy, too."""
+
+    def merge_environment_settings(self, url: Any, *args: Any, **options: Any) -> Any:
+        merged = super().merge_environment_settings(url, *args, **options)
+        proxy = find_proxy(str(url))
+        merged["proxies"] = {} if proxy is None else {"all": proxy.url}
+        return merged
 
 
 class LossReport(logging.Filter):

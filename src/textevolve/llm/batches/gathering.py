@@ -269,7 +269,8 @@ class Submissions:
         url = URL(f"{self._base_url}/files/{file}/content")
         answer = await self._http.begin("GET", url, quiet=QUIET)
         if answer.status != 200:
-            raise self._http.failure(answer.status, read_refusal(await answer.read_all()))
+            refusal = read_refusal(await answer.read_all())
+            raise self._http.failure(answer.status, refusal, answer.headers)
         buffer = bytearray()
 
         async with aclosing(answer.parts()) as parts:
