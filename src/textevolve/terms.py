@@ -179,9 +179,11 @@ OLD_NAMES: Mapping[str, str] = {
         ("ChatFormat", "JinjaTemplate", "chat_format", "parse_chat", "render_chat"), _OF_FORMATS
     ),
     **dict.fromkeys(
-        ("check_chat_template", "infer_format", "read_chat_template"),
+        ("check_chat_template", "read_chat_template"),
         "`textevolve models templates check` reads and checks templates",
     ),
+    "infer_format": "`parse_prompt` of textevolve.llm.chat_formats.inference parses prompts of any"
+    " template",
     **dict.fromkeys(
         ("branch", "each", "together", "read_template", "to_langchain_template"),
         "write a function as a step, which may call other chains with `await chain.acall(...)`",
