@@ -182,10 +182,14 @@ OLD_NAMES: Mapping[str, str] = {
         ("check_chat_template", "read_chat_template"),
         "`textevolve models templates check` reads and checks templates",
     ),
+    **dict.fromkeys(
+        ("read_template", "to_langchain_template"),
+        "steps, compare and calibrate take LangChain's prompts as they are",
+    ),
     "infer_format": "`parse_prompt` of textevolve.llm.chat_formats.inference parses prompts of any"
     " template",
     **dict.fromkeys(
-        ("branch", "each", "together", "read_template", "to_langchain_template"),
+        ("branch", "each", "together"),
         "write a function as a step, which may call other chains with `await chain.acall(...)`",
     ),
     "quantize_file": "it is in textevolve.llm.quantize",

@@ -22,6 +22,8 @@ from textevolve.events import Event, StepFinished
 from textevolve.json_texts import pack_value, unpack_value
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
+from textevolve.llm.chains.chat_template import write_text_template
+from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.providers import context_of
 from textevolve.loops.calibration.optimizing import search_template
@@ -152,9 +154,18 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     @field_validator("template", mode="before", json_schema_input_type=str | dict[str, str])
     @classmethod
     def _write_templates(cls, template: Any) -> Any:
-        if not isinstance(template, Mapping):
+        saved = find_langchain_prompt(template, "the template")
+        if saved is None and isinstance(template, Mapping):
+            return write_prompts(cast("Mapping[str, str]", template))
+        if saved is None:
             return template
-        return write_prompts(cast("Mapping[str, str]", template))
+        if [message.role for message in saved.messages] != ["user"]:
+            raise InputError(
+                "the LangChain prompt has several messages, and calibrate improves one text: put"
+                " its file into a step of a chain, and name the chain with --program"
+            )
+
+        return write_text_template(saved.messages[0].parts)
 
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
