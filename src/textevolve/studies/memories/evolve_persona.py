@@ -69,6 +69,7 @@ class EvolvePersonaSpec(AgentName, PersonaPlan, StudySpec):
     """
 
     kind: ClassVar[str] = "evolve-persona"
+    scored: ClassVar[bool] = False
 
     propose: bool = option(
         False, "Only propose changes, in the report and its files; the agent stays unchanged."

@@ -77,6 +77,7 @@ class IntegrateMemoriesSpec(AgentName, IntegrationPlan, StudySpec):
     """
 
     kind: ClassVar[str] = "integrate-memories"
+    scored: ClassVar[bool] = False
 
 
 class Snapshot(BaseModel):
