@@ -172,12 +172,18 @@ class MemoryDesk:
         """Erase messages of chats; a text of several words is also erased wherever else the store
         has it."""
         sessions = self.resources.sessions(self.namespace)
-        placed = [message for message in messages if message.position is not None]
-        texts = [m.text for m in placed if len(m.text.split()) >= FEWEST_WORDS]
+        texts: list[str] = []
+        places: list[tuple[str, int]] = []
+        for message in messages:
+            if message.position is not None:
+                places.append((message.session, message.position))
+            if len(message.text.split()) >= FEWEST_WORDS:
+                texts.append(message.text)
+
         async with self.erasing(texts):
-            for message in placed:
-                await asyncio.to_thread(sessions.erase, message.session, message.position)
-        if placed and not texts:
+            for session, position in places:
+                await asyncio.to_thread(sessions.erase, session, position)
+        if places and not texts:
             await self._visit_stores(scrub_store)
 
     async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
