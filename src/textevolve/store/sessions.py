@@ -150,13 +150,12 @@ class StoredSessions:
     @_writes
     def erase(self, connection: Connection, id: str, position: int) -> None:
         """Replace the text of a message, and the title if it is the beginning of this text."""
+        session = self._find(connection, id)
         row = fetch_one(connection, _messages, session_id=id, position=position)
         if row is None:
             raise NotFoundError(f"session {id}: has no message {position}")
-        update_where(
-            connection, _messages, {"text": tables.ERASED}, session_id=id, position=position
-        )
-        session = self._find(connection, id)
+        erased = {"text": tables.ERASED}
+        update_where(connection, _messages, erased, session_id=id, position=position)
         if session.title and session.title == title_of(row.text):
             update_where(connection, _sessions, {"title": tables.ERASED}, id=id)
 
