@@ -21,6 +21,7 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show
 from textevolve.loops.calibration.trial_runner import Example
 from textevolve.metrics.label_metrics import open_metric
+from textevolve.studies.calibrate import CalibrateSpec, report
 from textevolve.wiring import Limits
 
 MOST = 2
@@ -106,6 +107,9 @@ async def test_parents_drawn_by_score(strategy):
         assert server.calls <= 400
         parents.append([node.parent for node in result.nodes])
     assert parents[0] == parents[1] != parents[2]
+    spec = CalibrateSpec(template=SEED, data="rows.csv", strategy=strategy)
+    method = report(spec, result).facts.get("Method", "")
+    assert ("without its paraphrases" in method) == (strategy == "protegi")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -217,7 +217,7 @@ def second_judge_of(spec: CalibrateSpec) -> Judge | None:
     return spec.second_judge and spec.second_judge.with_model(spec.judge_model)
 
 
-def report(_spec: object, result: CalibrationResult) -> Report:
+def report(spec: CalibrateSpec, result: CalibrationResult) -> Report:
     several = len(result.templates) > 1
     subject = "a program" if several else "a prompt template"
     texts = list(result.templates.items()) if several else [("", result.template)]
@@ -232,6 +232,9 @@ def report(_spec: object, result: CalibrationResult) -> Report:
         "Search": f"{wording.count(len(result.nodes), 'template')} in"
         f" {wording.count(result.rounds, 'round')}, {wording.count(result.tried, 'trial')}",
     }
+    if spec.strategy == "protegi":
+        without = "paraphrases" if spec.selection == "ucb" else "paraphrases and UCB bandits"
+        facts["Method"] = f"ProTeGi without its {without}"
 
     return Report(f"Calibration of {subject}", describe_outcome(result), blocks, facts)
 

@@ -124,7 +124,8 @@ class CalibrationPlan(Frozen):
     strategy: StrategyName = option(
         "auto",
         "The search strategy: reflect (rewrite the template after failures), demos (add labelled"
-        " rows as examples), auto (both), or protegi (beam search with written gradients).",
+        " rows as examples), auto (both), or protegi (beam search with written gradients,"
+        " without the paper's paraphrases).",
         group="Search",
         metavar="NAME",
     )
