@@ -18,7 +18,7 @@ from textevolve.mappings import drop_none, first_of, pick
 
 RawMessage: TypeAlias = Mapping[str, Any]
 
-BODIES = ("content", "parts", "contents", "prompt", "completion")
+BODIES = ("content", "parts", "contents", "blocks", "prompt", "completion")
 """The fields that may hold what a message says. A message may have several of them."""
 CONTENTS = (*BODIES, "tool_calls", "function_call", "refusal")
 """The fields of which a message with a role has at least one."""
@@ -35,7 +35,7 @@ ROLES_OF_TYPES = {
     "ToolMessage": "tool",
 }
 """The roles of LangChain's types of messages, and of Gemini's speaker."""
-THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought", "reasoning_details")
 """The fields beside the content in which endpoints give a thought."""
 
 THOUGHTLESS = ("user", "human", "system", "developer")
@@ -80,15 +80,23 @@ MEDIA = {
 """The types of parts that are no text, and the fields that hold such a part, by their names."""
 EMBEDDED = ("inline_data", "inlineData", "file_data", "fileData")
 """The fields in which Gemini has a medium; its kind is that of its MIME type."""
+KINDS = ("type", "part_kind", "block_type")
+"""The fields in which formats name the type of a part."""
 MOST_LEVELS = 12
 """The maximum depth of nested parts that are read."""
 
-_TAGS = r"think|thinking|thought"
-_PAIR = re.compile(rf"\s*<({_TAGS})>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
+_TAGS = r"think|thinking|thought|seed:think"
+_SPACE = r"[\s\ufeff]*"
+_PAIR = re.compile(rf"{_SPACE}<({_TAGS})(?:\s[^<>]*)?>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
 # The chat template has opened the thought, so only its end is in the text, on a line of its own.
 # An answer that quotes the tag within a line is left alone.
 _END_ALONE = re.compile(rf"(.*?)^\s*</(?:{_TAGS})>[ \t]*(?:\n|\Z)\s*", re.DOTALL | re.MULTILINE)
-_BRACKETS = re.compile(r"\s*\[THINK\](.*?)\[/THINK\]\s*", re.DOTALL)
+_BRACKETS = re.compile(
+    rf"{_SPACE}(?:\[THINK\](.*?)\[/THINK\]|◁think▷(.*?)◁/think▷"
+    r"|<\|begin_of_thought\|>(.*?)<\|end_of_thought\|>"
+    r"|<\|START_THINKING\|>(.*?)<\|END_THINKING\|>)\s*",
+    re.DOTALL,
+)
 _CHANNELS = re.compile(
     r"\s*<\|channel\|>analysis<\|message\|>(.*?)<\|end\|>"
     r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>",
@@ -352,6 +360,8 @@ class MessageParts:
             self.add(cast("object", said), depth + 1)
         elif isinstance(fields_of(said).get("value"), str):
             self.texts.append(fields_of(said)["value"])
+        elif isinstance(fields.get("parts"), list):
+            self.add(fields["parts"], depth + 1)
         elif kind == "refusal":
             self.texts.append(str(fields.get("refusal", "")))
         else:
@@ -368,7 +378,8 @@ def _open_part(part: Mapping[str, Any]) -> dict[str, Any]:
             outer = {"type": kind, **pick(fields, ("id",))}
             return _open_part({**outer, **fields[key]})
 
-    return fields
+    kind = first_of(fields, KINDS)
+    return fields if kind is None else {**fields, "type": kind}
 
 
 def _is_call(fields: Mapping[str, Any], kind: str) -> bool:
@@ -466,11 +477,16 @@ def _find_call(
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """Split a text into the thought at its beginning and the answer after it; the thought is empty
-    if there is none."""
-    for form in (_PAIR, _BRACKETS, _CHANNELS):
-        if match := form.match(text):
-            return match[match.lastindex or 1].strip(), text[match.end() :]
+    """Split a text into the thoughts at its beginning and the answer after them; the thought is
+    empty if there is none."""
+    thoughts: list[str] = []
+    rest = text
+    forms = (_PAIR, _BRACKETS, _CHANNELS)
+    while match := next(filter(None, (form.match(rest) for form in forms)), None):
+        thoughts.append(match[match.lastindex or 1].strip())
+        rest = rest[match.end() :]
+    if thoughts:
+        return "\n".join(thoughts), rest
 
     if "</th" in text and (match := _END_ALONE.match(text)) and not _OPENED.search(match[1]):
         return match[1].strip(), text[match.end() :]
@@ -552,7 +568,7 @@ def _has_data(fields: Mapping[str, Any], depth: int = 0) -> bool:
 
 def _is_thought(part: object) -> bool:
     """Tell whether a part of a list is a thought."""
-    fields = fields_of(part)
+    fields = _open_part(fields_of(part))
     return fields.get("type") in THOUGHT_PARTS or fields.get("thought") is True
 
 

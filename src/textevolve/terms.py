@@ -72,8 +72,8 @@ OLD_OPTIONS: Mapping[str, str] = {
     "sort": "write the run to a file with `runs export`, and sort that",
     "outputs_of": "give the same comparison with other judges: its outputs come from the journal",
     "split": "give the smaller tasks steps of their own in a chain",
-    "choice": "the best template is rewritten, or one that is as good: leave it out",
-    "choice_temperature": "the best template is rewritten, or one that is as good: leave it out",
+    "choice": "--select sample draws the template that is rewritten next",
+    "choice_temperature": "--select sample draws by the softmax of the scores from 0 to 10",
     "grad_debate_rounds": "the writer sees the arguments of the last round: leave it out",
     "group": "rows of one group stay together if a column `group` names it: --map group=COLUMN",
     "judged": "judges see the original template, filled: leave it out",
@@ -179,11 +179,17 @@ OLD_NAMES: Mapping[str, str] = {
         ("ChatFormat", "JinjaTemplate", "chat_format", "parse_chat", "render_chat"), _OF_FORMATS
     ),
     **dict.fromkeys(
-        ("check_chat_template", "infer_format", "read_chat_template"),
+        ("check_chat_template", "read_chat_template"),
         "`textevolve models templates check` reads and checks templates",
     ),
     **dict.fromkeys(
-        ("branch", "each", "together", "read_template", "to_langchain_template"),
+        ("read_template", "to_langchain_template"),
+        "steps, compare and calibrate take LangChain's prompts as they are",
+    ),
+    "infer_format": "`parse_prompt` of textevolve.llm.chat_formats.inference parses prompts of any"
+    " template",
+    **dict.fromkeys(
+        ("branch", "each", "together"),
         "write a function as a step, which may call other chains with `await chain.acall(...)`",
     ),
     "quantize_file": "it is in textevolve.llm.quantize",

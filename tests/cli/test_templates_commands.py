@@ -86,7 +86,7 @@ def test_convert(cli, home, conversation):
     assert back == {"messages": MESSAGES}
     (home / "words.txt").write_text("Only words.")
     assert (
-        "name its format with --from"
+        "name its format, or the model's file, with --from"
         in cli("models", "templates", "convert", home / "words.txt").err
     )
     wrong = cli("models", "templates", "convert", home / "prompt.txt", "--from", "zephyr")

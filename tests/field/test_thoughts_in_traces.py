@@ -67,6 +67,33 @@ THOUGHTS = {
     "tags": [{"role": "assistant", "content": f"<think>{THOUGHT}</think>{ANSWER}"}],
     "a closing tag alone": f"{THOUGHT}\n</think>\n\n{ANSWER}",
     "brackets": f"[THINK]{THOUGHT}[/THINK]{ANSWER}",
+    "tags of Seed": f"<seed:think>{THOUGHT}</seed:think>{ANSWER}",
+    "tags of Kimi": f"◁think▷{THOUGHT}◁/think▷{ANSWER}",
+    "tags of Sky": f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|>{ANSWER}",
+    "tags of Command": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|>{ANSWER}",
+    "tags with a time": f'<think time="3">{THOUGHT}</think>{ANSWER}',
+    "two thoughts": f"<think>{THOUGHT}</think>\n<think>{THOUGHT}</think>{ANSWER}",
+    "a mark before it": f"\ufeff<think>{THOUGHT}</think>{ANSWER}",
+    "a part of PydanticAI": {
+        "kind": "response",
+        "parts": [
+            {"part_kind": "thinking", "content": THOUGHT},
+            {"part_kind": "text", "content": ANSWER},
+        ],
+    },
+    "a block of LlamaIndex": {
+        "role": "assistant",
+        "blocks": [
+            {"block_type": "thinking", "content": THOUGHT},
+            {"block_type": "text", "text": ANSWER},
+        ],
+    },
+    "an event of ADK": {
+        "content": {
+            "role": "model",
+            "parts": [{"text": THOUGHT, "thought": True}, {"text": ANSWER}],
+        }
+    },
 }
 
 
@@ -76,6 +103,16 @@ def test_traced_thought_is_no_answer(form):
     value = recorded if isinstance(recorded, str) else json.dumps(recorded)
     messages = read_messages(value, "assistant")
     assert [message.content for message in messages if message.content] == [ANSWER]
+
+
+def test_steps_drop_nested_thoughts():
+    details = [{"type": "reasoning.text", "text": THOUGHT}]
+    message = {"role": "assistant", "content": ANSWER, "reasoning_details": details}
+    bedrock = [{"reasoningContent": {"reasoningText": {"text": THOUGHT}}}, {"text": ANSWER}]
+    for state in ({"choices": [{"message": message}]}, {"content": bedrock}):
+        left = json.dumps(drop_thoughts(state))
+        assert ANSWER in left
+        assert THOUGHT not in left
 
 
 def test_user_may_quote_tags():

@@ -5,6 +5,7 @@ recalls it elsewhere; what an operator stored is common. Older stores take the u
 """
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, MemoryQuery, NewMemory, Origin
 from textevolve.store import Store, kinds
 from textevolve.store.sqlite import sqlite3
+from textevolve.studies.memories.base import read_newest
 
 VECTOR = np.ones(8, dtype=np.float32) / 8**0.5
 KNEE, DOG, HOURS = ("Ann hurt her knee.", "Bob has a dog.", "The clinic opens at nine.")
@@ -81,6 +83,16 @@ async def test_few_own_among_many(store):
     query = MemoryQuery(collection="notes", embedding=VECTOR, limit=5, user="bob")
     matches = await store.memories("home").search(query)
     assert [match.memory.text for match in matches] == ["Bob swims."]
+
+
+@pytest.mark.parametrize(("scope", "read", "private"), [("user", 1, 2), ("agent", 3, 0)])
+async def test_left_out_memories_are_counted(store, scope, read, private):
+    await fill(store)
+    bench = SimpleNamespace(resources=store, settings=SimpleNamespace(namespace="home"))
+    version = (await store.memories("home").collection("notes")).version
+    newest = await read_newest(bench, {"home/notes": version}, 10, 0.0, scope)
+    assert (newest.number, newest.private) == (read, private)
+    assert ("2 memories of single users" in newest.describe_private(private)) == (private == 2)
 
 
 async def test_deleted_users_leave_nothing(store):

@@ -88,6 +88,25 @@ async def test_it_goes_on_while_the_score_rises_and_returns_the_best(innovate):
     assert innovation.gain.value == pytest.approx(0.4)
 
 
+async def test_refined_inputs_drawn_by_score(innovate):
+    def judge():
+        return scores([0.5, 0.5, 0.5, 0.5, 0.9])
+
+    bases = {}
+    for select in ("argmax", "sample"):
+        writer = Writer(1, 2, 3, 4)
+        found = await innovate(
+            writer, judge(), rounds=4, patience=9, select=select, seed=3, fresh=3
+        )
+        levels = [
+            re.findall(r"Level (\d)", body["messages"][0]["content"]) for body in writer.refinements
+        ]
+        bases[select] = [level[0] if level else "0" for level in levels]
+        assert found.innovation.best.iteration == 5
+    assert bases["argmax"] == ["0"] * 4
+    assert len(set(bases["sample"])) > 1
+
+
 async def test_before_and_after_are_told_by_outputs_that_tuned_nothing(innovate, server):
     innovation = await innovate(Writer(1), scores([0.2, 0.4]), rounds=1, fresh=3)
     new_innovation = innovation.innovation

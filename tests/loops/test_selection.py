@@ -1,8 +1,13 @@
 """Selection: the same rows for all, ties to the older."""
 
+from collections import Counter
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from textevolve.loops.attempt import draw_by_score
 from textevolve.loops.calibration.search import (
     ArmStatistics,
     choose_beam,
@@ -91,3 +96,13 @@ def test_rows_are_drawn_by_seed_without_repetition(count, size, seed, label):
     assert drawn == draw_rows(count, size, seed, label)
     assert len(set(drawn)) == len(drawn) == min(count, size)
     assert set(drawn) <= set(range(count))
+
+
+def test_draws_follow_the_softmax():
+    generator = Random(1)
+    scores = {3: 0.6, 8: 0.5, 9: 0.0}  # 6, 5 and 0 of 10: shares .73, .27 and .002
+    first = Counter(draw_by_score(scores, 1, generator)[0] for _ in range(5000))
+    assert first[3] / 5000 == pytest.approx(0.7298, abs=0.02)
+    assert first[8] / 5000 == pytest.approx(0.2685, abs=0.02)
+    assert sorted(draw_by_score(scores, 5, generator)) == [3, 8, 9]
+    assert draw_by_score({}, 1, generator) == []

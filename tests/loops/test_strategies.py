@@ -21,6 +21,7 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show
 from textevolve.loops.calibration.trial_runner import Example
 from textevolve.metrics.label_metrics import open_metric
+from textevolve.studies.calibrate import CalibrateSpec, report
 from textevolve.wiring import Limits
 
 MOST = 2
@@ -75,6 +76,40 @@ async def search(server=None, material=DATA, **options):
 
 def prompts(server):
     return [body["messages"][-1]["content"] for body in server.requests]
+
+
+def script_of_variants():
+    """Every rewrite is another variant, and all are right on about as many rows."""
+    written = []
+
+    def answer(body, _number):
+        text = str(body["messages"])
+        if "You improve a prompt" in text or "You rewrite a prompt template" in text:
+            written.append(body)
+            template = f"{SEED} Variant {len(written)}."
+            answer = {"changes": ["vary"], "template": template, "instructions": ["vary"]}
+            schema = str(body["response_format"])
+            return json.dumps({name: answer[name] for name in answer if f"'{name}'" in schema})
+        n = int(re.search(r"What is (\d+)", text)[1])
+        variant = int((re.search(r"Variant (\d+)", text) or [0, 0])[1])
+        return str(2 * n) if (7 * n + 13 * variant) % 10 < 4 + variant % 4 else "no"
+
+    return ScriptedServer(answer, keep=10_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["reflect", "protegi"])
+async def test_parents_drawn_by_score(strategy):
+    options = {"strategy": strategy, "budget": 400, "beam": 2, "depth": 4, "successors": 3}
+    parents = []
+    for select in ("sample", "sample", "argmax"):
+        result, server = await search(script_of_variants(), **options, select=select)
+        assert server.calls <= 400
+        parents.append([node.parent for node in result.nodes])
+    assert parents[0] == parents[1] != parents[2]
+    spec = CalibrateSpec(template=SEED, data="rows.csv", strategy=strategy)
+    method = report(spec, result).facts.get("Method", "")
+    assert ("without its paraphrases" in method) == (strategy == "protegi")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

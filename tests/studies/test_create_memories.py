@@ -116,3 +116,22 @@ def test_chats_are_read_in_many_forms(home):
         assert [turn.role for turn in user_dialogue.turns] == ["user", "assistant"]
     with pytest.raises(InputError, match="dialogue 1"):
         list(take_dialogues([[{"text": "x"}]]))
+
+
+@pytest.mark.slow
+def test_estimates_are_near_the_calls(create, write, server):
+    guests = ("Ann", "Bo", "Cy", "Dee", "Eve", "Flo")
+    lines = [f"FACT: {name} has {number} cats." for number, name in enumerate(guests, 2)]
+    path = write(chat(*lines[:3], id="a"), chat(*lines[3:], id="b"))
+    (planned,) = create(path, "--dry-run", "--json").rows
+    assert server.calls == 0
+    (made,) = create(path, "--json").rows
+    calls = planned["expected"]["calls"]
+    assert calls["low"] / 1.5 <= made["usage"]["calls"] <= 1.5 * calls["high"]
+
+
+def test_gates_without_scores(cli):
+    offered = cli("memories", "create", "--help").out
+    assert "--max-failed" in offered
+    assert "--min-mean" not in offered
+    assert "--min-mean" in cli("evaluate", "--help").out

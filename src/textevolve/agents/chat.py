@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import ConfigDict
@@ -102,6 +103,21 @@ class ChatSession:
     created: float
     updated: float
     messages: int
+
+
+CHAT_SOURCE = "chat "
+"""The beginning of the source of a memory of a stored chat; the id of its session follows."""
+
+
+def learned_messages(messages: Sequence[SessionMessage]) -> list[SessionMessage]:
+    """Return the messages and answers of which memories have been made, or are still to be made;
+    the turns of memories count these alone."""
+    learned: list[SessionMessage] = []
+    for question, answer in pairwise(messages):
+        if answer.role == "assistant" and answer.details.learning in ("pending", "done"):
+            learned += [question, answer]
+
+    return learned
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from textevolve.agents.resources import (
     UserSpec,
 )
 from textevolve.desk.exchange import export_lines, import_content, read_content
-from textevolve.desk.memories import MemoryDesk
+from textevolve.desk.memories import MemoryDesk, SourceMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.errors import InputError, NotFoundError
 from textevolve.memory.recall import Recalled, recall_memories
@@ -177,14 +177,25 @@ class AsyncMemories:
         that are no longer valid. `version`: read this version of the collection."""
         return stream_memories(self._desk.memories, self.name, version, closed=closed)
 
-    async def forget(self, *ids: str, erase: bool = False) -> None:
+    async def forget(
+        self, *ids: str, erase: bool = False, with_source: bool = False
+    ) -> Sequence[SourceMessage]:
         """Close memories: searches no longer find them, but the history keeps them. `erase`: also
-        delete their texts, from the journal, runs and chats, too."""
-        memories = {memory.id: memory.text for memory in await self.get(*ids)}
-        texts = [text for text in memories.values() if erase and text]
+        delete their texts, from the journal, runs and chats, too. `with_source`: and the messages
+        of stored chats from which they were made. Return those that stay after an erasure."""
+        if with_source and not erase:
+            raise InputError("a source can only be erased together with its memories: use erase")
+        memories = {memory.id: memory for memory in await self.get(*ids)}
+        sources = await self._desk.find_sources(memories.values()) if erase else []
+        if with_source:
+            await self._desk.erase_messages(sources)
+            sources = [source for source in sources if source.position is None]
+        texts = [memory.text for memory in memories.values() if erase and memory.text]
         changes = [Forget(id, erase) for id in memories]
         async with self._desk.erasing(texts):
             await self._desk.memories.apply(self.name, changes)
+
+        return sources
 
     async def re_embed(
         self,

@@ -22,6 +22,7 @@ from textevolve.cli.resources import ERASES, SOURCE
 from textevolve.cli.results import fetch_weights, print_json, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.desk.memories import (
+    SourceMessage,
     draw_graph,
     draw_memories,
     draw_memory,
@@ -227,11 +228,21 @@ def forget(
             "--erase", help="Delete the texts of the memories, too; this cannot be undone."
         ),
     ] = False,
+    with_source: Annotated[
+        bool,
+        typer.Option(
+            "--with-source",
+            help="With --erase: erase the messages of stored chats that they are from, too.",
+        ),
+    ] = False,
     yes: Yes = False,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
     """Close memories: searches skip them, and their history stays."""
+    if with_source and not erase:
+        raise InputError("--with-source: erases the source of erased memories, so it needs --erase")
+    sources: list[SourceMessage] = []
     with _open_namespace(namespace, store) as space:
         memories = space.find_memories(*(ids or ()), user=user)
         if not erase:
@@ -245,14 +256,22 @@ def forget(
         if erase:
             say(ERASES)
             noun = wording.count(len(memories), "memory")
-            options.confirm(f"Erase {noun} for good?", yes)
+            also = " and the messages of chats that they are from" * with_source
+            options.confirm(f"Erase {noun}{also} for good?", yes)
 
         for collection in dict.fromkeys(memory.collection for memory in memories):
             memory_ids = [memory.id for memory in memories if memory.collection == collection]
-            space.memories(collection).forget(*memory_ids, erase=erase)
+            collected = space.memories(collection)
+            sources += collected.forget(*memory_ids, erase=erase, with_source=with_source)
 
     for memory in memories:
         typer.echo(f"{'erased' if erase else 'forgot'} {memory.id}")
+    for source in dict.fromkeys(sources):
+        command = f"textevolve agents sessions delete {source.session}"
+        command += f" --message {source.position}" if source.position else ""
+        command += f" --namespace {namespace}" if namespace else ""
+        what = f"message {source.position}" if source.position else "a message"
+        say(f"{what} of the chat {source.session} still says it; erase it with: {command}")
 
 
 def import_file(

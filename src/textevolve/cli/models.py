@@ -29,6 +29,7 @@ from textevolve.llm.chat_formats.chat_format import (
     render_chat,
     to_jinja,
 )
+from textevolve.llm.chat_formats.inference import parse_prompt
 from textevolve.llm.chat_formats.sources import (
     JinjaTemplate,
     is_model_file,
@@ -212,7 +213,12 @@ def convert(
     ] = None,
     came_from: Annotated[
         str | None,
-        typer.Option("--from", metavar="NAME", help="The format of the prompt; default: detected."),
+        typer.Option(
+            "--from",
+            metavar="NAME|MODEL-FILE",
+            help="The format of the prompt, or the file of the model whose template wrote it;"
+            " default: detected.",
+        ),
     ] = None,
 ) -> None:
     """Write a prompt or a conversation as a model reads it, byte for byte. Without --to and
@@ -293,13 +299,16 @@ def _read(text: str, name: str, came_from: str | None) -> ChatFile:
     """Return the conversation of a file, with the fields that say how it is rendered."""
     if came_from is None and text.lstrip().startswith(("[", "{")):
         return read_conversation(text, name)
-    names = [came_from] if came_from else detect_prompt(text)
-    if not names:
-        raise InputError(
-            f"{name}: the prompt is in none of the known formats; name its format with --from"
-        )
-
-    parsed = parse_chat(chat_format(names[0]), text)
+    if came_from is not None and is_model_file(came_from):
+        parsed = parse_prompt(read_chat_template(came_from), text)
+    else:
+        names = [came_from] if came_from else detect_prompt(text)
+        if not names:
+            raise InputError(
+                f"{name}: the prompt is in none of the known formats; name its format, or the"
+                " model's file, with --from"
+            )
+        parsed = parse_chat(chat_format(names[0]), text)
 
     return ChatFile(
         messages=[dict(message) for message in parsed.messages],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,9 +11,12 @@ import typer
 
 from textevolve.agents.chat import ChatSession, as_openai
 from textevolve.agents.resources import split_name
-from textevolve.cli import options
+from textevolve.cli import options, say
 from textevolve.cli.options import NamespaceName, Yes
+from textevolve.cli.resources import ERASES, SOURCE
 from textevolve.cli.results import open_named, print_json, print_lines, print_list
+from textevolve.desk.memories import MemoryDesk, SourceMessage
+from textevolve.errors import InputError
 from textevolve.report.wording import count, moment, shorten, visible
 from textevolve.store import kinds
 
@@ -78,14 +83,32 @@ def show(
 
 def delete(
     session: SessionName,
+    message: Annotated[
+        int | None,
+        typer.Option(
+            help="Erase the text of this message alone, counted from 1, wherever the store has it.",
+            min=1,
+        ),
+    ] = None,
     yes: Yes = False,
     namespace: NamespaceName = None,
     store: options.StoreFile = None,
 ) -> None:
     """Remove a chat; memories from it stay."""
-    with open_named(store, namespace=namespace) as (_, resources, space, _own):
+    with open_named(store, namespace=namespace) as (settings, resources, space, _own):
         sessions = resources.sessions(space)
         chat = sessions.get(session)
+        if message is not None:
+            texts = {each.position: each.text for each in sessions.messages(chat.id)}
+            if message not in texts:
+                raise InputError(f"session {chat.id}: has {len(texts)} messages, none is {message}")
+            say(ERASES)
+            options.confirm(f"Erase message {message} of session {chat.id} for good?", yes)
+            desk = MemoryDesk(settings, space, resources, AsyncExitStack(), SOURCE)
+            erased = SourceMessage(chat.id, message, texts[message])
+            asyncio.run(desk.erase_messages([erased]))
+            typer.echo(f"erased message {message} of session {chat.id}")
+            return
         messages = count(chat.messages, "message")
         options.confirm(f"Remove session {chat.id} ({messages})?", yes)
         sessions.delete(chat.id)

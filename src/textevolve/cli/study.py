@@ -187,9 +187,12 @@ def _take_run_options(spec: type[StudySpec] | None, values: Mapping[str, Any]) -
 
 
 def _gate_options(spec: type[StudySpec] | None) -> list[inspect.Parameter]:
-    """Return the options of gates, except for fields of the specification with the same name."""
-    spec_fields = () if spec is None else spec.model_fields
-    return [parameter for parameter in parameters_of(Gates) if parameter.name not in spec_fields]
+    """Return the options of gates that apply to a study, except for fields of the specification
+    with the same name."""
+    if spec is None:
+        return parameters_of(Gates)
+    gates = [gate for gate in parameters_of(Gates) if gate.name not in spec.model_fields]
+    return [gate for gate in gates if spec.scored or gate.name == "max_failed"]
 
 
 def shape_command(

@@ -16,11 +16,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from textevolve.agents.chat import (
+    CHAT_SOURCE,
     AgentChat,
     ChatParts,
     FinishedTurn,
@@ -28,6 +28,7 @@ from textevolve.agents.chat import (
     Persona,
     SessionKeeper,
     SessionMessage,
+    learned_messages,
 )
 from textevolve.agents.resources import StoredAgent
 from textevolve.errors import AnswerError, InputError
@@ -350,7 +351,7 @@ class Chats:
         messages = await asyncio.to_thread(sessions.messages, turn.session)
         mark = partial(sessions.set_learning, turn.session, turn.position)
         dialogue = as_dialogue(messages, turn.position)
-        source = ChangeSource("", f"chat {turn.session}")
+        source = ChangeSource("", f"{CHAT_SOURCE}{turn.session}")
 
         try:
             ids = await self._create(plan, collection, turn, dialogue, source)
@@ -431,16 +432,8 @@ async def _recall(bench: Workbench, plan: ChatPlan, text: str, history: str) -> 
 
 
 def as_dialogue(messages: Sequence[SessionMessage], until: int) -> list[DialogueTurn]:
-    """Return the messages and answers up to and including the position `until`. An exchange counts
-    only if memories of it have been made, or are still to be made."""
-    turns: list[DialogueTurn] = []
-    for question, answer in pairwise(messages):
-        if answer.role == "assistant" and answer.details.learning in ("pending", "done"):
-            if answer.position > until:
-                break
-            turns += [_turn(question), _turn(answer)]
-
-    return turns
+    """Return the learned messages up to and including the position `until`."""
+    return [_turn(message) for message in learned_messages(messages) if message.position <= until]
 
 
 def _turn(message: SessionMessage) -> DialogueTurn:

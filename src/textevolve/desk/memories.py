@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+from textevolve.agents.chat import CHAT_SOURCE, learned_messages
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import InputError
+from textevolve.errors import InputError, NotFoundError
 from textevolve.events import Listener, silence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
@@ -37,10 +38,26 @@ from textevolve.runs.stored import open_standing_run
 from textevolve.settings import Settings, StoreLocation, today
 from textevolve.store.memories import StoredMemories
 from textevolve.store.repository import Store
+from textevolve.store.tables import ERASED
 from textevolve.store.upkeep import erase_texts, scrub_store
 from textevolve.wiring import Limits, Setting, Workbench, choose_model
 
 EMBEDDED_AT_ONCE = 32  # the number of texts that are embedded concurrently
+
+
+FEWEST_WORDS = 4
+"""The words from which the text of a message is erased everywhere: a shorter one, such as Yes, is
+also a part of texts that have nothing to do with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMessage:
+    """The message of a stored chat from which a memory was made. `position`: its number in the
+    chat, from 1; None if it is not known."""
+
+    session: str
+    position: int | None = None
+    text: str = ""
 
 
 @dataclass
@@ -126,6 +143,48 @@ class MemoryDesk:
         for location in dict.fromkeys((self.settings.store, self.settings.memory_location)):
             if not isinstance(location, Path) or location.expanduser().is_file():
                 await asyncio.to_thread(visit, location)
+
+    async def find_sources(self, memories: Iterable[MemoryRecord]) -> list[SourceMessage]:
+        """Return the messages of stored chats from which memories were made, without erased and
+        deleted ones."""
+        sessions = self.resources.sessions(self.namespace)
+        turns: dict[str, set[int | None]] = {}
+        for memory in memories:
+            source = memory.origin.source
+            if source.startswith(f"{CHAT_SOURCE}se_"):
+                turns.setdefault(source.removeprefix(CHAT_SOURCE), set()).add(memory.origin.turn)
+
+        found: list[SourceMessage] = []
+        for session, numbers in turns.items():
+            with suppress(NotFoundError):  # the chat may be deleted
+                messages = await asyncio.to_thread(sessions.messages, session)
+                learned = dict(enumerate(learned_messages(messages), 1))
+                for number in numbers:
+                    message = None if number is None else learned.get(number)
+                    if message is None:
+                        found.append(SourceMessage(session))
+                    elif message.text != ERASED:
+                        found.append(SourceMessage(session, message.position, message.text))
+
+        return found
+
+    async def erase_messages(self, messages: Iterable[SourceMessage]) -> None:
+        """Erase messages of chats; a text of several words is also erased wherever else the store
+        has it."""
+        sessions = self.resources.sessions(self.namespace)
+        texts: list[str] = []
+        places: list[tuple[str, int]] = []
+        for message in messages:
+            if message.position is not None:
+                places.append((message.session, message.position))
+            if len(message.text.split()) >= FEWEST_WORDS:
+                texts.append(message.text)
+
+        async with self.erasing(texts):
+            for session, position in places:
+                await asyncio.to_thread(sessions.erase, session, position)
+        if places and not texts:
+            await self._visit_stores(scrub_store)
 
     async def settle(self, embedder: str | None, dimension: int | None) -> tuple[str, int]:
         """Return the full name of an embedder, and the dimension of its embeddings. `embedder`:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from random import Random
 from typing import Any, Literal, Protocol, cast
 
 from textevolve.errors import BudgetError, CallError, InputError, TextEvolveError, describe_error
@@ -30,7 +31,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import Listener, StepStarted
-from textevolve.llm.decisions import probability
+from textevolve.llm.decisions import probability, softmax
 from textevolve.spans import Span, step_span
 from textevolve.texts.prose import fold_case, space_out
 from textevolve.user_code import UserCodeError, call_function, is_async
@@ -45,6 +46,24 @@ score (`failed`), or the user stopped it."""
 
 Made = Literal["written", "revised"]
 """How an attempt was made: written from the task alone, or revised from an earlier attempt."""
+
+
+Selection = Literal["argmax", "sample"]
+"""How a search chooses what it continues from: the highest score, or a draw by the scores."""
+
+
+def draw_by_score(scores: Mapping[int, float], number: int, generator: Random) -> list[int]:
+    """Draw `number` of the keys without repetition, each time by the softmax of their scores in
+    [0, 1], taken to [0, 10] as the scores of a debate are."""
+    remaining = dict(scores)
+    drawn: list[int] = []
+    while remaining and len(drawn) < number:
+        odds = softmax([10 * score for score in remaining.values()])
+        (key,) = generator.choices(list(remaining), odds)
+        drawn.append(key)
+        del remaining[key]
+
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)

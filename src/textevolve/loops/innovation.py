@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count, zip_longest
+from random import Random
 from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -36,8 +37,10 @@ from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lin
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.loops.attempt import (
     Attempt,
+    Selection,
     StopReason,
     ask_judge,
+    draw_by_score,
     instructions_of,
     notice_degenerate,
     open_step,
@@ -136,6 +139,12 @@ class InnovationPlan(Frozen):
         ge=0,
     )
     rounds: int = option(3, "The most refinements of the input.", group="Search", ge=0)
+    select: Selection = option(
+        "argmax",
+        "Which input is refined next: argmax (the best) or sample (at random by scores).",
+        group="Advanced",
+        metavar="NAME",
+    )
     min_gain: float = option(
         0.01,
         "The least gain of the mean score that counts as an improvement.",
@@ -333,7 +342,7 @@ async def _search(work: _Work) -> tuple[StopReason, str]:
             return "accepted", f"the mean score reached {plan.threshold:g}"
         if iteration > plan.rounds + 1:
             break
-        attempt = await _attempt(work, iteration, best)
+        attempt = await _attempt(work, iteration, _choose_base(work, iteration, best))
         if _gains(attempt, best, plan.min_gain):
             best = attempt
             without_gain = 0
@@ -350,16 +359,27 @@ def _rounds(number: int) -> str:
     return "1 round" if number == 1 else f"{number} rounds"
 
 
-async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedInput:
-    """Refine the best input so far, generate outputs for it, and judge them."""
-    before = best.output or ""
+def _choose_base(work: _Work, iteration: int, best: RefinedInput) -> RefinedInput:
+    """Return the input to refine: the best so far, or one that is drawn by its score."""
+    if work.plan.select == "argmax":
+        return best
+    scored = {a.iteration: a for a in work.result.attempts if a.score is not None}
+    scores = {number: attempt.score or 0.0 for number, attempt in scored.items()}
+    (drawn,) = draw_by_score(scores, 1, Random(f"{work.plan.seed} {iteration}"))
+
+    return scored[drawn]
+
+
+async def _attempt(work: _Work, iteration: int, base: RefinedInput) -> RefinedInput:
+    """Refine an input, generate outputs for the new one, and judge them."""
+    before = base.output or ""
     work.context.listener(StepStarted("", "refine", {"iteration": iteration}))
     notes: list[str] = []
 
     for again in (False, True):
         with step_span("generate", "refine", iteration=iteration) as here:
             try:
-                refined = await _refine(work, iteration, best, again=again)
+                refined = await _refine(work, iteration, base, again=again)
                 fault = notice_degenerate(refined, before)
             except CallError as error:
                 refined = None
@@ -379,25 +399,25 @@ async def _attempt(work: _Work, iteration: int, best: RefinedInput) -> RefinedIn
     )
 
 
-async def _refine(work: _Work, iteration: int, best: RefinedInput, *, again: bool) -> str:
-    """Ask for a new input that follows the remarks on the outputs of the best one.
+async def _refine(work: _Work, iteration: int, base: RefinedInput, *, again: bool) -> str:
+    """Ask for a new input that follows the remarks on the outputs of another one.
 
     Raises:
         ModelError: the call failed.
     """
-    assert best.output is not None
-    remarks = gather_remarks(best.samples)
+    assert base.output is not None
+    remarks = gather_remarks(base.samples)
     original = work.result.input
-    nonce = draw_nonce((original, best.output, *remarks), work.plan.seed)
+    nonce = draw_nonce((original, base.output, *remarks), work.plan.seed)
     numbered = number_lines(remarks)
     request_text = load_template("textevolve.loops", "innovate").render(
         original=fenced("person", original, nonce),
-        current="" if best.output == original else fenced("input", best.output, nonce),
+        current="" if base.output == original else fenced("input", base.output, nonce),
         feedback=fenced("remarks", numbered or "(none: make the input as clear as can be)", nonce),
     )
     request = text_request(
         request_text,
-        max(800, len(best.output)),
+        max(800, len(base.output)),
         work.plan.seed + 1000 * iteration + again,
         ANOTHER_TEMPERATURE if again else work.plan.temperature,
     )

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, create_model
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
-from textevolve.evaluation import Failure
+from textevolve.evaluation import Failure, empty_default
 from textevolve.llm.decisions import Question, decide, predicate
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import (
@@ -298,7 +298,8 @@ class PointDecision:
 @dataclass(frozen=True, slots=True)
 class Ground:
     """The store, embedder, model, collection and settings with which memories are created.
-    `writes`: whether memories are stored; False to decide only."""
+    `writes`: whether memories are stored; False to decide only. `unwritten`: the drafts that would
+    be stored otherwise, with which the dialogues after them are compared."""
 
     store: MemoryStore
     embed: Embed
@@ -306,6 +307,7 @@ class Ground:
     collection: Collection
     settings: CreationSettings
     writes: bool = True
+    unwritten: list[MemoryDraft] = empty_default(list)
 
 
 @dataclass(slots=True)
@@ -403,7 +405,7 @@ async def _find_near(
         version=version,
         user=None if source.shared else source.user,
     )
-    drafts = drafts_of(done)
+    drafts = [*ground.unwritten, *drafts_of(done)]
     closed = {id for draft in drafts for id in draft.closes}
     candidates = [
         NearNote(
@@ -622,6 +624,7 @@ async def keep_points(
     collection = await ground.store.collection(name)
     done = await reconcile(ground, points, collection.version, source)
     if not ground.writes:
+        ground.unwritten.extend(drafts_of(done))
         return CreatedMemories(_decisions(done), None, start.done_turns)
     drafts = drafts_of(done)
     places = {id(draft): place for place, draft in enumerate(drafts)}

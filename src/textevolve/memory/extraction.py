@@ -25,9 +25,9 @@ from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.memory.record import DialogueTurn
 from textevolve.memory.sameness import (
     details_of,
+    entities_in,
     heard_names,
     lacks,
-    names_in,
     speaks_of_nobody,
     telling_words,
     words_of,
@@ -352,9 +352,6 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
     piece = _find_piece(text, fact.turn, window, settings)
     text = _with_date(text, piece.text) if piece and text else text
-    about = (
-        tuple(fact.about) if isinstance(fact, _FactAbout) else names_in(text, sentence_starts=False)
-    )
     since = parse_time(fact.since)
     pieces = (*window.earlier, *window.pieces)
     named = next((each for each in pieces if each.turn == fact.turn), None)
@@ -362,6 +359,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     if since is not None and said_at is not None and since > said_at:
         since = None  # an appointment: the statement about it holds already
     heard = " ".join([settings.about, *(p.text for p in pieces)])
+    about = tuple(fact.about) if isinstance(fact, _FactAbout) else entities_in(text, heard)
     names = heard_names(text, heard)
     unheard = [name for name, is_heard in names.items() if is_heard == "no"]
     unsure = [name for name, is_heard in names.items() if is_heard == "perhaps"]

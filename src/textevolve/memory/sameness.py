@@ -31,7 +31,7 @@ _MONTHS_AND_DAYS = (
     " jan feb mar apr jun jul aug sep sept oct nov dec monday tuesday wednesday thursday friday"
     " saturday sunday"
 )
-_CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS = (
+_CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS, _BEGINNINGS = (
     frozenset(words.split())
     for words in (
         _MONTHS_AND_DAYS,
@@ -42,6 +42,9 @@ _CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS = (
         " this these those there here hello hi bye please sorry luck well",
         "is are was were has have had be been called named name in on at of to for with as from by"
         " and or not no",
+        "yesterday today tomorrow tonight recently lately usually often sometimes always never"
+        " since after before during until while if because although though when once every each"
+        " both all some many most several few one two three next last another other",
     )
 )
 
@@ -55,29 +58,50 @@ def words_of(text: str) -> list[str]:
     return [fold_case(word) for word in split_words(text, "facts")]
 
 
-def names_in(text: str, *, sentence_starts: bool = True) -> tuple[str, ...]:
+def names_in(text: str, *, openings: Collection[str] | None = None) -> tuple[str, ...]:
     """Return the distinct capitalised words except months, weekdays, articles and pronouns,
-    adjacent ones joined. `sentence_starts`: include words at the beginning of a sentence, which may
-    be no names."""
+    adjacent ones joined. `openings`: the words that are names at the beginning of a sentence, too,
+    without an English genitive; None: all."""
     names: dict[str, None] = {}
     last = -2
     run: list[str] = []
 
     for match in find_words(text, "facts"):
         word = match[0]
+        name = _without_genitive(word)
         begins = _begins_sentence(text, match.start())
         is_name = word[0].isupper() and word.casefold() not in _NO_NAMES | _CALENDAR
-        if is_name and (sentence_starts or not begins):
+        if is_name and (openings is None or not begins or name in openings):
             if match.start() != last + 1 and run:
                 names[" ".join(run)] = None
                 run = []
-            run.append(re.sub(r"['’]s$", "", word))
+            run.append(name)
             last = match.end()
 
     if run:
         names[" ".join(run)] = None
 
     return tuple(names)
+
+
+def entities_in(text: str, heard: str) -> tuple[str, ...]:
+    """Return the people and things that a text names. A word that begins a sentence is a name if
+    `heard`, the dialogue that it is from, has it with a capital within a sentence; or nowhere in
+    small letters, and it is no common beginning."""
+    within = {word for name in names_in(heard, openings=()) for word in name.split()}
+    small = {fold_case(word) for word in split_words(heard, "facts") if word[0].islower()}
+    common = _OPENINGS | _PERSONS | _SHAPELESS | _GERMAN | _SPOKEN_OF | _BEGINNINGS
+    openings: set[str] = set()
+    for word in map(_without_genitive, split_words(text, "facts")):
+        plain = fold_case(word)
+        if plain not in common and (word in within or plain not in small):
+            openings.add(word)
+
+    return names_in(text, openings=openings)
+
+
+def _without_genitive(word: str) -> str:
+    return re.sub(r"['’]s$", "", word)
 
 
 def details_of(text: str) -> frozenset[str]:
@@ -89,7 +113,7 @@ def details_of(text: str) -> frozenset[str]:
 
 def lacks(text: str, other: str) -> frozenset[str]:
     """Return the names and numbers of `other` that are missing in `text`."""
-    words = {re.sub(r"['’]s$", "", word) for word in words_of(text)}
+    words = set(map(_without_genitive, words_of(text)))
     return details_of(other) - words
 
 
@@ -207,7 +231,7 @@ def heard_names(text: str, heard: str) -> dict[str, Heard]:
     has_noun_capitals = len(_GERMAN.intersection(words_of(text))) >= GERMAN_WORDS
     names: dict[str, Heard] = {}
 
-    for name in " ".join(names_in(text, sentence_starts=False)).split():
+    for name in " ".join(names_in(text, openings=())).split():
         parts = [_plain(word) for word in split_words(name, "facts")]
         if not _SPOKEN_OF.isdisjoint(parts):
             continue
@@ -226,7 +250,7 @@ def heard_names(text: str, heard: str) -> dict[str, Heard]:
 
 def _plain(word: str) -> str:
     """Return a word in small letters, without accents and the ending of an English genitive."""
-    letters = unicodedata.normalize("NFD", fold_case(re.sub(r"['’]s$", "", word)))
+    letters = unicodedata.normalize("NFD", fold_case(_without_genitive(word)))
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 

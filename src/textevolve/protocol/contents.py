@@ -109,7 +109,10 @@ def answer_ending(finish_reason: str) -> AnswerEnding:
 # (`reasoning_effort`), which `client` sends.
 
 _THOUGHTS = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
-_SIGNS = ("<th", "</th", "[THINK]", "<|channel|>")
+_SIGNS = (
+    *("<th", "</th", "[THINK]", "<|channel|>", "<seed:think", "◁think▷"),
+    *("<|begin_of_thought|>", "<|START_THINKING|>"),
+)
 _TAGS = ("<think>", "<thinking>", "<thought>")
 _LONGEST = len("</thinking>")
 _BEGUN = re.compile(r"\s*<(?:think|thinking|thought)>(.*)", re.DOTALL)

@@ -77,6 +77,8 @@ class StudySpec(Frozen):
     """True if judges are what the study measures, so that another judge is no other ruler."""
     of_spans: ClassVar[bool] = False
     """True if records may come from spans of a trace, to which their scores can be sent."""
+    scored: ClassVar[bool] = True
+    """False if no record ever has a score, so that of all gates only `max_failed` can apply."""
     variants_are_judges: ClassVar[bool] = False
     """True if variants are judges of the same texts, so that none is better for a higher score."""
 

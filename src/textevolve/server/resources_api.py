@@ -280,6 +280,13 @@ _Id: TypeAlias = Annotated[str, Path(description="The memory's id.")]
 _Erase: TypeAlias = Annotated[
     bool, Query(description="Delete the text, too; needs a key with the scope admin.")
 ]
+_WithSource: TypeAlias = Annotated[
+    bool,
+    Query(
+        description="With `erase`: delete the message of a stored chat that it is from, too;"
+        " otherwise it stays."
+    ),
+]
 
 
 @memories_router.get("")
@@ -351,12 +358,16 @@ async def show_history(memories: _Read, id: _Id) -> Response:
 
 @memories_router.delete("/{id}", status_code=204)
 async def forget_memory(
-    memories: _Write, request: Request, id: _Id, erase: _Erase = False
+    memories: _Write,
+    request: Request,
+    id: _Id,
+    erase: _Erase = False,
+    with_source: _WithSource = False,
 ) -> Response:
     """Close a memory: it is found no more, and its history stays."""
     if erase:
         await needs("admin")(request)
-    await memories.forget(id, erase=erase)
+    await memories.forget(id, erase=erase, with_source=with_source)
     return Response(status_code=204)
 
 

@@ -21,6 +21,7 @@ from textevolve.agents.chat import (
     Learning,
     MessageDetails,
     SessionMessage,
+    title_of,
 )
 from textevolve.errors import ConflictError, InputError, NotFoundError
 from textevolve.store import tables
@@ -154,6 +155,18 @@ class StoredSessions:
             )
 
         update_where(connection, _sessions, {"updated": message.created}, id=id)
+
+    @_writes
+    def erase(self, connection: Connection, id: str, position: int) -> None:
+        """Replace the text of a message, and the title if it is the beginning of this text."""
+        session = self._find(connection, id)
+        row = fetch_one(connection, _messages, session_id=id, position=position)
+        if row is None:
+            raise NotFoundError(f"session {id}: has no message {position}")
+        erased = {"text": tables.ERASED}
+        update_where(connection, _messages, erased, session_id=id, position=position)
+        if session.title and session.title == title_of(row.text):
+            update_where(connection, _sessions, {"title": tables.ERASED}, id=id)
 
     @_writes
     def set_learning(

@@ -117,6 +117,8 @@ calls = _table(
 """All finished calls, append-only. `parts`: the hashes of the texts, 32 bytes each, in order.
 `saved`: the US dollars that prompt caching saved; NULL in calls of early versions."""
 
+ERASED = "[erased]"
+"""The text that replaces an erased one."""
 ERASED_KEY = "erased"
 """The key of calls whose texts were erased (`store/upkeep.py`): no request has this key."""
 

@@ -63,6 +63,7 @@ from textevolve.store.resource_rows import (
 )
 from textevolve.store.runs import check_fields
 from textevolve.store.sqlite import SQLiteDatabase, sqlite3
+from textevolve.store.tables import ERASED
 
 # Copy a store into another one, whichever databases they are in: completely, or not at all.
 
@@ -202,9 +203,8 @@ def count_rows(connection: Connection) -> dict[str, int]:
 # words; its tokens, cost and times stay. It also loses its key, so no replay finds it and it can
 # be repeated.
 
-ERASED = "[erased]"
 MARK = f'"{ERASED}"'
-"""The text that replaces an erased text (`ERASED`), and the same as JSON (`MARK`)."""
+"""The text that replaces an erased text, as JSON."""
 
 COLUMNS: Mapping[Table, tuple[str, ...]] = {
     tables.runs: ("spec",),

@@ -22,6 +22,8 @@ from textevolve.events import Event, StepFinished
 from textevolve.json_texts import pack_value, unpack_value
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
+from textevolve.llm.chains.chat_template import write_text_template
+from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.providers import context_of
 from textevolve.loops.calibration.optimizing import search_template
@@ -152,9 +154,18 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     @field_validator("template", mode="before", json_schema_input_type=str | dict[str, str])
     @classmethod
     def _write_templates(cls, template: Any) -> Any:
-        if not isinstance(template, Mapping):
+        saved = find_langchain_prompt(template, "the template")
+        if saved is None and isinstance(template, Mapping):
+            return write_prompts(cast("Mapping[str, str]", template))
+        if saved is None:
             return template
-        return write_prompts(cast("Mapping[str, str]", template))
+        if [message.role for message in saved.messages] != ["user"]:
+            raise InputError(
+                "the LangChain prompt has several messages, and calibrate improves one text: put"
+                " its file into a step of a chain, and name the chain with --program"
+            )
+
+        return write_text_template(saved.messages[0].parts)
 
     @model_validator(mode="after")
     def _usable(self) -> CalibrateSpec:
@@ -206,7 +217,7 @@ def second_judge_of(spec: CalibrateSpec) -> Judge | None:
     return spec.second_judge and spec.second_judge.with_model(spec.judge_model)
 
 
-def report(_spec: object, result: CalibrationResult) -> Report:
+def report(spec: CalibrateSpec, result: CalibrationResult) -> Report:
     several = len(result.templates) > 1
     subject = "a program" if several else "a prompt template"
     texts = list(result.templates.items()) if several else [("", result.template)]
@@ -224,6 +235,9 @@ def report(_spec: object, result: CalibrationResult) -> Report:
         "Search": f"{wording.count(len(result.nodes), 'template')} in"
         f" {wording.count(result.rounds, 'round')}, {wording.count(result.tried, 'trial')}",
     }
+    if spec.strategy == "protegi":
+        without = "paraphrases" if spec.selection == "ucb" else "paraphrases and UCB bandits"
+        facts["Method"] = f"ProTeGi without its {without}"
 
     return Report(f"Calibration of {subject}", describe_outcome(result), blocks, facts)
 

@@ -39,6 +39,7 @@ class ChainSpec(MappedSpec):
     """Run a chain on given values, or on each row of a file, and store its outputs and traces."""
 
     kind: ClassVar[str] = "chain"
+    scored: ClassVar[bool] = False
 
     chain: str = option(
         description="A chain: FILE.yaml, MODULE:NAME or FILE.py:NAME.", argument=True, min_length=1

@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError, field_validator, model_valida
 
 from textevolve.errors import InputError
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
-from textevolve.llm.chains.chat_template import ChatRole
+from textevolve.llm.chains.chat_template import ChatRole, ChatTemplate, write_text_template
+from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.model import Message
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget, Target, keep_common_key
 from textevolve.metrics.label_metrics import needs_label, open_metric
@@ -142,11 +143,15 @@ class NamedPrompt(Frozen):
 
 
 def read_chat(text: str, source: str) -> list[Any]:
-    """Read the messages in a YAML or JSON text: a list, or a mapping with `messages`.
+    """Read the messages in a YAML or JSON text: a list, a mapping with `messages`, or a saved
+    prompt of LangChain.
 
     Raises:
         InputError: there is no chat in it.
     """
+    saved = find_langchain_prompt(text, source)
+    if saved is not None:
+        return _list_messages(saved)
     _, data = parse_yaml(text, source)
     inner: Any = cast("dict[str, Any]", data).get("messages") if isinstance(data, dict) else data
 
@@ -161,6 +166,13 @@ def read_chat(text: str, source: str) -> list[Any]:
     except (InputError, ValidationError) as error:
         reason = explain(error) if isinstance(error, ValidationError) else error
         raise InputError(f"{source}: {reason}") from None
+
+
+def _list_messages(template: ChatTemplate) -> list[ChatMessage]:
+    return [
+        ChatMessage(role=message.role, content=write_text_template(message.parts))
+        for message in template.messages
+    ]
 
 
 Prompts: TypeAlias = (
@@ -208,10 +220,13 @@ def _by_name(name: str, content: Any) -> Any:
         return {**_take(content, 0), "name": name}
     if isinstance(content, Mapping):  # the fields of a prompt, such as {file: NAME}
         return {**cast("Mapping[str, Any]", content), "name": name}
-    return {"name": name, "messages": content}
+    template = find_langchain_prompt(content)
+    return {"name": name, "messages": content if template is None else _list_messages(template)}
 
 
 def _take(prompt: Any, number: int) -> Any:
+    if not isinstance(prompt, str) and (template := find_langchain_prompt(prompt)) is not None:
+        return {"name": f"prompt {number}", "messages": _list_messages(template)}
     if isinstance(prompt, str) and (
         (prompt.startswith("@") and prompt[1:2] != "@") or _names_file(prompt)
     ):

@@ -81,6 +81,7 @@ class GuideSpec(GuidancePlan, StudySpec):
     """
 
     kind: ClassVar[str] = "guide"
+    scored: ClassVar[bool] = False
 
     question: str = option(
         description="The question; @FILE reads it from a file, - from standard input.",

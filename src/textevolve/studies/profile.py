@@ -101,6 +101,7 @@ class ProfileSpec(ProfilePlan, StudySpec):
     """Have a model write a profile for a subject to judge: agents, components and weights."""
 
     kind: ClassVar[str] = "profile"
+    scored: ClassVar[bool] = False
 
     subject: str = option(
         description="The subject to judge, and the purpose; @FILE reads it from a file, - from"

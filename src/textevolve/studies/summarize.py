@@ -50,6 +50,7 @@ class SummarizeSpec(StudySpec):
     """
 
     kind: ClassVar[str] = "summarize"
+    scored: ClassVar[bool] = False
     indivisible: ClassVar[bool] = True
 
     files: Several = option(

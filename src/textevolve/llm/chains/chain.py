@@ -28,6 +28,7 @@ from textevolve.llm.chains.chat_template import (
     read_text_template,
     value_text,
 )
+from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.chains.scope import (
     ChainContext,
     StepScope,
@@ -652,10 +653,14 @@ class _AskSpec(Frozen):
         if sum(text is not None for text in texts) != 1:
             raise InputError(f"step '{self.ask}': give exactly one of prompt, messages and file")
         text = self.prompt if self.file is None else read_text(str(folder / self.file))
-        messages: list[Any] = [("system", self.system)] if self.system else []
-        messages += self.messages or [("user", text)]
+        template: Any = [("system", self.system)] if self.system else []
+        template += self.messages or [("user", text)]
+        saved = None if self.file is None else find_langchain_prompt(text, self.file)
+        if saved is not None:
+            system = TemplateMessage("system", read_text_template(self.system))
+            template = ChatTemplate((*([system] if self.system else []), *saved.messages))
         options = self.model_dump(include={"model", "name", "attempts", *SAMPLING})
-        return ask(self.ask, messages, parse=self._read_form(), **options)
+        return ask(self.ask, template, parse=self._read_form(), **options)
 
     def _read_form(self) -> type[BaseModel] | None:
         if self.fields is None:

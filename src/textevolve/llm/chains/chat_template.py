@@ -175,19 +175,21 @@ def _find_slots(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def write_text_template(parts: Sequence[TemplatePart]) -> str:
-    """Return the template as text in which each slot is `{name}`.
+    """Return the template as text in which each slot is `{name}`, or `{{ name }}` where braces
+    stand around one.
 
     Raises:
         InputError: plain text in it would be read as a slot.
     """
-    text = "".join(part if isinstance(part, str) else f"{{{part.name}}}" for part in parts)
     names = {part.name for part in parts if isinstance(part, Slot)}
-    if read_text_template(text, names) != merge(parts):
-        raise InputError(
-            "the template has braces as plain text that would be read as one of its placeholders"
-        )
+    for form in ("{{{}}}", "{{{{ {} }}}}"):  # the second one also stands between plain braces
+        text = "".join(part if isinstance(part, str) else form.format(part.name) for part in parts)
+        if read_text_template(text, names) == merge(parts):
+            return text
 
-    return text
+    raise InputError(
+        "the template has braces as plain text that would be read as one of its placeholders"
+    )
 
 
 def take_template(

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast, get_type_hints
 
 from pydantic import BaseModel
 
@@ -24,6 +24,7 @@ from textevolve.contents import digest_object
 from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvolveError
 from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
+from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.chains.scope import StepScope, note_use
 from textevolve.llm.model import Model, Request, draw_sample, text_hash
 from textevolve.llm.structured import ask_structured, describe_fault
@@ -35,6 +36,13 @@ from textevolve.user_code import call_function, callable_name
 #
 # Objects of LangChain and DSPy are recognised by their methods, so neither package is imported
 # here. Arguments, results, errors and cancellation are passed through unchanged.
+
+
+class LangChainPrompt(Protocol):
+    """A prompt template of LangChain."""
+
+    def format_prompt(self, **values: Any) -> Any: ...
+
 
 CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
 
@@ -449,7 +457,7 @@ async def run_steps(steps: Iterable[ChainStep], values: dict[str, Any], scope: S
 
 def ask(
     into: str,
-    template: str | ChatTemplate | Iterable[Any],
+    template: str | ChatTemplate | Iterable[Any] | LangChainPrompt,
     *,
     parse: Parse | None = None,
     model: str | None = None,
@@ -459,7 +467,8 @@ def ask(
 ) -> ModelStep:
     """Return a step that calls a model: the answer to the filled-in template is the value `into`.
 
-    `template`: a text with placeholders `{name}`, or messages, each a role and a text. `parse`: a
+    `template`: a text with placeholders `{name}`, messages, each a role and a text, or a prompt
+    template of LangChain. `parse`: a
     pydantic model that the answer has to follow, or a function of its text. `model`: a model's
     spec; by default the chain's. `name`: of the template; by default `into`. `asked`: temperature,
     max_tokens, seed.
@@ -476,7 +485,8 @@ def ask(
     if parse is not None and not callable(parse):
         raise InputError(f"step '{into}': parse must be a pydantic model or a function")
     try:
-        parsed = take_template(template)
+        known = None if isinstance(template, str) else find_langchain_prompt(template)
+        parsed = known or take_template(cast("str | Iterable[Any]", template))
     except InputError as error:
         raise InputError(f"the template of step '{into}': {error}") from None
 

@@ -19,7 +19,7 @@ from itertools import islice
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, empty_default
-from textevolve.loops.attempt import StopReason, stop_if_skipped
+from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped
 from textevolve.loops.calibration.plan import SearchSpent
 from textevolve.loops.calibration.rewriting import (
     MOST_CHARACTERS,
@@ -341,9 +341,26 @@ async def go_on(climb: Climb) -> StopReason:
             continue
         if width == 0:
             return "max_iterations"
-        await take_step(climb, operator, climb.equals.get(operator, search.leader), width)
+        await take_step(climb, operator, choose_parent(climb, operator), width)
 
     return "converged"
+
+
+def choose_parent(climb: Climb, operator: str) -> int:
+    """Return the leader or its equal, or a template with faults that is drawn by its score from
+    those with a trial on every row in play."""
+    search = climb.search
+    if search.plan.select == "argmax":
+        return climb.equals.get(operator, search.leader)
+
+    means = {search.leader: search.statistics(search.leader).mean or 0.0}
+    for node in range(len(search.nodes)):
+        mean = search.statistics(node).mean
+        is_tried = not search.unknown((node, row) for row in search.in_play(node))
+        if mean is not None and is_tried and search.faults(node):
+            means[node] = mean
+
+    return draw_by_score(means, 1, seeded(search.plan.seed, "parent", search.rounds))[0]
 
 
 async def ablate(climb: Climb) -> None:

@@ -23,7 +23,7 @@ from itertools import groupby, islice
 
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
-from textevolve.loops.attempt import StopReason, stop_if_skipped, within_time
+from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped, within_time
 from textevolve.loops.calibration.hill_climbing import improve
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
@@ -41,6 +41,7 @@ from textevolve.loops.calibration.search import (
     TemplateSearch,
     choose_beam,
     draw_rows,
+    seeded,
     shuffle,
     try_fast,
     try_ucb,
@@ -154,7 +155,8 @@ def share_out(instructions: Sequence[str], count: int, seed: int) -> list[tuple[
 
 
 async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
-    """Choose the best of old and new templates as the beam; return whether a new one is in it."""
+    """Choose the best of old and new templates as the beam, or draw it by their scores; return
+    whether a new one is in it. The best one leads also if it was not drawn."""
     plan = search.plan
     count = len(search.material.training)
     arms = sorted([*search.beam, *fresh])
@@ -167,8 +169,15 @@ async def select(search: TemplateSearch, fresh: Sequence[int]) -> bool:
     else:
         tried = await try_fast(arms, rows[:size], search.try_rows)
 
-    search.beam = choose_beam(tried, plan.beam, search.length_of) or search.beam
-    search.leader = search.beam[0]
+    ranked = choose_beam(tried, len(tried), search.length_of)
+    if ranked:
+        search.leader = ranked[0]
+        search.beam = ranked[: plan.beam]
+    if ranked and plan.select == "sample":
+        means = {arm.arm: arm.mean or 0.0 for arm in tried if arm.arm in ranked}
+        generator = seeded(plan.seed, "beam", search.rounds)
+        drawn = draw_by_score(means, plan.beam, generator)
+        search.beam = [arm for arm in ranked if arm in drawn]
     search.place(ROUND, tried, search.beam)
 
     return any(node in fresh for node in search.beam)
@@ -289,7 +298,7 @@ async def decide_search(search: TemplateSearch) -> None:
     Raises:
         BudgetError: a limit prevented some trials; the results of earlier looks are kept.
     """
-    rivals = [node for node in search.beam if node != SEED]
+    rivals = [node for node in dict.fromkeys((search.leader, *search.beam)) if node != SEED]
     if not rivals:
         return
     validation = search.material.validation
@@ -304,7 +313,7 @@ async def decide_search(search: TemplateSearch) -> None:
         size = int(min(size, (outputs - 2 * len(rows)) // (len(rivals) + 1)))
         size = size if len(rivals) > 1 and size >= FEWEST_FINALS else 0
     if search.plan.strategy == "protegi" and size:
-        await hold_finals(search, size)
+        await hold_finals(search, rivals, size)
     elif search.leader == SEED:
         search.leader = rivals[0]
 
@@ -312,10 +321,10 @@ async def decide_search(search: TemplateSearch) -> None:
         await validate(search, rows)
 
 
-async def hold_finals(search: TemplateSearch, size: int) -> None:
-    """Try the last beam and the original on the same training rows; the best becomes the leader."""
+async def hold_finals(search: TemplateSearch, rivals: Sequence[int], size: int) -> None:
+    """Try the rivals and the original on the same training rows; the best becomes the leader."""
     rows = draw_rows(len(search.material.training), size, search.plan.seed, FINALS)
-    tried = await try_fast(sorted({SEED, *search.beam}), rows, search.try_rows)
+    tried = await try_fast(sorted({SEED, *rivals}), rows, search.try_rows)
     chosen = choose_beam(tried, 1, search.length_of)
     search.place(FINALS, tried, chosen)
     search.leader = chosen[0] if chosen else search.leader

@@ -18,7 +18,7 @@ from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Evaluator, Result, Usage, empty_default
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import StopReason
+from textevolve.loops.attempt import Selection, StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
 from textevolve.metrics.plain import LabelMetric
@@ -124,7 +124,8 @@ class CalibrationPlan(Frozen):
     strategy: StrategyName = option(
         "auto",
         "The search strategy: reflect (rewrite the template after failures), demos (add labelled"
-        " rows as examples), auto (both), or protegi (beam search with written gradients).",
+        " rows as examples), auto (both), or protegi (beam search with written gradients,"
+        " without the paper's paraphrases).",
         group="Search",
         metavar="NAME",
     )
@@ -165,6 +166,13 @@ class CalibrationPlan(Frozen):
         "fast",
         "How the beam is chosen: fast (all on the same rows), or ucb (bandits).",
         group=PROTEGI,
+        metavar="NAME",
+    )
+    select: Selection = option(
+        "argmax",
+        "Which template is rewritten next, or kept in the beam: argmax (the best) or sample (at"
+        " random by scores).",
+        group="Advanced",
         metavar="NAME",
     )
     patience: int = option(

@@ -33,6 +33,7 @@ from textevolve.memory.record import (
     stream_memories,
 )
 from textevolve.memory_snapshots import find_collection, memories_of, read_resources
+from textevolve.report import wording
 from textevolve.runs.study import DescribeWorld, StudySpec
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, identity_of, option
@@ -141,11 +142,19 @@ def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
 @dataclass(frozen=True, slots=True)
 class NewestMemories:
     """The newest memories of an agent, oldest first. `number` and `importance`: the count of all
-    new memories and the sum of their importance, including memories that are not in `memories`."""
+    new memories and the sum of their importance, including memories that are not in `memories`.
+    `private`: the count of those that were left out since they belong to single users."""
 
     memories: Sequence[MemoryRecord]
     number: int
     importance: float
+    private: int = 0
+
+    @staticmethod
+    def describe_private(number: int) -> str:
+        """Say how many memories of users were left out; empty if none was."""
+        noun = wording.count(number, "memory")
+        return f"; {noun} of single users left out (scope user)" if number else ""
 
 
 async def read_newest(
@@ -162,6 +171,7 @@ async def read_newest(
     memories are read, since all users see an agent's persona and insights."""
     newest = list[MemoryRecord]()
     number = 0
+    private = 0
     importance = 0.0
 
     for name, version in versions.items():
@@ -170,9 +180,11 @@ async def read_newest(
         some = deque[MemoryRecord](maxlen=most)
         async with aclosing(stream_memories(store, collection, version)) as records:
             async for record in records:
-                if record.user and scope == "user":
+                if record.added <= begin or record.origin.trust < least_trust:
                     continue
-                if record.added > begin and record.origin.trust >= least_trust:
+                if record.user and scope == "user":
+                    private += 1
+                else:
                     some.append(record)
                     number = number + 1
                     importance = importance + record.importance
@@ -181,4 +193,4 @@ async def read_newest(
 
     newest.sort(key=lambda record: record.created)
 
-    return NewestMemories(newest[-most:], number, round(importance, 6))
+    return NewestMemories(newest[-most:], number, round(importance, 6), private)

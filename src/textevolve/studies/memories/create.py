@@ -33,14 +33,19 @@ from textevolve.memory.creation import (
     keep_points,
     read_decisions,
 )
-from textevolve.memory.extraction import CreationSettings, DialoguePoint, extract_points
+from textevolve.memory.extraction import (
+    MOST_TEXT,
+    CreationSettings,
+    DialoguePoint,
+    extract_points,
+)
 from textevolve.memory.record import ChangeSource, DialogueTurn
 from textevolve.memory_snapshots import find_collection
 from textevolve.messages import list_messages
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table
 from textevolve.rows import find_files, read_rows
-from textevolve.rows.chats import read_turns
+from textevolve.rows.chats import ASSISTANT, read_turns, speaker_of
 from textevolve.rows.columns import CHATS, Columns, fold_name, list_names
 from textevolve.runs.study import Asks, Row, Study, StudySpec, json_decoder, row_of
 from textevolve.spec import option
@@ -214,6 +219,7 @@ class CreateMemoriesSpec(CreationSettings, StudySpec):
     """
 
     kind: ClassVar[str] = "create-memories"
+    scored: ClassVar[bool] = False
 
     data: str = option(
         description="Dialogues: a file or folder of chats as JSON lines, JSON, CSV or Parquet, each"
@@ -248,6 +254,16 @@ def pin(spec: CreateMemoriesSpec, resources: Store, namespace: str) -> Mapping[s
 
 def read_cases(spec: CreateMemoriesSpec) -> Iterator[Case]:
     return (dialogue.as_case() for dialogue in read_dialogues(spec.data))
+
+
+def make_up_points(turns: Sequence[DialogueTurn], done_turns: int) -> Iterator[DialoguePoint]:
+    """Yield points for an estimate of the cost: one for each turn of a person after the first
+    `done_turns`, with the turn's words."""
+    for number, turn in enumerate(turns, 1):
+        speaker = speaker_of(turn.role)
+        text = turn.content.strip()[:MOST_TEXT]
+        if number > done_turns and text and speaker not in (ASSISTANT, "System"):
+            yield DialoguePoint(text, number, speaker, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +307,10 @@ class _Work:
             points = await attempt(
                 extract_points(ground.model, turns, ground.settings, start.done_turns, at_once)
             )
+
+        if self.bench.is_rehearsal and not isinstance(points, Failure):
+            # Made-up facts would all be refused, and none be compared.
+            points = tuple(make_up_points(turns, start.done_turns))
 
         return replace(reading, points=points, usage=sum_calls(tab))
 

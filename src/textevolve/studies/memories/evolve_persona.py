@@ -50,6 +50,7 @@ from textevolve.spec import option
 from textevolve.store import Store, kinds
 from textevolve.studies.memories.base import (
     AgentName,
+    NewestMemories,
     describe_by,
     find_collections,
     read_agent_case,
@@ -69,6 +70,7 @@ class EvolvePersonaSpec(AgentName, PersonaPlan, StudySpec):
     """
 
     kind: ClassVar[str] = "evolve-persona"
+    scored: ClassVar[bool] = False
 
     propose: bool = option(
         False, "Only propose changes, in the report and its files; the agent stays unchanged."
@@ -100,6 +102,7 @@ class EvolutionStep:
         before: The earlier persona.
         text: The new persona; empty if it did not change.
         version: The stored version of the new persona; None if it was not stored.
+        private: The number of memories that were left out since they belong to single users.
     """
 
     number: int
@@ -112,6 +115,7 @@ class EvolutionStep:
     version: int | None = None
     usage: Usage = Usage()
     failure: Failure | None = None
+    private: int = 0
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,8 @@ async def run(
     if select_skipped(step.failure for step in steps):
         return
     texts = {record.id: record.text for batch in batches for record in batch}
-    yield await _evolve(spec, snapshot, bench, steps, texts)
+    made = await _evolve(spec, snapshot, bench, steps, texts)
+    yield replace(made, private=newest.private)
 
 
 async def _evolve(
@@ -313,6 +318,7 @@ def report(spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Report:
     facts = {
         "Looked at": f"{wording.count(memories, 'memory')} in"
         f" {wording.count(len(evolved.batches), 'call')}"
+        + NewestMemories.describe_private(0 if final is None else final.private)
     }
 
     return Report(f"The persona of {spec.agent}", _describe_outcome(spec, evolved), blocks, facts)

@@ -53,6 +53,7 @@ from textevolve.store import Store
 from textevolve.store.memories import list_source_labels
 from textevolve.studies.memories.base import (
     AgentName,
+    NewestMemories,
     change_key,
     describe_by,
     find_collections,
@@ -77,6 +78,7 @@ class IntegrateMemoriesSpec(AgentName, IntegrationPlan, StudySpec):
     """
 
     kind: ClassVar[str] = "integrate-memories"
+    scored: ClassVar[bool] = False
 
 
 class Snapshot(BaseModel):
@@ -168,7 +170,9 @@ async def run(
         bench, snapshot.sources, spec.newest, spec.min_trust, snapshot.scope, snapshot.since
     )
     due = bool(new.number) and (spec.always or new.importance >= spec.threshold)
-    gathered = GatheredMemories(new.number, new.importance, spec.threshold, due)
+    gathered = GatheredMemories(
+        new.number, new.importance, spec.threshold, due, private=new.private
+    )
     if not due:
         yield IntegrationRecord(gathered)
         return
@@ -303,6 +307,7 @@ class GatheredMemories:
         importance: The sum of their importance.
         threshold: The sum from which an integration is `due`.
         questions: The questions that the memories raise, if an integration is due.
+        private: The number of new memories that were left out since they belong to single users.
     """
 
     memories: int
@@ -313,6 +318,7 @@ class GatheredMemories:
     usage: Usage = Usage()
     failure: Failure | None = None
     step: Literal["gathered"] = "gathered"
+    private: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +399,7 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
     new = integration.gathered
     sums = (
         f"{wording.count(new.memories, 'new memory')}, importance {new.importance:.1f} of"
-        f" {new.threshold:g}"
+        f" {new.threshold:g}{NewestMemories.describe_private(new.private)}"
     )
     if not new.due:
         advice = " Use --always to integrate anyway." if new.memories else ""

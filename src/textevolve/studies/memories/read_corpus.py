@@ -60,6 +60,7 @@ class ReadCorpusSpec(ReadingPlan, StudySpec):
     """
 
     kind: ClassVar[str] = "read-corpus"
+    scored: ClassVar[bool] = False
 
     files: Several = option(
         description="Text or Markdown in UTF-8; - is standard input. The name given here identifies"
