@@ -62,6 +62,7 @@ from textevolve.loops.rules import FAILED_GATES
 from textevolve.protocol.contents import LENGTH
 from textevolve.spans import loop_span
 from textevolve.spec import Frozen, option
+from textevolve.user_code import FirstResults
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
 """How attempts after the first are made: as revisions, anew (`best-of-n`), or by `auto`, which
@@ -316,13 +317,15 @@ class OptimizationPlan(Stopping):
 class OptimizationContext:
     """The context of an optimisation. `second_judge`: a control whose scores the loop does not use.
     `time_limit`: of the whole loop in seconds, after which a call in flight is abandoned; None: no
-    limit. The usage of an attempt is known only if the generator has a running sum `usage`."""
+    limit. The usage of an attempt is known only if the generator has a running sum `usage`.
+    `first_results`: of the generator, which may fail from the beginning."""
 
     generator: Generator
     evaluator: Evaluator
     second_judge: Evaluator | None = None
     time_limit: float | None = None
     listener: Listener = silence
+    first_results: FirstResults = field(default_factory=lambda: FirstResults("the generator"))
 
 
 async def optimize_text(
@@ -476,10 +479,11 @@ class _Loop:
                 self.task, previous=previous, feedback=feedback, temperature=temperature
             )
         )
-        if isinstance(text, str | Failure):
-            return mend_texts(text)
+        if not isinstance(text, str | Failure):
+            text = Failure("failed", f"the generator gave no text but {type(text).__name__}")
+        self.context.first_results.note(text)
 
-        return Failure("failed", f"the generator gave no text but {type(text).__name__}")
+        return mend_texts(text)
 
     async def _judge(self) -> None:
         """Set the evaluation of the draft, and that of the second judge."""

@@ -21,7 +21,7 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
-from textevolve.metrics.plain import LabelMetric
+from textevolve.metrics.label_metrics import Grader
 from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import fewest_units
 
@@ -189,7 +189,7 @@ class CalibrationContext:
     generator: Model
     editor: Model
     evaluator: Evaluator | None = None
-    metric: LabelMetric | None = None
+    metric: Grader | None = None
     second_judge: Evaluator | None = None
     concurrency: int = 64
     time_limit: float | None = None

@@ -44,8 +44,7 @@ from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
 from textevolve.llm.structured import describe_fault
 from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
-from textevolve.metrics.label_metrics import grade_output
-from textevolve.metrics.plain import LabelMetric
+from textevolve.metrics.label_metrics import Grader
 from textevolve.rows.columns import check_prompt_value, leave_out_columns, prompt_text
 from textevolve.spans import step_span
 from textevolve.statistics.comparisons import fewest_units
@@ -322,11 +321,13 @@ class ProgramOutput:
 
 class ProgramError(AnswerError):
     """The error of a program that returned no usable output for a row. `trace`: the prompts that it
-    used before it failed, with the answers."""
+    used before it failed, with the answers. `missing`: it speaks
+    against no template, such as an exception of the program's own client."""
 
-    def __init__(self, reason: str, trace: tuple[PromptUse, ...]) -> None:
+    def __init__(self, reason: str, trace: tuple[PromptUse, ...], *, missing: bool = False) -> None:
         super().__init__(reason)
         self.trace = trace
+        self.missing = missing
 
 
 class Program(Protocol):
@@ -425,7 +426,7 @@ class TrialRunner:
 
     program: Program
     evaluator: Evaluator | None
-    metric: LabelMetric | None
+    metric: Grader | None
     concurrency: int = 64
     listener: Listener = silence
     usage: Usage = Usage()
@@ -498,7 +499,9 @@ class TrialRunner:
                 output = await self.program.ask(templates, example, self.count)
             except (AnswerError, RejectedError) as error:
                 trace = error.trace if isinstance(error, ProgramError) else ()
-                return TrialOutcome(example, None, OutputFailure("failed", str(error)), trace)
+                missing = isinstance(error, ProgramError) and error.missing
+                kind = Failure if missing else OutputFailure
+                return TrialOutcome(example, None, kind("failed", str(error)), trace)
 
             if reason := describe_fault(output.response, "the output"):
                 return TrialOutcome(example, None, Failure("failed", reason))
@@ -509,7 +512,7 @@ class TrialRunner:
             result = await self._judge(self.evaluator, example, text)
             return TrialOutcome(example, text, result, output.trace)
         assert self.metric is not None
-        result = await grade_output(self.metric, text, example.label, row=example.known)
+        result = await self.metric(text, example.label, row=example.known)
         return TrialOutcome(example, text, result, output.trace)
 
     def count(self, usage: Usage) -> None:
