@@ -9,7 +9,7 @@ import json
 import pytest
 
 ROWS = 60
-CODE = '''
+CODE = """
 def fails(output):
     raise RuntimeError("the grading service has no key")
 
@@ -26,7 +26,7 @@ def works_once(output, label):
     if output == "0":
         return 1.0
     raise RuntimeError("the grading service has no key")
-'''
+"""
 DATA = ("--data", "rows.jsonl", "--label", "label")
 PROMPT = ("-p", "t.txt", *DATA, "--metric")
 COMMANDS = {
@@ -34,7 +34,14 @@ COMMANDS = {
     "compare by a judge": ("compare", "-p", "t.txt", *DATA, "--judge", "metric:own.py:fails"),
     "compare with labels that are no numbers": ("compare", *PROMPT, "numeric"),
     "compare with a chain": ("compare", "-m", "chain.yaml", *DATA, "--metric", "exact"),
-    "compare with a target": ("compare", "--target", "python:own.fails", *DATA, "--metric", "exact"),
+    "compare with a target": (
+        "compare",
+        "--target",
+        "python:own.fails",
+        *DATA,
+        "--metric",
+        "exact",
+    ),
     "calibrate by a metric": ("calibrate", "t.txt", *DATA, "--metric", "own.py:fails"),
     "calibrate by a judge": ("calibrate", "t.txt", *DATA, "--judge", "metric:own.py:fails"),
     "calibrate a program": (
@@ -51,7 +58,7 @@ COMMANDS = {
 
 
 @pytest.fixture
-def folder(server, home, monkeypatch):
+def folder(server, model, home, monkeypatch):
     server.script = lambda body, _number: body["messages"][-1]["content"].split()[-1]
     files = {
         "rows.jsonl": [{"n": str(n), "output": str(n), "label": "sheep"} for n in range(ROWS)],
@@ -63,8 +70,9 @@ def folder(server, home, monkeypatch):
     (home / "t.txt").write_text("The number is {n}")
     (home / "own.py").write_text(CODE)
     (home / "prompts.yaml").write_text('main: "The number is {n}"\n')
-    steps = '  - ask: said\n    prompt: "{n}"\n  - call: out\n    function: own.py:fails\n    with: said\n'
-    (home / "chain.yaml").write_text(f"name: two steps\ninputs: [n]\nsteps:\n{steps}")
+    asking = f'{{ask: said, prompt: "{{n}}", model: "{model}"}}'
+    calling = "{call: out, function: own.py:fails, inputs: said}"
+    (home / "chain.yaml").write_text(f"name: two\ninputs: [n]\nsteps: [{asking}, {calling}]")
     monkeypatch.syspath_prepend(str(home))
     return home
 

@@ -227,8 +227,8 @@ class ModelGenerator:
         response = await self._model(draw_sample(request, sample))
         if response.finish_reason == LENGTH and response.text:
             raise AnswerError(
-                f"the answer was cut at {plan.max_answer_tokens} tokens; raise the most tokens of"
-                " an attempt"
+                f"the answer was cut at {plan.max_answer_tokens} tokens; --max-answer-tokens may be"
+                " too low"
             )
         # Small models like to repeat the marks of the prompt's fences.
         return re.sub(rf"\[\[/?{nonce}[^\[\]\n]*\]\]\n?", "", require_text(response)).strip()

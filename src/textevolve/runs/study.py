@@ -148,6 +148,9 @@ class Row:
         reason: The reason for a missing score.
         variant: The variant that the record belongs to, if the run compares several.
         passed: The judge's verdict; None if there is none.
+        trials: Of a record that many trials make up: how many have no score, and how many there
+            are.
+        missing: Why those have none; empty if all have a score.
     """
 
     key: str
@@ -158,6 +161,8 @@ class Row:
     reason: str = ""
     variant: str = ""
     passed: bool | None = None
+    trials: tuple[int, int] = (0, 0)
+    missing: str = ""
 
     @property
     def name(self) -> str:

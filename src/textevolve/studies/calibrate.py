@@ -487,6 +487,8 @@ def find_row(result: CalibrationResult) -> Row:
         score=result.score,
         status=row_status(result.stopped),
         reason=result.reason,
+        trials=(result.missing, result.tried),
+        missing=result.describe_missing(),
     )
 
 

@@ -303,7 +303,8 @@ class CalibrationResult(Result):
     number of trials of a template on a row; `failed`: of those without a score. `seconds`: the time
     of this process; earlier processes of a resumed run do not count. `perfect`: the number of
     training rows if the original scores 1 on all rows tried, so that nothing was searched for;
-    otherwise 0.
+    otherwise 0. `missing`: the number of trials that have no score at all, and `missing_reason` why
+    the first one has none; a faulty output without a score counts as 0.
     """
 
     nodes: tuple[Node, ...]
@@ -321,17 +322,23 @@ class CalibrationResult(Result):
     usage: Usage
     seconds: float
     perfect: int = 0
+    missing: int = 0
+    missing_reason: str = ""
 
     @property
     def accepted(self) -> bool:
         """Tell whether the leader may replace the original."""
         return self.leader != 0 and self.gain is not None and self.gain.significant
 
-    @property
-    def partial(self) -> bool:
-        """Tell whether a search that came to its end has trials without a score, whose number and
-        first reason are in `reason`."""
-        return bool(self.reason) and self.stopped not in ("budget", "failed")
+    def describe_missing(self) -> str:
+        """Describe how many trials of a search that came to its end have no score, and why the
+        first one has none; empty if all have one."""
+        if not self.missing or self.stopped in ("budget", "failed"):
+            return ""
+        return (
+            f"{self.missing} of {self.tried} trials have no score, the first:"
+            f" {self.missing_reason:.300}"
+        )
 
     @property
     def score(self) -> float | None:
@@ -356,8 +363,8 @@ def describe_outcome(result: CalibrationResult) -> str:
     """Describe in plain words whether a better template was found."""
     ending = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
     ending = " The search was stopped." if result.stopped == "stopped" else ending
-    if result.partial:
-        ending += f" {result.reason.rstrip('.')}."
+    if missing := result.describe_missing():
+        ending += f" {missing.rstrip('.')}."
     gain = result.gain
     if result.stopped == "failed":
         return f"Nothing could be scored ({result.reason}). The original is kept."

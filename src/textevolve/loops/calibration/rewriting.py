@@ -205,11 +205,11 @@ def _answer_type(most: int) -> type[_Instructions]:
 async def write_instructions(
     editor: Editor, templates: Templates, outcomes: Sequence[TrialOutcome], part: str
 ) -> tuple[str, ...]:
-    """Write instructions for the template `part` from the outcomes that have a score, the worst
-    first.
+    """Write instructions for the template `part` from the outcomes that have a score or were cut,
+    the worst first.
 
     Raises:
-        AnswerError: no outcome has a score, or the model gave no usable answer. ModelError,
+        AnswerError: there is no such outcome, or the model gave no usable answer. ModelError,
             BudgetError: as the model raises them.
     """
     scored = fit_outcomes(worst_first(outcomes), editor.shown)
@@ -245,17 +245,18 @@ async def write_instructions(
 
 
 def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
-    """Return the outcomes that have a score, sorted from the worst to the best.
+    """Return the outcomes that have a score or were cut at the token limit, sorted from the worst
+    to the best.
 
     Raises:
-        AnswerError: none has a score; the message has the reason.
+        AnswerError: there is none; the message has the reason.
     """
-    scored = [outcome for outcome in outcomes if outcome.score is not None]
-    if not scored:
+    shown = [outcome for outcome in outcomes if outcome.tells_writers]
+    if not shown:
         reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
         raise AnswerError(f"no output could be scored ({reason})")
 
-    return sorted(scored, key=lambda outcome: outcome.score or 0.0)
+    return sorted(shown, key=lambda outcome: outcome.score or 0.0)
 
 
 def _fence_outcomes(
@@ -268,7 +269,7 @@ def _fence_outcomes(
     nonce = draw_nonce([*texts, *(text for parts in listings for _, text in parts)], editor.seed)
     examples = [
         {
-            "score": f"{outcome.score:.2f}",
+            "score": "none" if outcome.score is None else f"{outcome.score:.2f}",
             "text": "".join(fenced(name, text, nonce) for name, text in parts),
         }
         for outcome, parts in zip(outcomes, listings, strict=True)

@@ -42,8 +42,14 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import pack_value
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
-from textevolve.llm.structured import describe_fault
-from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
+from textevolve.loops.attempt import (
+    CutFailure,
+    ask_judge,
+    failure_of_output,
+    outcome_of,
+    reasons_of,
+    stop_if_skipped,
+)
 from textevolve.metrics.label_metrics import Grader
 from textevolve.rows.columns import check_prompt_value, leave_out_columns, prompt_text
 from textevolve.spans import step_span
@@ -55,6 +61,8 @@ from textevolve.texts.placeholders import (
     require_placeholders,
 )
 
+MOST_CLASSES = 12
+"""The number of different labels up to which they count as classes."""
 TRAINING_ROWS = 25
 """The number of training rows that is enough for a search, unless there are many more rows."""
 
@@ -221,7 +229,8 @@ def split_examples(
     examples: Collection[Example], share: float | None
 ) -> tuple[list[Example], list[Example]]:
     """Split examples into training and validation rows; validation gets as near to `share` of all
-    rows as whole groups allow. None means the share of `share_held_out`.
+    rows as whole groups allow. None means the share of `share_held_out`. Each class of labels that
+    has several groups is in training.
 
     Raises:
         InputError: one side would be empty.
@@ -244,11 +253,34 @@ def split_examples(
         held_out.add(key)
         size -= groups[key]
 
+    _bring_into_training(examples, held_out)
     parts: tuple[list[Example], list[Example]] = ([], [])
     for example in sorted(examples, key=lambda e: (hash_group(e), e.id)):
         parts[hash_group(example) in held_out].append(example)
 
     return parts
+
+
+def _bring_into_training(examples: Collection[Example], held_out: set[str]) -> None:
+    """Exchange groups so that each class of labels with several groups has one in training: a
+    search cannot learn a class that it does not see. `held_out`: the keys of groups."""
+    by_class: dict[str, set[str]] = {}
+    for example in examples:
+        if example.label is not None:
+            by_class.setdefault(str(example.label), set()).add(hash_group(example))
+    if len(by_class) > min(MOST_CLASSES, len(examples) // 2):
+        return
+
+    for name in sorted(by_class):
+        groups = by_class[name]
+        if len(groups) < 2 or not groups <= held_out:
+            continue
+        # The most frequent class of the training rows can spare one.
+        largest = max(sorted(by_class), key=lambda other: len(by_class[other] - held_out))
+        spare = sorted(by_class[largest] - held_out)
+        if len(spare) > 1:
+            held_out.remove(max(groups))
+            held_out.add(spare[0])
 
 
 def share_held_out(rows: int) -> float:
@@ -409,6 +441,11 @@ class TrialOutcome:
         return 0.0 if isinstance(self.result, OutputFailure) else None
 
     @property
+    def tells_writers(self) -> bool:
+        """Tell whether a writer is shown this outcome: it has a score, or was cut."""
+        return self.score is not None or isinstance(self.result, CutFailure)
+
+    @property
     def failure(self) -> Failure | None:
         return self.result if isinstance(self.result, Failure) else None
 
@@ -503,8 +540,8 @@ class TrialRunner:
                 kind = Failure if missing else OutputFailure
                 return TrialOutcome(example, None, kind("failed", str(error)), trace)
 
-            if reason := describe_fault(output.response, "the output"):
-                return TrialOutcome(example, None, Failure("failed", reason))
+            if fault := failure_of_output(output.response, "--max-output-tokens"):
+                return TrialOutcome(example, None, fault)
             self.outputs[templates, example.id] = output
 
         text = output.response.text
