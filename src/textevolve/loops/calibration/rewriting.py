@@ -39,6 +39,7 @@ from textevolve.llm.prompts import (
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.loops.attempt import REASON_CHARACTERS
 from textevolve.loops.calibration.trial_runner import Example, Templates, TrialOutcome
+from textevolve.rows.columns import column_text
 from textevolve.texts.placeholders import (
     find_fault,
     find_placeholders,
@@ -308,9 +309,8 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
     """Return the parts of an outcome by name, shortened. `most`: the most characters of the
     answer; the other parts are shortened in proportion. The excerpts of answer and label include
     the place where they begin to differ."""
-    label = outcome.example.label
     answer = outcome.output or ""
-    expected = "" if label is None else str(label)
+    expected = column_text(outcome.example.label)
     pairs = enumerate(zip_longest(answer, expected))
     differs = next((n for n, pair in pairs if pair[0] != pair[1]), None) if expected else None
     values = outcome.example.values
@@ -535,13 +535,13 @@ LONGEST_DEMO = 1500
 
 def show_demo(example: Example) -> str:
     values = "\n".join(f"{name}: {value}" for name, value in example.values.items())
-    return f"{values}\nanswer: {example.label}"
+    return f"{values}\nanswer: {column_text(example.label)}"
 
 
 def can_show(example: Example, rules: RewritingRules) -> bool:
     """Return whether a row can be a demonstration: it has a label, its text has at most
     `LONGEST_DEMO` characters, and no part of it would be read as a placeholder or a mark."""
-    if example.label is None or not str(example.label).strip():
+    if not column_text(example.label).strip():
         return False
     text = show_demo(example)
     if len(text) > LONGEST_DEMO or find_placeholders(text, rules.names):
