@@ -1,5 +1,5 @@
-"""Labels are truths, numbers or objects, as JSON lines and data frames have them, and a user compares
-and calibrates by the same metric.
+"""Labels are truths, numbers or objects, as JSON lines have them, and a user compares and calibrates
+by the same metric.
 
 A label is written as a prompt writes a value (`true`), in both commands, to the editor and in
 examples.
