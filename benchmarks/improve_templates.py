@@ -38,6 +38,7 @@ from textevolve.loops.calibration.trial_runner import (
     TrialRunner,
     plain_prompt,
 )
+from textevolve.metrics.label_metrics import Grader
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import wilson_interval
@@ -180,7 +181,7 @@ async def compare_templates(material: Material, bench: Workbench, seed: int) -> 
         CalibrationContext(
             generator=bench.model,
             editor=bench.model,
-            metric=is_date,
+            metric=Grader(is_date),
             concurrency=bench.concurrency,
         ),
     )
@@ -264,7 +265,7 @@ def open_runner(bench: Workbench, plan: CalibrationPlan) -> TrialRunner:
             plain_prompt(TEMPLATE), bench.model, plan.temperature, plan.max_output_tokens, plan.seed
         ),
         evaluator=None,
-        metric=is_date,
+        metric=Grader(is_date),
         concurrency=bench.concurrency,
     )
 

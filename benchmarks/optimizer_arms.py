@@ -32,6 +32,7 @@ from textevolve.loops.calibration.trial_runner import (
     plain_prompt,
     take_examples,
 )
+from textevolve.metrics.label_metrics import Grader
 
 _GEPA: Any = import_module("gepa")  # its types are incomplete
 D = TypeVar("D")
@@ -139,7 +140,7 @@ async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Calibra
         generator=model,
         editor=model,
         evaluator=judge if simulation.world.judged else None,
-        metric=None if simulation.world.judged else metric,
+        metric=None if simulation.world.judged else Grader(metric),
     )
     return await search_template(material_of(simulation), CalibrationPlan(**fields), context)
 

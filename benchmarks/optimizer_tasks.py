@@ -44,6 +44,7 @@ from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.trial_runner import Example, part_examples, take_examples
+from textevolve.metrics.label_metrics import Grader
 from textevolve.settings import Settings, read_settings, today
 from textevolve.store.repository import Store, open_store
 from textevolve.texts.placeholders import fill, find_placeholders
@@ -211,7 +212,7 @@ async def run_ours(
     context = CalibrationContext(
         generator=bench.model,
         editor=bench.model,
-        metric=task.grade,
+        metric=Grader(task.grade),
         concurrency=bench.concurrency,
     )
     result = await search_template(material, plan, context)

@@ -85,6 +85,14 @@ def test_an_action_with_nothing_to_run_says_so(run_action):
     assert "give the file of a study, or a command" in outcome.stdout
 
 
+@pytest.mark.parametrize("name", ["arguments", "command"])
+def test_open_quotes_are_refused(run_action, name):
+    texts = {"command": "evaluate cases.csv", "arguments": "", name: "evaluate --name it's"}
+    outcome = run_action(**texts)
+    assert outcome.returncode == 2
+    assert f"::error::{name}: a quote has no end" in outcome.stdout
+
+
 def test_the_hook_is_a_command_of_ours():
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     (used,) = [

@@ -9,13 +9,14 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeVar
 
 from textevolve.contents import digest_data, digest_file, digest_module
-from textevolve.errors import AnswerError, InputError, describe_error
-from textevolve.evaluation import mend_text
+from textevolve.errors import AnswerError, FatalModelError, InputError, describe_error
+from textevolve.evaluation import Failure, mend_text
 from textevolve.reach import allowed_path, check_code
 from textevolve.wrapping import kind_of
 
@@ -111,6 +112,46 @@ class UserCodeError(AnswerError):
         raised = f"{callable_name(function)} raised {describe_error(error)}"
         hint = "" if is_async(function) or not _FOREIGN_LOOP.search(raised) else _USE_ASYNC
         super().__init__(mend_text(raised.rstrip(": ")) + hint)
+
+
+FIRST_FAILURES = 10
+"""The number of failures before any success after which a run stops."""
+
+
+@dataclass(slots=True)
+class FirstResults:
+    """The results of a scorer or a program of the user up to the first that can be used. A run in
+    which all of them failed would pay for the others in vain.
+
+    Attributes:
+        name: The scorer or program in errors, such as `metric own.py:score`.
+        stops: Whether a run ends; False where nothing is paid, as in an estimate.
+        failures: The number of failures so far.
+        works: Whether it has given a result.
+    """
+
+    name: str
+    stops: bool = False
+    failures: int = 0
+    works: bool = False
+
+    def note(self, outcome: object) -> None:
+        """Count an outcome; a failure because of a limit says nothing.
+
+        Raises:
+            FatalModelError: each of the first results is a failure.
+        """
+        if not isinstance(outcome, Failure):
+            self.works = True
+        elif outcome.kind == "failed":
+            self.failures += 1
+
+        if self.stops and not self.works and self.failures >= FIRST_FAILURES:
+            reason = outcome.reason if isinstance(outcome, Failure) else ""
+            raise FatalModelError(
+                f"{self.name}: each of the first {self.failures} calls failed, so the run stops;"
+                f" what was done is kept. The last: {reason}"
+            )
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -53,12 +53,12 @@ from textevolve.memory_snapshots import (
     read_agent,
     with_stored_agents,
 )
-from textevolve.metrics.label_metrics import open_metric
-from textevolve.metrics.plain import LabelMetric, check_metric
+from textevolve.metrics.label_metrics import Grader, open_metric, reads_trajectory
+from textevolve.metrics.plain import check_metric
 from textevolve.settings import Price, Settings
 from textevolve.spans import NO_SPAN, Span
 from textevolve.tracing.opening import open_tracing
-from textevolve.user_code import OWN, load_user_object
+from textevolve.user_code import OWN, FirstResults, load_user_object
 
 if TYPE_CHECKING:
     from textevolve.store import Store
@@ -183,6 +183,7 @@ class Workbench(Setting):
         fill: Puts stored agents, in the versions that the run pins, into a profile.
         resources: The store of namespaces, agents and memories.
         budget: Shared by all models.
+        first_results: Returns the first results of a scorer or a program of the user, by its name.
         recall: Recalls memories for debaters, from the pinned versions of their collections if the
             run pins them.
         tracing: The root of spans.
@@ -201,6 +202,7 @@ class Workbench(Setting):
     journal: Journal
     resources: Store
     budget: Budget = field(default_factory=Budget)
+    first_results: Callable[[str], FirstResults] = FirstResults
     recall: Recall = nothing
     tracing: Span = NO_SPAN
     listener: Listener = silence
@@ -237,15 +239,16 @@ class Workbench(Setting):
         if self.seconds_left == 0:
             raise BudgetError("the time limit is reached; resume the run to continue")
 
-    def metric_of(self, name: str) -> LabelMetric:
-        """Open a metric by its name, or return the metric that the user's code passed under this
-        name."""
-        is_own = name.startswith(OWN)
-        return (
-            check_metric(load_user_object(name, self.objects), name)
-            if is_own
-            else open_metric(name)
-        )
+    def metric_of(self, name: str) -> Grader:
+        """Open a metric by its name, or the metric that the user's code passed under this name."""
+        if name.startswith(OWN):
+            metric = check_metric(load_user_object(name, self.objects), name)
+        else:
+            metric = open_metric(name)
+
+        first_results = self.first_results(f"metric {name.removeprefix(OWN)}")
+        # Rows without a record of tool calls may come first, and say nothing of the others.
+        return Grader(metric, FirstResults(name) if reads_trajectory(name) else first_results)
 
     def chain_context(self, case: str = "") -> ChainContext:
         """Return the context in which chains run on this bench. `case`: the case that events
@@ -329,6 +332,7 @@ async def open_workbench(
         resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
         stack.callback(resources.close)
         tracing = open_tracing(settings) if setting.is_live else NO_SPAN
+        first_results = cache(partial(FirstResults, stops=setting.is_live))
         embed = embed_with(model_of, made_up=setting.is_rehearsal)
         versions = setting.described.get("collections")
 
@@ -354,6 +358,7 @@ async def open_workbench(
             recall=recall,
             fill=fill,
             tracing=tracing,
+            first_results=first_results,
         )
         yield Workbench(
             **vars(setting),
@@ -367,6 +372,7 @@ async def open_workbench(
             journal=journal,
             resources=resources,
             budget=budget,
+            first_results=first_results,
             recall=recall,
             listener=listener,
             concurrency=concurrency,

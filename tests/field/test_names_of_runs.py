@@ -25,6 +25,20 @@ def test_all_names_name_the_run(home, cli):
     assert "main, pr 7" in cli("runs", "list").out
 
 
+def test_studies_have_own_baselines(home, cli):
+    (home / "cases.jsonl").write_text(CASES)
+    (home / "others.jsonl").write_text(CASES.replace('"c', '"d').replace("Why", "How"))
+    assert cli(*EVALUATE, "--name", "main").code == 0
+    others = ("evaluate", "others.jsonl", "--judge", "metric:exact")
+    assert cli(*others, "--name", "main").code == 0
+
+    (home / "cases.jsonl").write_text(CASES.replace('"output": "so"', '"output": "no"'))
+    for name in ("main", "last"):
+        outcome = cli(*EVALUATE, "--no-worse-than", name, "--max-regressions", "0")
+        assert outcome.code == 4
+        assert f"2 of 2 cases that passed in {name} fail now" in outcome.err
+
+
 def test_second_names_keep_baselines(home, cli):
     (home / "cases.jsonl").write_text(CASES)
     assert cli(*EVALUATE, "--name", "main").code == 0

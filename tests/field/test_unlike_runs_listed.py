@@ -23,6 +23,18 @@ def test_unlike_judges_are_not_compared(home, cli, model):
         assert judge in text
 
 
+def test_no_judge_is_best(home, cli):
+    (home / "cases.jsonl").write_text(json.dumps({**CASE, "output": "It is so. Yes."}) + "\n")
+    judges = ("--judge", "metric:exact", "--judge", "metric:contains")
+    assert cli("evaluate", "cases.jsonl", *judges).code == 0
+    text = cli("runs", "list").out
+    assert "exact 0.0 %" in text
+    assert "contains 100.0 %" in text
+    decided = ("--score-by", "metric:exact")
+    assert cli("evaluate", "cases.jsonl", *judges, *decided).code == 0
+    assert cli("runs", "list").out.count("100.0 %") == 1
+
+
 def test_thresholds_are_told_apart(home, cli, model):
     (home / "cases.jsonl").write_text(json.dumps(CASE) + "\n")
     for threshold in ("0.2", "0.9"):

@@ -17,7 +17,7 @@ from textevolve.loops.calibration.plan import (
     Gain,
     describe_outcome,
 )
-from textevolve.metrics.label_metrics import open_metric
+from textevolve.metrics.label_metrics import Grader, open_metric
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
 HELPS, IDLE = "Add carefully.", "Be friendly."
@@ -76,7 +76,7 @@ async def search(script, plan=SMALL, data=None, server=None, **means):
     async with server, OpenAIClient(server.url, "scripted") as client:
         means.setdefault("generator", client)
         means.setdefault("editor", client)
-        means.setdefault("metric", None if "evaluator" in means else open_metric("exact"))
+        means.setdefault("metric", None if "evaluator" in means else Grader(open_metric("exact")))
         return await search_template(data or material(), plan, CalibrationContext(**means))
 
 
@@ -198,7 +198,7 @@ async def test_unscored_searches_fail():
     def raises(output, label):
         raise KeyError("no")
 
-    result = await search(Scripted(), metric=raises)
+    result = await search(Scripted(), metric=Grader(raises))
     assert result.stopped == "failed"
     assert "the metric raised KeyError" in describe_outcome(result)
     assert result.template == SEED
@@ -252,7 +252,7 @@ async def test_budgets_keep_the_best(calls):
     script = Scripted()
     async with ScriptedServer(script) as server, OpenAIClient(server.url, "scripted") as client:
         model = Budgeted(client, Budget(calls=calls), None)
-        metric = open_metric("exact")
+        metric = Grader(open_metric("exact"))
         means = CalibrationContext(generator=model, editor=model, metric=metric)
         result = await search_template(material(), SMALL, means)
         assert result.stopped == "budget"

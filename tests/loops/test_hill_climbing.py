@@ -41,7 +41,7 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import HEADING, MOST_CHARACTERS, Rewritten, show_demo
 from textevolve.loops.calibration.search import SEED, TemplateSearch
 from textevolve.loops.calibration.trial_runner import Example, Material, Templates
-from textevolve.metrics.label_metrics import open_metric
+from textevolve.metrics.label_metrics import Grader, open_metric
 
 ORIGINAL = "What is {n}?"
 
@@ -81,7 +81,7 @@ def begin(rows=12, count=None, budget=1000, labels=None, template=ORIGINAL, **me
     """A search on rows in their own order, of which `count` are in play."""
     texts = labels or [f"label {n}" for n in range(rows)]
     examples = tuple(Example(f"row {n}", {"n": str(n)}, texts[n]) for n in range(rows))
-    means = {"editor": Writer(), "metric": open_metric("exact"), **means}
+    means = {"editor": Writer(), "metric": Grader(open_metric("exact")), **means}
     options = CalibrationPlan.model_fields.keys() & means.keys() - {"editor"}
     plan = {name: means.pop(name) for name in options}
     slots = means.pop("slots", ())
@@ -543,7 +543,7 @@ async def test_few_rows_are_all_raced(monkeypatch):
         raise SearchSpent("spent")
 
     monkeypatch.setattr(hill_climbing, "go_on", stop)
-    search = begin(5, labels=[None] * 5, metric=lambda output, label: 1.0)
+    search = begin(5, labels=[None] * 5, metric=Grader(lambda output, label: 1.0))
     assert await improve(search, ("demos", "reflect")) == "max_iterations"
 
 

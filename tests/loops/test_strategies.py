@@ -20,7 +20,7 @@ from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show
 from textevolve.loops.calibration.trial_runner import Example
-from textevolve.metrics.label_metrics import open_metric
+from textevolve.metrics.label_metrics import Grader, open_metric
 from textevolve.studies.calibrate import CalibrateSpec, report
 from textevolve.wiring import Limits
 
@@ -68,7 +68,7 @@ async def search(server=None, material=DATA, **options):
         wrap = means.pop("wrap", lambda model: model)
         means = {"generator": wrap(client), "editor": wrap(client), **means}
         if "evaluator" not in means:
-            means["metric"] = open_metric("exact")
+            means["metric"] = Grader(open_metric("exact"))
         context = CalibrationContext(**means)
         result = await search_template(material, CalibrationPlan(**options), context)
     return result, server

@@ -43,6 +43,14 @@ def test_a_task_is_kept_with_its_items_and_what_each_person_said(resources):
     assert resources.read(stored_labels.read_labels, made.id, "bob") == [labels[2]]
 
 
+def test_names_differ_in_more_than_case(resources):
+    task = resources.write(stored_labels.create_task, "acme", "mine", PAIRS, make_items(3))
+    for position, name in enumerate(("Ann Lee", "ann  lee", "ANN LEE")):
+        resources.write(stored_labels.keep_label, task, PersonLabel(position, name, "first"))
+    assert resources.read(stored_labels.find_task, "acme", "mine").done == {"Ann Lee": 3}
+    assert len(resources.read(stored_labels.read_labels, task.id, "ann lee")) == 3
+
+
 @pytest.mark.parametrize(
     ("spec", "answer", "said"),
     [

@@ -24,6 +24,7 @@ from textevolve.runs.study import read_study
 from textevolve.settings import Settings
 from textevolve.studies.rows import ask_target, read_target_answer, write_request
 from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
+from textevolve.user_code import FirstResults
 
 
 class App(http.server.BaseHTTPRequestHandler):
@@ -435,6 +436,6 @@ def test_the_target_model_keeps_no_time_of_others():
     async def never(_body, _cookies):
         await asyncio.sleep(60)
 
-    model = TargetModel(Target(target="python:a.b"), never, 0.01)
+    model = TargetModel(Target(target="python:a.b"), never, 0.01, "", FirstResults("target"))
     with pytest.raises(UnavailableError, match=r"no answer in 0\.01 s"):
         asyncio.run(model(Request(messages=(Message("user", ("{}",)),))))

@@ -24,7 +24,14 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from textevolve.bench.labels import ANNOTATOR, LABEL, SHOWN, LabelReading, read_good
+from textevolve.bench.labels import (
+    ANNOTATOR,
+    LABEL,
+    SHOWN,
+    LabelReading,
+    person_of,
+    read_good,
+)
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
 from textevolve.json_texts import parse_printed, parse_text
@@ -470,7 +477,7 @@ def _read_single(source: _ItemRow) -> Item | None:
 
     source.columns.taken |= dict.fromkeys(labels, LABEL)
     item = _make_item(source, case, (math.nan,))
-    grades = [(name.removeprefix(ANNOTATOR), grade) for name, grade in labels.items()]
+    grades = [(person_of(name), grade) for name, grade in labels.items()]
 
     return replace(item, labels=tuple(grades))
 

@@ -65,6 +65,30 @@ def label_columns(row: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
+def person_of(column: str) -> str:
+    """Return the name of the person whose labels a column has: `anna` of `label_Anna`."""
+    return fold_name(column).removeprefix(ANNOTATOR)
+
+
+def describe_people(columns: Collection[str], renamed: Mapping[str, str] = {}) -> str:
+    """Name the columns with labels, and say whether each is taken for a person."""
+    names = list_names(renamed.get(name, name) for name in columns)
+    are_people = any(fold_name(name).startswith(ANNOTATOR) for name in columns)
+    return f"{names} (each a person)" if are_people else names
+
+
+def require_single_people(columns: Iterable[str], where: str) -> None:
+    """Raise InputError if two columns with labels have the name of one person."""
+    known: dict[str, str] = {}
+    for column in columns:
+        other = known.setdefault(person_of(column), column)
+        if other != column:
+            raise InputError(
+                f"{where}: '{other}' and '{column}' have labels of one person; keep one of them,"
+                " or give them names that differ in more than case"
+            )
+
+
 def label_text(value: object) -> str:
     """Return a label as it is compared; empty for an empty cell."""
     is_empty = value is None or value != value
@@ -140,6 +164,7 @@ class LabelReading:
             self.counts[text] += 1
             self.columns[name] = None
 
+        require_single_people(labels, where)
         self.missing += not labels
 
         return labels
@@ -162,7 +187,15 @@ class LabelReading:
 
     def require_meaning(self) -> None:
         """Raise InputError if the labels may mean the opposite of what they would be read as: they
-        answer a question, or are 0 and 1, in a column whose name says nothing about it."""
+        answer a question, or are 0 and 1, in a column whose name says nothing about it; or if the
+        user named a label as good that no row has."""
+        # Labels may be bad without exception, but then they are known words.
+        are_known = self.words <= {*GOOD} and self.grades.keys() <= {*GOOD, *BAD}
+        if self.words.isdisjoint(self.grades) and self.words and self.grades and not are_known:
+            raise InputError(
+                f"{self.path}: --good: no row has the label {' or '.join(sorted(self.words))};"
+                f" there are: {list_names(sorted(self.grades))}"
+            )
         if self.words or self.least is not None:
             return
         for name in self.columns:
@@ -182,7 +215,7 @@ class LabelReading:
 
     def report(self) -> None:
         """Log how the labels were read, and how many rows have none."""
-        names = list_names(self.renamed.get(name, name) for name in self.columns)
+        names = describe_people(self.columns, self.renamed)
         passing = [text for text, grade in self.grades.items() if self.passes(grade)]
         failing = [text for text in self.grades if text not in passing]
         passes = sum(self.counts[text] for text in passing)

@@ -4,6 +4,7 @@ as files in the format of their endings and as JSON on standard output."""
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -114,6 +115,17 @@ def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> N
         write_junit(junit_suites(study, records, gated), target)
     if path != "-":
         say(f"written to {path}")
+
+
+def remove_old_tests(path: str | None) -> None:
+    """Remove the JUnit file of an earlier command, which a build server would take for that of this
+    one if this one fails before its end. Any other file is left alone."""
+    if path is None or not os.path.isfile(path):
+        return
+    with open(path, "rb") as file:
+        is_junit = b"<testsuite" in file.read(500)
+    if is_junit:
+        os.unlink(path)
 
 
 def format_record(study: AnyStudy, record: Any) -> str:

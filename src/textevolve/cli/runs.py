@@ -21,8 +21,8 @@ from textevolve.cli.results import (
     write_outputs,
 )
 from textevolve.cli.spec_options import keyword
-from textevolve.cli.study import LIMIT_OPTIONS, RunOptions, shape_command, take_launch
-from textevolve.cli.working import execute
+from textevolve.cli.study import RunOptions, shape_command, take_launch
+from textevolve.cli.working import LIMIT_OPTIONS, execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
 from textevolve.events import RecordsExpected

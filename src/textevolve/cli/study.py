@@ -21,6 +21,7 @@ from textevolve.cli import options, say
 from textevolve.cli.results import (
     check_outputs,
     reject_overwriting,
+    remove_old_tests,
     show_report,
 )
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
@@ -137,7 +138,6 @@ class RunOptions:
 
 # The names of the options of all commands that run a study.
 SHARED = tuple(option.name for option in fields(RunOptions) if option.name != "gates")
-LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
 
 
 def make_command(kind: str) -> Callable[..., None]:
@@ -148,6 +148,7 @@ def make_command(kind: str) -> Callable[..., None]:
     study = find_study(kind)
 
     def command(**values: Any) -> None:
+        remove_old_tests(values["junit"])  # before anything can fail
         study_spec = study.spec(**read_given(study.spec, values))
         raise typer.Exit(run_study(study, study_spec, _take_run_options(study.spec, values)))
 
@@ -163,6 +164,7 @@ def make_file_command() -> Callable[..., None]:
     """Return the command `textevolve run FILE`, which runs the study that a YAML file describes."""
 
     def command(file: str, **values: Any) -> None:
+        remove_old_tests(values["junit"])
         study, spec = read_study_file(file)
         raise typer.Exit(run_study(study, spec, _take_run_options(None, values), source=file))
 

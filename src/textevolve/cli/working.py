@@ -272,6 +272,8 @@ def execute(
             say(str(outcome))
         return GATED
 
+    if store.has_journal:
+        note_limits(store, run, run_options)
     calm_collector()
     if store.has_journal and run.record.status != "finished":
         fetch_weights(run.models, settings)
@@ -324,6 +326,29 @@ def execute(
         return 0 if gated.holds else GATED
 
     return 0 if watch.is_complete else PARTLY
+
+
+LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")
+LIMITS = "limits"
+"""The field of a stored run with the limits of its latest start."""
+
+
+def note_limits(store: Store, run: StudyRun, run_options: RunOptions) -> None:
+    """Store the limits of this start of a run, and say which limits of the one before do not hold
+    now, since they are given for each start."""
+    limits: dict[str, float] = {}
+    for name in LIMIT_OPTIONS:
+        value = getattr(run_options, name)
+        if value is not None:
+            limits[f"--{name.replace('_', '-')}"] = value
+
+    before: dict[str, float] = run.record.spec.get(LIMITS, {})
+    dropped = [f"{name} {before[name]:g}" for name in before if name not in limits]
+    if dropped and run.record.status != "finished":
+        say(f"without a limit of the start before: {', '.join(dropped)}; give it again if it holds")
+    if limits != before:
+        store.respecify(run.id, {LIMITS: limits})
+        run.reload(store)
 
 
 def _announce(run: StudyRun) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from textevolve.debate.profile import Profile
 from textevolve.debate.result import DebateResult
@@ -18,6 +19,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     empty_default,
+    failure_of,
     select_failure,
     select_skipped,
 )
@@ -28,6 +30,7 @@ from textevolve.loops.attempt import as_evaluator
 from textevolve.memory.cue import Recall, nothing
 from textevolve.showing import Shown
 from textevolve.spans import NO_SPAN, Span, span
+from textevolve.user_code import FirstResults, UserCodeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Judges:
     """Opens the judges of one run. `model`: the model of judges that name none. `objects`: the
     user's own evaluators by name. `today`: the date in the prompts of debates, as YYYY-MM-DD; None:
     the current date. `recall`: recalls memories for debaters. `fill`: puts stored agents into a
-    profile. `tracing`: the root of spans."""
+    profile. `tracing`: the root of spans. `first_results`: returns those of a judge of the user's,
+    by its name."""
 
     model: str
     model_of: Callable[[str], Model]
@@ -46,6 +50,7 @@ class Judges:
     recall: Recall = nothing
     fill: Callable[[Profile], Profile] = lambda profile: profile
     tracing: Span = NO_SPAN
+    first_results: Callable[[str], FirstResults] = FirstResults
 
     def open(self, judge: Judge, rubric: str = "") -> Evaluator:
         """Return the evaluator of a judge. `rubric`: text that replaces the judge's own questions;
@@ -56,8 +61,27 @@ class Judges:
         """
         opened = judge.open(self, judge.find_rubric(rubric))
         if not type(judge).__module__.startswith(f"{__package__}."):
-            opened = as_evaluator(opened)  # it may raise anything, and give anything
+            opened = self.take_own(judge, opened)
         return trace_judge(judge.text, opened, self.tracing)
+
+    def take_own(self, judge: Judge, evaluator: Callable[[Case], Any]) -> Evaluator:
+        """Return the user's own evaluator, which may raise anything and give anything, as one that
+        ends a run in which it fails from the beginning."""
+        opened = as_evaluator(evaluator)
+        first_results = self.first_results(f"judge {judge}")
+
+        async def judge_watched(case: Case, /) -> Evaluation:
+            try:
+                evaluation = await opened(case)
+            except UserCodeError as error:
+                first_results.note(failure_of(error))
+                raise
+            for outcome in evaluation.result:
+                first_results.note(outcome)
+
+            return evaluation
+
+        return judge_watched
 
     def open_parts(self, judge: Judge, rubric: str) -> list[Evaluator]:
         """Open the judges that a judge calls, and pass the rubric to each that takes one."""

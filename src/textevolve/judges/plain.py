@@ -26,7 +26,6 @@ from textevolve.judges.judge import (
     parse_judge,
 )
 from textevolve.llm.decisions import probability
-from textevolve.loops.attempt import as_evaluator
 from textevolve.loops.rules import Hybrid, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
@@ -84,7 +83,7 @@ class MetricJudge(PlainJudge):
         # A copy, which opens the metric anew: its file may have changed since the last run.
         opened = replace(self)
         _ = opened.opened_metric
-        return opened
+        return opened if is_shipped(self.metric) else bench.take_own(self, opened)
 
     @cached_property
     def opened_metric(self) -> LabelMetric:
@@ -238,5 +237,5 @@ class OwnJudge(Judge):
                 f"judge '{self}': only a class of judges takes options, and this is another object"
             )
         if isinstance(loaded, Judge):
-            return as_evaluator(loaded.open(bench, loaded.find_rubric(rubric)))
-        return as_evaluator(cast("Callable[[Case], Any]", loaded))
+            return bench.take_own(self, loaded.open(bench, loaded.find_rubric(rubric)))
+        return bench.take_own(self, cast("Callable[[Case], Any]", loaded))

@@ -36,6 +36,11 @@ from textevolve.spans import current_span
 # Whether an answer is complete. Everything that reads an answer asks here first.
 
 
+class IncompleteError(AnswerError):
+    """The error of an answer that is empty, cut, filtered or refused, so that nothing can be said
+    of its quality."""
+
+
 def require_text(
     response: Response, subject: str = "the answer", *, may_be_cut: bool = False
 ) -> str:
@@ -45,10 +50,10 @@ def require_text(
     tokens is complete.
 
     Raises:
-        AnswerError: there is no complete answer; says why.
+        IncompleteError: there is no complete answer; says why.
     """
     if fault := describe_fault(response, subject, may_be_cut=may_be_cut):
-        raise AnswerError(fault)
+        raise IncompleteError(fault)
     return response.text.strip()
 
 

@@ -41,7 +41,7 @@ from textevolve.errors import (
     SettingsError,
     UnavailableError,
 )
-from textevolve.evaluation import Usage, empty_default
+from textevolve.evaluation import Usage, empty_default, failure_of
 from textevolve.events import Listener
 from textevolve.json_texts import as_object, parse_text
 from textevolve.llm.chains.steps import Callee, take_callee
@@ -65,6 +65,7 @@ from textevolve.settings import Settings
 from textevolve.system import kill_group
 from textevolve.user_code import (
     OWN,
+    FirstResults,
     UserCodeError,
     call_function,
     load_object,
@@ -110,9 +111,10 @@ def open_target_model(
         call = _call_program(target, largest)
     else:
         call = _call_service(target, seconds, settings, stack)
+    first_results = FirstResults(f"target {target.label}", stops=True)
 
     return Limited(
-        TargetModel(target, call, seconds, content),
+        TargetModel(target, call, seconds, content, first_results),
         target.concurrency or settings.concurrency or IN_FLIGHT,
         buckets=make_buckets(target.requests_per_minute, None),
         whose=target.label,
@@ -204,13 +206,15 @@ class TargetModel:
         call: Sends the body of a request to the target and returns its answer.
         seconds: The most seconds of one call.
         content: The digest of what it answers with; empty if its fields say all.
+        first_results: Of its code or program, which may fail from the beginning.
         calls: The number of calls that were "answered" and "refused".
     """
 
     target: Target
     call: TargetCall
     seconds: float
-    content: str = ""
+    content: str
+    first_results: FirstResults
     calls: Counter[str] = empty_default(Counter)
 
     @property
@@ -235,7 +239,12 @@ class TargetModel:
             if error.of_text and (self.calls["answered"] or self.calls["refused"] < REFUSALS):
                 raise RejectedError(str(error)) from None
             raise
+        except AnswerError as error:
+            # A program or a function that raises from the beginning does so for the others, too.
+            self.first_results.note(failure_of(error))
+            raise
         self.calls["answered"] += 1
+        self.first_results.note(text)
 
         return Response(text, reason, Usage(calls=1), seconds=perf_counter() - began)
 

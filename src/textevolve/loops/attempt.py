@@ -32,6 +32,9 @@ from textevolve.evaluation import (
 )
 from textevolve.events import Listener, StepStarted
 from textevolve.llm.decisions import probability, softmax
+from textevolve.llm.model import Response
+from textevolve.llm.structured import describe_fault
+from textevolve.protocol.contents import LENGTH
 from textevolve.spans import Span, step_span
 from textevolve.texts.prose import fold_case, space_out
 from textevolve.user_code import UserCodeError, call_function, is_async
@@ -130,6 +133,25 @@ def stop_if_skipped(results: Iterable[object]) -> None:
     """Raise BudgetError with the reason of the first result that a limit prevented."""
     if skipped := select_skipped(results):
         raise BudgetError(skipped.reason)
+
+
+class CutFailure(Failure):
+    """The reason for a missing score if the output was cut at the token limit. It speaks for or
+    against no prompt, but whoever rewrites the prompt is told."""
+
+    __slots__ = ()
+
+
+def failure_of_output(response: Response, option: str) -> Failure | None:
+    """Return why an output is not complete; None if it is. `option`: the option that allows more
+    tokens."""
+    fault = describe_fault(response, "the output")
+    if not fault:
+        return None
+    if response.finish_reason == LENGTH:
+        return CutFailure("failed", f"{fault}; {option} may be too low")
+
+    return Failure("failed", fault)
 
 
 class Generator(Protocol):

@@ -20,7 +20,7 @@ from statistics import fmean
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, CallError, InputError
+from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
     Case,
     EvaluationResult,
@@ -37,10 +37,12 @@ from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lin
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.loops.attempt import (
     Attempt,
+    CutFailure,
     Selection,
     StopReason,
     ask_judge,
     draw_by_score,
+    failure_of_output,
     instructions_of,
     notice_degenerate,
     open_step,
@@ -110,6 +112,18 @@ def describe_missing(samples: Sequence[Sample]) -> tuple[str, ...]:
     reasons = [s.evaluation.reason for s in samples if isinstance(s.evaluation, Failure)]
     number = f"{len(reasons)} of {len(samples)} outputs have no score"
     return (f"{number}: {reasons[0]}",) if reasons else ()
+
+
+def describe_cut(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Return a tuple with one remark for the writer of an input: how many outputs were cut at the
+    token limit; empty if none was."""
+    number = sum(isinstance(sample.evaluation, CutFailure) for sample in samples)
+    if not number:
+        return ()
+    return (
+        f"{number} of {len(samples)} outputs did not come to an end within the space that they"
+        " have: ask for shorter outputs.",
+    )
 
 
 FRESH_SEEDS = 1_000_000
@@ -224,6 +238,12 @@ class Innovation:
     seconds: float = 0.0
 
     @property
+    def outputs(self) -> tuple[Sample, ...]:
+        """Return all outputs: those of the search, and fresh ones."""
+        tuned = (sample for attempt in self.attempts for sample in attempt.samples)
+        return (*tuned, *self.before, *self.after)
+
+    @property
     def best(self) -> RefinedInput | None:
         """Return the best input so far; inputs that gain less than the minimum do not count."""
         best: RefinedInput | None = None
@@ -257,8 +277,11 @@ class Innovation:
     @property
     def accepted(self) -> bool:
         """Return whether a refined input is accepted: it scores higher, also on new outputs if
-        these are required."""
-        return self.improved and (not self.tested or self.p <= ALPHA)
+        these are required, of which no more may lack a score than of those of the first input."""
+        if not self.tested:
+            return self.improved
+        covers_less = len(scores_of(self.after)) < len(scores_of(self.before))
+        return self.improved and self.p <= ALPHA and not covers_less
 
     @property
     def improved(self) -> bool:
@@ -313,14 +336,12 @@ async def refine_input(input: str, plan: InnovationPlan, context: InnovationCont
         reason = str(error)
 
     result = work.result
-    tuned = [sample for attempt in result.attempts for sample in attempt.samples]
-    samples = (*tuned, *result.before, *result.after)
 
     return replace(
         result,
         status=status,
         reason=reason,
-        usage=sum((sample.usage for sample in samples), work.refining.usage),
+        usage=sum((sample.usage for sample in result.outputs), work.refining.usage),
         seconds=time.monotonic() - started,
     )
 
@@ -406,7 +427,7 @@ async def _refine(work: _Work, iteration: int, base: RefinedInput, *, again: boo
         ModelError: the call failed.
     """
     assert base.output is not None
-    remarks = gather_remarks(base.samples)
+    remarks = (*describe_cut(base.samples), *gather_remarks(base.samples))
     original = work.result.input
     nonce = draw_nonce((original, base.output, *remarks), work.plan.seed)
     numbered = number_lines(remarks)
@@ -488,7 +509,9 @@ async def _sample(work: _Work, text: str, seed: int, case: str) -> Sample:
     try:
         output = await _generate(work.plan, meter, text, seed)
     except (CallError, BudgetError) as error:
-        return Sample(None, failure_of(error), usage=meter.usage)
+        output = failure_of(error)
+    if isinstance(output, Failure):
+        return Sample(None, output, usage=meter.usage)
 
     evaluation = await ask_judge(work.context.evaluator, Case(work.result.input, (output,), case))
     if isinstance(evaluation, Failure):
@@ -503,18 +526,19 @@ async def _sample(work: _Work, text: str, seed: int, case: str) -> Sample:
     )
 
 
-async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) -> str:
-    """Generate an output; if it is not complete, ask once more.
+async def _generate(plan: InnovationPlan, model: Model, text: str, seed: int) -> str | Failure:
+    """Generate an output; if it is not complete, ask once more. Return a failure if it was not
+    complete twice.
 
     Raises:
-        AnswerError: it was not complete twice. ModelError: the call failed.
+        ModelError: the call failed.
     """
     request = text_request(text, plan.max_answer_tokens, seed, plan.temperature)
     response = await model(request)
     if describe_fault(response):
         response = await model(replace(request, temperature=ANOTHER_TEMPERATURE))
-    if fault := describe_fault(response, "the output"):
-        raise AnswerError(f"{model.name}: asked twice, {fault}")
+    if failure := failure_of_output(response, "--max-answer-tokens"):
+        return replace(failure, reason=f"{model.name}: asked twice, {failure.reason}")
 
     return response.text.strip()
 

@@ -63,6 +63,7 @@ from textevolve.loops.rules import FAILED_GATES
 from textevolve.protocol.contents import LENGTH
 from textevolve.spans import loop_span
 from textevolve.spec import Frozen, option
+from textevolve.user_code import FirstResults
 
 OptimizationMode: TypeAlias = Literal["auto", "revise", "best-of-n"]
 """How attempts after the first are made: as revisions, anew (`best-of-n`), or by `auto`, which
@@ -227,8 +228,8 @@ class ModelGenerator:
         response = await self._model(draw_sample(request, sample))
         if response.finish_reason == LENGTH and response.text:
             raise AnswerError(
-                f"the answer was cut at {plan.max_answer_tokens} tokens; raise the most tokens of"
-                " an attempt"
+                f"the answer was cut at {plan.max_answer_tokens} tokens; --max-answer-tokens may be"
+                " too low"
             )
         # Small models like to repeat the marks of the prompt's fences.
         return re.sub(rf"\[\[/?{nonce}[^\[\]\n]*\]\]\n?", "", require_text(response)).strip()
@@ -317,13 +318,15 @@ class OptimizationPlan(Stopping):
 class OptimizationContext:
     """The context of an optimisation. `second_judge`: a control whose scores the loop does not use.
     `time_limit`: of the whole loop in seconds, after which a call in flight is abandoned; None: no
-    limit. The usage of an attempt is known only if the generator has a running sum `usage`."""
+    limit. The usage of an attempt is known only if the generator has a running sum `usage`.
+    `first_results`: of the generator, which may fail from the beginning."""
 
     generator: Generator
     evaluator: Evaluator
     second_judge: Evaluator | None = None
     time_limit: float | None = None
     listener: Listener = silence
+    first_results: FirstResults = field(default_factory=lambda: FirstResults("the generator"))
 
 
 async def optimize_text(
@@ -477,10 +480,11 @@ class _Loop:
                 self.task, previous=previous, feedback=feedback, temperature=temperature
             )
         )
-        if isinstance(text, str | Failure):
-            return mend_texts(text)
+        if not isinstance(text, str | Failure):
+            text = Failure("failed", f"the generator gave no text but {type(text).__name__}")
+        self.context.first_results.note(text)
 
-        return Failure("failed", f"the generator gave no text but {type(text).__name__}")
+        return mend_texts(text)
 
     async def _judge(self) -> None:
         """Set the evaluation of the draft, and that of the second judge."""

@@ -22,7 +22,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -50,7 +50,7 @@ from textevolve.spec import suggest
 from textevolve.texts.patterns import search_apart
 from textevolve.texts.schema_check import find_data_faults
 from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
-from textevolve.user_code import digest_code, load_function
+from textevolve.user_code import FirstResults, digest_code, load_function
 
 # Metrics of an agent's trajectory (its steps): which tools it called, in which order, with which
 # arguments.
@@ -407,6 +407,26 @@ async def grade_output(
         return await asyncio.to_thread(grade, metric, output, label, passes, row)
 
     return grade(metric, output, label, passes, row)
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """A metric as a run uses it: its first results decide whether the run continues."""
+
+    metric: LabelMetric
+    first_results: FirstResults = field(default_factory=lambda: FirstResults("the metric"))
+
+    async def __call__(
+        self, output: str, label: Any, passes: float = PASSES, row: Mapping[str, Any] = NO_ROW
+    ) -> EvaluationResult | Failure:
+        """Score an output like `grade_output`.
+
+        Raises:
+            FatalModelError: none of the first outputs got a score.
+        """
+        graded = await grade_output(self.metric, output, label, passes, row)
+        self.first_results.note(graded)
+        return graded
 
 
 def _is_ours(metric: LabelMetric) -> bool:

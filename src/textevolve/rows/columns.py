@@ -257,12 +257,12 @@ def list_answers(label: object) -> tuple[str, ...]:
     parsed = parse_printed(label)
     answers = cast("Sequence[object]", parsed) if isinstance(parsed, list | tuple) else (label,)
     if not answers or not all(map(is_answer, answers)):
-        return (str(label),)
+        return (column_text(label),)
     texts = (
         str(answer).removesuffix(".0") if isinstance(answer, float) else str(answer)
         for answer in answers
     )
-    return tuple(filter(str.strip, texts)) or (str(label),)
+    return tuple(filter(str.strip, texts)) or (column_text(label),)
 
 
 def is_answer(value: object) -> bool:

@@ -57,13 +57,15 @@ class Aggregates:
 
     A row counts as scored, failed or skipped; a scored row without a finite score is ignored.
     `threshold`: the score in [0, 1] from which a row passes; if it is None, the row's own verdict
-    counts. `counts`: the number of rows by status. A figure that cannot be computed is NaN or None.
+    counts. `counts`: the number of rows by status. `trials`: of rows that many trials make up, how
+    many have no score, and how many there are. A figure that cannot be computed is NaN or None.
     """
 
     threshold: float | None = None
     counts: dict[RecordStatus, int] = field(
         default_factory=lambda: {"scored": 0, "failed": 0, "skipped": 0}
     )
+    trials: tuple[int, int] = (0, 0)
     _scores: array[float] = field(default_factory=lambda: array("d"))
     _passed: array[float] = field(default_factory=lambda: array("d"))
     _of_case: array[int] = field(default_factory=lambda: array("q"))
@@ -77,6 +79,7 @@ class Aggregates:
             self._unscored.add(row.case)
         elif row.score is not None and math.isfinite(row.score):
             self.counts["scored"] += 1
+            self.trials = (self.trials[0] + row.trials[0], self.trials[1] + row.trials[1])
             passed = row.passed
             if self.threshold is not None:
                 passed = reaches(row.score, self.threshold)

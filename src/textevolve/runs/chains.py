@@ -19,9 +19,11 @@ from textevolve.errors import (
     StoreError,
     TextEvolveError,
 )
+from textevolve.evaluation import failure_of
 from textevolve.llm.chains.chain import Chain, Values, as_chain, load_chain, perform_chain
 from textevolve.llm.chains.scope import ImproveStep, TraceRecorder
 from textevolve.llm.model import Request, Response
+from textevolve.llm.structured import IncompleteError
 from textevolve.user_code import OWN, load_user_object, names_chain
 from textevolve.wiring import Workbench
 
@@ -100,6 +102,10 @@ def reject_rehearsal(bench: Workbench, model: str | None) -> None:
         )
 
 
+class RaisedError(AnswerError):
+    """An exception in the code of a chain or a program, which speaks for or against no answer."""
+
+
 async def ask_chain(
     bench: Workbench,
     chain: Chain,
@@ -123,8 +129,12 @@ async def ask_chain(
         context = replace(context, sample=1 + crc32(case.encode()))
     inputs = chain.take_inputs(values, others=True)
 
+    first_results = bench.first_results(f"chain '{chain.name}'")
+
     try:
-        return await perform_chain(chain, inputs, context, spent)
+        outputs = await perform_chain(chain, inputs, context, spent)
+        first_results.note(outputs)
+        return outputs
     except (BudgetError, FatalModelError, SettingsError, StoreError):
         raise
     except Exception as error:
@@ -137,7 +147,9 @@ async def ask_chain(
 
         if isinstance(error, ModelError):
             raise
-        raise AnswerError(f"chain '{chain.name}' raised {name}{error}") from error
+        failure = RaisedError(f"chain '{chain.name}' raised {name}{error}")
+        first_results.note(failure_of(failure))
+        raise failure from error
 
 
 async def chain_response(
@@ -155,7 +167,7 @@ async def chain_response(
     outputs = await ask_chain(bench, chain, values, spent, case, sample=sample, improve=improve)
     text = chain.text_of(outputs)
     if not text.strip():
-        raise AnswerError(f"chain '{chain.name}': its output is empty")
+        raise IncompleteError(f"chain '{chain.name}': its output is empty")
 
     return Response(text, "stop", spent.trace.usage, seconds=spent.trace.seconds)
 

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -320,8 +321,14 @@ def _check_coverage(figures: Aggregates, most: float, missing: int, absent: bool
     share = 0 < most < 1
     records = figures.records + missing
     lacking = figures.unscored + missing
+    noun = "record"
+    # The one record of a search has a score, even if some of its trials have none.
+    if not lacking and figures.trials[1]:
+        lacking, records = figures.trials
+        noun = "trial"
+
     limit = wording.percent(most, 1) if share else f"{most:,g}"
-    lack = f"{lacking:,} of {wording.count(records, 'record')}"
+    lack = f"{lacking:,} of {wording.count(records, noun)}"
     if not figures.scored and not absent:
         return False, f"{lack} have no score: there is nothing to judge by", float(lacking)
     holds = lacking <= _count_allowed(most, records)
@@ -505,10 +512,10 @@ LOOKED_AT = 1000
 
 def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings) -> StudyRun | None:
     """Return the run that the gate `no_worse_than` names by name or id, with its records in the
-    store. If several runs of the same kind have the name, the newest counts; the name `last` means
-    the newest finished run of the kind other than this one. Return None without such a gate, if the
-    name is that of a variant, or if the store has no earlier run of the kind at all, as in a first
-    build.
+    store. If several runs of the same kind have the name, the newest counts that has the same cases
+    and the same ruler; the name `last` means the newest finished run of the kind other than this
+    one, likewise. Return None without such a gate, if the name is that of a variant, or if the
+    store has no earlier run of the kind at all, as in a first build.
 
     Raises:
         InputError: there is neither a variant nor a run of the same kind and inputs of that name.
@@ -528,18 +535,20 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
     by_age = sorted(of_kind, key=lambda listed_run: -listed_run.updated)
 
     if name == LAST:
-        earlier_runs = (
+        earlier_runs = [
             listed_run
             for listed_run in by_age
             if listed_run.id != run.id and listed_run.status == "finished"
-        )
-        record = next(earlier_runs, None)
-        if record is None:
+        ]
+        if not earlier_runs:
             return None
+        record = _prefer_comparable(store, earlier_runs, run)
     else:
-        named_run = next((listed_run for listed_run in by_age if name in listed_run.names), None)
+        named_runs = [listed_run for listed_run in by_age if name in listed_run.names]
         try:
-            record = named_run or store.get_run(name)
+            record = (
+                _prefer_comparable(store, named_runs, run) if named_runs else store.get_run(name)
+            )
         except StoreAwayError:
             raise
         except StoreError as error:
@@ -560,6 +569,23 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
     sync.run(driver.restore_records(store, baseline, settings))
 
     return baseline
+
+
+def _prefer_comparable(store: Store, runs: Sequence[RunRecord], run: StudyRun) -> RunRecord:
+    """Return the first of several runs that has cases of this run and was scored in the same way;
+    the first one if none has. One store may hold several studies of a kind, each with a `main`."""
+    if len(runs) == 1:
+        return runs[0]
+    ids = {case.id for case in store.iterate_cases(run.id)}
+    for record in runs:
+        earlier = StudyRun(record)
+        with suppress(InputError):
+            require_same_ruler(earlier, run)
+            require_same_cases(store, earlier, run)
+            if any(case.id in ids for case in store.iterate_cases(record.id)):
+                return record
+
+    return runs[0]
 
 
 def check_judges(store: Store, run: StudyRun, gates: Gates) -> list[GateOutcome]:
@@ -615,7 +641,7 @@ class GateWatch:
     Attributes:
         judges: The gate on the judges. If it does not hold, nothing is to be performed.
         unscored: The rows of records that failed or were skipped, by their keys.
-        partial_reason: How much of a search that has a score could not be scored, and why.
+        partial_reason: How many trials of a search that has a score have none, and why.
     """
 
     def __init__(self, store: Store, run: StudyRun, gates: Gates, settings: Settings) -> None:
@@ -633,15 +659,13 @@ class GateWatch:
         self.unscored = dict[str, Row]()
         self._has_score = False
         self._reason = ""
-        # The one record of a search has a score, even if some of its trials have none.
-        self._is_search = run.spec.indivisible
         self.partial_reason = ""
 
     def add(self, row: Row) -> None:
         """Take a row of the run, in the place of an earlier one with the same key."""
         if row.status == "scored":
             self.unscored.pop(row.key, None)
-            self.partial_reason = row.reason if self._is_search else ""
+            self.partial_reason = row.missing
         else:
             self.unscored[row.key] = row
         if row.score is not None:

@@ -59,7 +59,7 @@ from textevolve.runs.stored import (
     name_entries,
     show_rows,
 )
-from textevolve.runs.study import AnyStudy, RecordStatus, Row, StudySpec
+from textevolve.runs.study import KINDS, AnyStudy, RecordStatus, Row, StudySpec, find_study
 from textevolve.statistics.comparisons import PairedDifference, compare_pairs
 from textevolve.store import records, served
 from textevolve.store.records import RecordFilter, Standing, StoredRecord, VariantScore
@@ -254,7 +254,8 @@ class ListedRun:
         standing: The counts and mean scores of its records so far.
         data: The names of its files of rows.
         subject: The measured prompts, models or agents, and the judges.
-        result: The pass rate of the best variant, or its mean score if records have no verdicts.
+        result: The pass rate of the best variant, or its mean score if records have no verdicts; of
+            several judges the figure of each, or of the one that decides.
         results: The same figure of each variant.
         change: The change of the best variant's figure since the earlier run.
         earlier: The id of the previous finished run of the same study; empty if there is none.
@@ -322,21 +323,30 @@ def _describe(
     tags = cast(Sequence[str], run.spec.get("tags", ()))
     scores = {name: score for name, score in standing.scores.items() if score.mean is not None}
     best = max(scores, key=lambda name: _key(scores[name]), default="")
+    are_judges = len(scores) > 1 and _has_judges_as_variants(run)
+    if are_judges:  # none of them is better for a higher score
+        decisive = _spec(run).get("score_by")
+        best = decisive if decisive in scores else ""
     figures = {
         name: f"{wording.shorten(wording.shorten_models(name).partition(' at ')[0], 20)}"
         f" {_format_figure(score)}".lstrip()
         for name, score in scores.items()
     }
     change = ""
-    if scores and earlier and (before := standings[earlier.id].scores.get(best)):
+    if best in scores and earlier and (before := standings[earlier.id].scores.get(best)):
         change = _format_change(scores[best], before)
     data = wording.shorten(PurePath(data_of(run)).name or data_of(run), SHOWN)
     subject = wording.shorten(wording.shorten_models(subject_of(run)), SHOWN)
-    result = figures.get(best, "")
-    before_id = earlier.id if earlier else ""
     results = "; ".join(figures.values())
+    result = figures.get(best, results if are_judges else "")
+    before_id = earlier.id if earlier else ""
 
     return ListedRun(run, standing, data, subject, result, results, change, before_id, tags)
+
+
+def _has_judges_as_variants(run: RunRecord) -> bool:
+    kind = str(run.spec.get("kind"))
+    return kind in KINDS and find_study(kind).spec.variants_are_judges
 
 
 def _key(score: VariantScore) -> tuple[float, float]:

@@ -331,7 +331,11 @@ def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
     """Return a record in its stored form, with the columns of its `row`."""
     from textevolve.store.records import StoredRecord
 
-    return StoredRecord(**asdict(row), body=study.encode(record))
+    columns = asdict(row)
+    for name in ("trials", "missing"):  # which the body has
+        del columns[name]
+
+    return StoredRecord(**columns, body=study.encode(record))
 
 
 Records: TypeAlias = Callable[[], Iterator[Any]]

@@ -156,6 +156,9 @@ class Row:
         passed: The judge's verdict; None if there is none.
         cluster: The name that the records share which are no independent observations; empty if
             only those of one case are.
+        trials: Of a record that many trials make up: how many have no score, and how many there
+            are.
+        missing: Why those have none; empty if all have a score.
     """
 
     key: str
@@ -167,6 +170,8 @@ class Row:
     variant: str = ""
     passed: bool | None = None
     cluster: str = ""
+    trials: tuple[int, int] = (0, 0)
+    missing: str = ""
 
     @property
     def name(self) -> str:

@@ -38,6 +38,7 @@ from textevolve.store.resource_rows import (
     require_row,
 )
 from textevolve.store.tables import labelling_items, labelling_tasks, labels
+from textevolve.texts.prose import fold_case
 
 TASK = ResourceTable("labelling task", "labels", labelling_tasks, "la", "create {} DATA")
 
@@ -156,7 +157,9 @@ def read_labels(
 ) -> list[PersonLabel]:
     """Return the labels of a task, of all labellers or one, sorted by position, then by
     labeller."""
-    person = {} if labeller is None else {"labeller": labeller}
+    person = {}
+    if labeller is not None:
+        person = {"labeller": find_labeller(connection, task, labeller)}
     rows = fetch_all(connection, labels, "position", "labeller", task_id=task, **person)
     return [
         PersonLabel(row.position, row.labeller, created=row.created, **json.loads(row.label))
@@ -164,8 +167,20 @@ def read_labels(
     ]
 
 
+def find_labeller(connection: Connection, task: str, name: str) -> str:
+    """Return the name of a labeller as earlier labels of the task have it, since a person may write
+    it in another case."""
+    query = select(labels.c.labeller).where(labels.c.task_id == task).distinct()
+    names = sorted(connection.execute(query).scalars())
+    if name in names:
+        return name
+
+    return next((known for known in names if fold_case(known) == fold_case(name)), name)
+
+
 def keep_label(connection: Connection, task: StoredTask, label: PersonLabel) -> PersonLabel:
-    """Store a person's label of an item, replacing an earlier one.
+    """Store a person's label of an item, replacing an earlier one. A name that differs from that of
+    an earlier label in case alone is the same person's.
 
     Raises:
         InputError: the task has no such item, or no such answer.
@@ -173,7 +188,7 @@ def keep_label(connection: Connection, task: StoredTask, label: PersonLabel) -> 
     read_task_item(connection, task.id, label.position)
     checked = replace(
         label,
-        labeller=check_labeller(label.labeller),
+        labeller=find_labeller(connection, task.id, check_labeller(label.labeller)),
         answer=check_answer(task.spec, label.answer),
         note=check_note(label.note),
         created=label.created or time.time(),

@@ -61,6 +61,7 @@ from textevolve.report.blocks import (
     Tree,
 )
 from textevolve.rows import Placed, place_rows, read_rows
+from textevolve.rows.columns import column_text
 from textevolve.runs.chains import chains_among, reject_rehearsal
 from textevolve.runs.estimate import open_editor
 from textevolve.runs.study import (
@@ -392,7 +393,7 @@ def cases_of(
         keep_rows=keeps_rows(program, spec.metric, objects),
     )
     labels = (
-        Case("", (), example.id, reference=str(example.label))
+        Case("", (), example.id, reference=column_text(example.label))
         for example in examples
         if example.label is not None
     )
@@ -509,6 +510,8 @@ def find_row(result: CalibrationResult) -> Row:
         score=result.score,
         status=row_status(result.stopped),
         reason=result.reason,
+        trials=(result.missing, result.tried),
+        missing=result.describe_missing(),
     )
 
 

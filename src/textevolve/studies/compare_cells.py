@@ -38,8 +38,7 @@ from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
 from textevolve.mappings import drop_empty
-from textevolve.metrics.label_metrics import grade_output, is_shipped
-from textevolve.metrics.plain import LabelMetric
+from textevolve.metrics.label_metrics import Grader, is_shipped
 from textevolve.protocol.contents import LENGTH
 from textevolve.rows.chats import (
     Chat,
@@ -191,7 +190,7 @@ class Scorers:
         each_turn: The names of the metrics and judges that grade each answer of a conversation.
     """
 
-    metrics: Mapping[str, LabelMetric]
+    metrics: Mapping[str, Grader]
     alone: Mapping[str, Evaluator]
     together: Mapping[str, Evaluator]
     decides: str
@@ -253,7 +252,7 @@ async def _grade_output(
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
             label = output.reference if is_shipped(name) or each_turn else planned.values.label
-            graded = await grade_output(metric, output.text, label, row=row)
+            graded = await metric(output.text, label, row=row)
             current_span.get().judge(name, graded)
             grades[name] = _grade(graded)
 

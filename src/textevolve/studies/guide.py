@@ -17,14 +17,18 @@ from textevolve.debate.protocol import Debate
 from textevolve.debate.result import DebateResult, Turn, read_result, write_result
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CallError
-from textevolve.evaluation import Case, Failure, Result, Usage, check_case
+from textevolve.evaluation import Case, Failure, Result, Usage, check_case, failure_of
 from textevolve.events import StepFinished
 from textevolve.judges.opening import describe_limit
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Request, text_hash, text_request
 from textevolve.llm.prompts import draw_nonce, fenced, load_template, prompt_versions
-from textevolve.llm.structured import describe_fault
-from textevolve.loops.attempt import open_step, within_time
+from textevolve.loops.attempt import (
+    failure_of_output,
+    open_step,
+    stop_if_skipped,
+    within_time,
+)
 from textevolve.mappings import read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Note, Report, Section, Texts
@@ -141,8 +145,8 @@ class Answer:
 class Guided:
     """The result of a guidance. `candidates`: the discussed answers. `transcript`: the discussion.
     `plain`: the answer without the discussion, `guided`: the one with it; None if it was not
-    reached. `reason`: why it did not end as `done`. `usage`: of the model, without the
-    discussion."""
+    reached. `left_out`: how many sampled answers were not discussed, and why. `reason`: why it did
+    not end as `done`. `usage`: of the model, without the discussion."""
 
     question: str
     candidates: tuple[str, ...]
@@ -153,6 +157,7 @@ class Guided:
     reason: str = ""
     usage: Usage = Usage()
     seconds: float = 0.0
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -293,7 +298,7 @@ class _Guidance:
         """
         spec = self.spec
 
-        async def draw(number: int) -> str | CallError | BudgetError:
+        async def draw(number: int) -> str | Failure:
             request = text_request(
                 self.made.question,
                 spec.max_answer_tokens,
@@ -301,19 +306,23 @@ class _Guidance:
                 spec.proposal_temperature,
             )
             try:
-                return (await self.model(request)).text.strip()
+                response = await self.model(request)
             except (CallError, BudgetError) as error:
-                return error  # raised when the others are done, else they would be lost
+                return failure_of(error)  # raised when the others are done, or they would be lost
+            text = response.text.strip()
+            fault = Failure("failed", "it holds a NUL character") if "\0" in text else None
+            return fault or failure_of_output(response, "--max-answer-tokens") or text
 
         work = [lambda n=n: draw(n) for n in range(spec.proposals)]
         drawn = await gather_bounded(work, self.bench.concurrency)
-        errors = [draft for draft in drawn if isinstance(draft, Exception)]
-        if limits := [error for error in errors if isinstance(error, BudgetError)]:
-            raise limits[0]
-        texts = [draft for draft in drawn if isinstance(draft, str) and draft and "\0" not in draft]
+        stop_if_skipped(drawn)
+        failures = [draft for draft in drawn if isinstance(draft, Failure)]
+        texts = [draft for draft in drawn if isinstance(draft, str)]
+        if failures:
+            share = f"{len(failures)} of {len(drawn)} sampled answers"
+            self._set(left_out=f"{share}, the first: {failures[0].reason}")
         if not texts:
-            no_text = AnswerError(f"{self.model.name}: all sampled answers were empty")
-            raise errors[0] if errors else no_text
+            raise AnswerError(f"{self.model.name}: {failures[0].reason}")
 
         return tuple(dict.fromkeys(texts))
 
@@ -338,8 +347,8 @@ class _Guidance:
         except CallError as error:
             return Answer(None, Failure("failed", str(error)))
 
-        if fault := describe_fault(response):
-            return Answer(None, Failure("failed", f"{self.model.name}: {fault}"))
+        if failure := failure_of_output(response, "--max-answer-tokens"):
+            return Answer(None, replace(failure, reason=f"{self.model.name}: {failure.reason}"))
         return Answer(response.text.strip())
 
     async def _discuss(self, candidates: tuple[str, ...]) -> str:
@@ -409,6 +418,8 @@ def report(spec: GuideSpec, record: GuidedAnswer) -> Report:
         f" {_describe_debate(record)}"
     }
 
+    if result.left_out:
+        facts["Left out"] = result.left_out
     if (
         result.plain is not None
         and result.guided is not None
@@ -448,7 +459,8 @@ def _format_answer(answer: Answer | None) -> str:
 def data(spec: GuideSpec, record: GuidedAnswer) -> Mapping[str, Any]:
     result = record.made
     return {
-        **read_fields(result, "status", "reason", "question", "candidates", "transcript"),
+        **read_fields(result, "status", "reason", "question", "candidates", "left_out"),
+        "transcript": result.transcript,
         "plain": _answer(result.plain),
         "guided": _answer(result.guided),
         "usage": asdict(record.usage),

@@ -25,6 +25,7 @@ from textevolve.loops.innovation import (
     InnovationPlan,
     RefinedInput,
     Sample,
+    describe_missing,
     refine_input,
     scores_of,
 )
@@ -140,12 +141,16 @@ async def run(
 
 
 def find_row(innovation: Innovation) -> Row:
+    outputs = innovation.outputs
+    missing = describe_missing(outputs)
     return Row(
         "1",
         case="1",
         score=innovation.score,
         status=row_status(innovation.status),
         reason=innovation.reason,
+        trials=(len(outputs) - len(scores_of(outputs)), len(outputs)),
+        missing=missing[0] if missing else "",
     )
 
 

@@ -61,7 +61,7 @@ from textevolve.runs.study import (
 from textevolve.spans import span
 from textevolve.spec import option
 from textevolve.studies.rows import MappedSpec
-from textevolve.user_code import OWN, load_function, load_user_object
+from textevolve.user_code import OWN, FirstResults, load_function, load_user_object
 from textevolve.wiring import Workbench
 
 DEFAULT_JUDGE = parse_judge("single")
@@ -215,6 +215,9 @@ def run(
     """Optimise each task, and yield the results in the order in which they are finished."""
     first_cases = list(islice(source := iter(cases), 2))
     listener = bench.listener if len(first_cases) < 2 else silence
+    first_results = FirstResults("the model")
+    if spec.generator is not None:
+        first_results = bench.first_results(f"generator {spec.generator.removeprefix(OWN)}")
     judge, *second_judges = (bench.whole_judge_of(judge) for judge in judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
@@ -225,6 +228,7 @@ def run(
             second_judge=second_judges[0] if second_judges else None,
             time_limit=bench.seconds_left,
             listener=listener,
+            first_results=first_results,
         )
         with span("case", f"case {case.id}"):
             return await optimize_text(case.input, spec, context, case.id, position)

@@ -39,6 +39,7 @@ from textevolve.llm.chains.scope import (
     trying_prompts,
 )
 from textevolve.llm.chains.steps import call, is_module, is_runnable, take_callee
+from textevolve.llm.structured import IncompleteError, UnusableAnswer, describe_fault
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
     Example,
@@ -49,7 +50,7 @@ from textevolve.loops.calibration.trial_runner import (
 )
 from textevolve.mappings import pick
 from textevolve.metrics.label_metrics import reads_trajectory
-from textevolve.runs.chains import chain_response
+from textevolve.runs.chains import RaisedError, chain_response
 from textevolve.studies.row_values import wants_row
 from textevolve.texts.placeholders import placeholders_of
 from textevolve.user_code import (
@@ -97,7 +98,7 @@ class OpenedProgram:
                     self.bench, chain, example.values, spent, example.id
                 )
             except AnswerError as error:
-                raise ProgramError(str(error), _trace(trial)) from error
+                raise ProgramError(str(error), _trace(trial), missing=_is_missing(error)) from error
             finally:
                 count(spent.trace.usage)
 
@@ -105,6 +106,14 @@ class OpenedProgram:
 
     def show(self, _templates: Templates, example: Example, /) -> str:
         return "\n\n".join(f"{name}: {value}" for name, value in example.values.items())
+
+
+def _is_missing(error: AnswerError) -> bool:
+    """Tell whether an error leaves a row without an answer to judge, so that it speaks against no
+    template: an exception of the program, or an answer that is empty, cut, filtered or refused."""
+    if isinstance(error, UnusableAnswer):
+        return bool(describe_fault(error.responses[-1]))
+    return isinstance(error, RaisedError | IncompleteError)
 
 
 def _trace(trial: PromptTrial) -> tuple[PromptUse, ...]:
@@ -117,13 +126,13 @@ def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name:
     one's text is taken.
 
     Raises:
-        AnswerError: there is no such value, or no result.
+        IncompleteError: there is no such value, or no result.
     """
     if isinstance(result, Mapping):
         values = cast("Mapping[str, Any]", result)
         if answer is not None and answer not in values:
             there = ", ".join(map(str, values)) or "nothing"
-            raise AnswerError(f"program '{name}' gave no value '{answer}', but: {there}")
+            raise IncompleteError(f"program '{name}' gave no value '{answer}', but: {there}")
         if answer is not None:
             values = {answer: values[answer]}
         fresh = {key: value for key, value in values.items() if answer or key not in row}
@@ -132,7 +141,7 @@ def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name:
     listed = cast("list[Any]", result) if isinstance(result, list) else [result]
     text: object = getattr(listed[-1] if listed else None, "content", cast(object, result))
     if text is None or text == {}:
-        raise AnswerError(f"program '{name}' gave nothing")
+        raise IncompleteError(f"program '{name}' gave nothing")
 
     return value_text(text)
 

@@ -27,7 +27,7 @@ from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_t
 from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.chains.scope import StepScope, note_use
 from textevolve.llm.model import Model, Request, draw_sample, text_hash
-from textevolve.llm.structured import ask_structured, describe_fault
+from textevolve.llm.structured import IncompleteError, ask_structured, describe_fault
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
 
@@ -327,7 +327,7 @@ class ModelStep:
             return (await ask_structured(model, request, self._form)).value
         response = await model(request)
         if fault := describe_fault(response):
-            raise AnswerError(f"step '{self.into}': {fault}")
+            raise IncompleteError(f"step '{self.into}': {fault}")
         if self.parse is None:
             return response.text
         try:

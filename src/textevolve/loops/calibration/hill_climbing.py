@@ -35,13 +35,15 @@ from textevolve.loops.calibration.rewriting import (
     write_reflection,
 )
 from textevolve.loops.calibration.search import ROUND, SEED, TemplateSearch, seeded, shuffle
-from textevolve.loops.calibration.trial_runner import PROMPT, Example, TrialOutcome
+from textevolve.loops.calibration.trial_runner import (
+    MOST_CLASSES,
+    PROMPT,
+    Example,
+    TrialOutcome,
+)
 
 SHOTS = (2, 4, 8)
 """The possible numbers of demonstrations (few-shot examples) in a newly drawn set."""
-MOST_CLASSES = 12
-"""The number of different labels up to which they count as classes; a newly drawn set then shows
-each at least once."""
 _PIECE = re.compile(r"(?:(?:[-*•]|\d+[.)])\s+)?\S.*?(?:[.!?]+(?:\s+|\Z)|\n\s*|\Z)", re.DOTALL)
 """A sentence or a line, with its bullet and the white space after it."""
 FEWEST_LABELLED = 4
@@ -71,7 +73,7 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
     drawn: list[tuple[str, tuple[int, ...]]] = []
 
     for k in range(width):
-        rows = search.faults(parent)
+        rows = search.faults(parent) + search.cut_rows(parent)
         shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
         known_outcomes = [search.outcomes[parent, row] for row in rows[:MOST_SHOWN]]
         outcomes = fit_outcomes(known_outcomes, search.context.shown)

@@ -21,7 +21,7 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import Selection, StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
-from textevolve.metrics.plain import LabelMetric
+from textevolve.metrics.label_metrics import Grader
 from textevolve.spec import Frozen, option
 from textevolve.statistics.comparisons import fewest_units
 
@@ -197,7 +197,7 @@ class CalibrationContext:
     generator: Model
     editor: Model
     evaluator: Evaluator | None = None
-    metric: LabelMetric | None = None
+    metric: Grader | None = None
     second_judge: Evaluator | None = None
     concurrency: int = 64
     time_limit: float | None = None
@@ -314,7 +314,8 @@ class CalibrationResult(Result):
     of this process; earlier processes of a resumed run do not count. `perfect`: the number of
     training rows if the original scores 1 on all rows tried, so that nothing was searched for;
     otherwise 0. `groups`: the numbers of independent groups of training and of validation rows
-    (0: each row is one).
+    (0: each row is one). `missing`: the number of trials that have no score at all, and
+    `missing_reason` why the first one has none; a faulty output without a score counts as 0.
     """
 
     nodes: tuple[Node, ...]
@@ -333,17 +334,23 @@ class CalibrationResult(Result):
     seconds: float
     perfect: int = 0
     groups: tuple[int, int] = (0, 0)
+    missing: int = 0
+    missing_reason: str = ""
 
     @property
     def accepted(self) -> bool:
         """Tell whether the leader may replace the original."""
         return self.leader != 0 and self.gain is not None and self.gain.significant
 
-    @property
-    def partial(self) -> bool:
-        """Tell whether a search that came to its end has trials without a score, whose number and
-        first reason are in `reason`."""
-        return bool(self.reason) and self.stopped not in ("budget", "failed")
+    def describe_missing(self) -> str:
+        """Describe how many trials of a search that came to its end have no score, and why the
+        first one has none; empty if all have one."""
+        if not self.missing or self.stopped in ("budget", "failed"):
+            return ""
+        return (
+            f"{self.missing} of {self.tried} trials have no score, the first:"
+            f" {self.missing_reason:.300}"
+        )
 
     @property
     def score(self) -> float | None:
@@ -368,8 +375,8 @@ def describe_outcome(result: CalibrationResult) -> str:
     """Describe in plain words whether a better template was found."""
     ending = f" The search was cut short: {result.reason}." if result.stopped == "budget" else ""
     ending = " The search was stopped." if result.stopped == "stopped" else ending
-    if result.partial:
-        ending += f" {result.reason.rstrip('.')}."
+    if missing := result.describe_missing():
+        ending += f" {missing.rstrip('.')}."
     gain = result.gain
     if result.stopped == "failed":
         return f"Nothing could be scored ({result.reason}). The original is kept."

@@ -39,6 +39,7 @@ from textevolve.llm.prompts import (
 from textevolve.llm.structured import answer_schema, ask_structured, read_answer
 from textevolve.loops.attempt import REASON_CHARACTERS
 from textevolve.loops.calibration.trial_runner import Example, Templates, TrialOutcome
+from textevolve.rows.columns import column_text
 from textevolve.texts.placeholders import (
     find_fault,
     find_placeholders,
@@ -205,11 +206,11 @@ def _answer_type(most: int) -> type[_Instructions]:
 async def write_instructions(
     editor: Editor, templates: Templates, outcomes: Sequence[TrialOutcome], part: str
 ) -> tuple[str, ...]:
-    """Write instructions for the template `part` from the outcomes that have a score, the worst
-    first.
+    """Write instructions for the template `part` from the outcomes that have a score or were cut,
+    the worst first.
 
     Raises:
-        AnswerError: no outcome has a score, or the model gave no usable answer. ModelError,
+        AnswerError: there is no such outcome, or the model gave no usable answer. ModelError,
             BudgetError: as the model raises them.
     """
     scored = fit_outcomes(worst_first(outcomes), editor.shown)
@@ -245,17 +246,18 @@ async def write_instructions(
 
 
 def worst_first(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
-    """Return the outcomes that have a score, sorted from the worst to the best.
+    """Return the outcomes that have a score or were cut at the token limit, sorted from the worst
+    to the best.
 
     Raises:
-        AnswerError: none has a score; the message has the reason.
+        AnswerError: there is none; the message has the reason.
     """
-    scored = [outcome for outcome in outcomes if outcome.score is not None]
-    if not scored:
+    shown = [outcome for outcome in outcomes if outcome.tells_writers]
+    if not shown:
         reason = next((o.failure.reason for o in outcomes if o.failure), "nothing was tried")
         raise AnswerError(f"no output could be scored ({reason})")
 
-    return sorted(scored, key=lambda outcome: outcome.score or 0.0)
+    return sorted(shown, key=lambda outcome: outcome.score or 0.0)
 
 
 def _fence_outcomes(
@@ -268,7 +270,7 @@ def _fence_outcomes(
     nonce = draw_nonce([*texts, *(text for parts in listings for _, text in parts)], editor.seed)
     examples = [
         {
-            "score": f"{outcome.score:.2f}",
+            "score": "none" if outcome.score is None else f"{outcome.score:.2f}",
             "text": "".join(fenced(name, text, nonce) for name, text in parts),
         }
         for outcome, parts in zip(outcomes, listings, strict=True)
@@ -307,9 +309,8 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
     """Return the parts of an outcome by name, shortened. `most`: the most characters of the
     answer; the other parts are shortened in proportion. The excerpts of answer and label include
     the place where they begin to differ."""
-    label = outcome.example.label
     answer = outcome.output or ""
-    expected = "" if label is None else str(label)
+    expected = column_text(outcome.example.label)
     pairs = enumerate(zip_longest(answer, expected))
     differs = next((n for n, pair in pairs if pair[0] != pair[1]), None) if expected else None
     values = outcome.example.values
@@ -534,13 +535,13 @@ LONGEST_DEMO = 1500
 
 def show_demo(example: Example) -> str:
     values = "\n".join(f"{name}: {value}" for name, value in example.values.items())
-    return f"{values}\nanswer: {example.label}"
+    return f"{values}\nanswer: {column_text(example.label)}"
 
 
 def can_show(example: Example, rules: RewritingRules) -> bool:
     """Return whether a row can be a demonstration: it has a label, its text has at most
     `LONGEST_DEMO` characters, and no part of it would be read as a placeholder or a mark."""
-    if example.label is None or not str(example.label).strip():
+    if not column_text(example.label).strip():
         return False
     text = show_demo(example)
     if len(text) > LONGEST_DEMO or find_placeholders(text, rules.names):

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias, TypeVar
 from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.events import StepFinished
 from textevolve.llm.meter import UsageMeter
-from textevolve.loops.attempt import StopReason
+from textevolve.loops.attempt import CutFailure, StopReason
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
@@ -362,6 +362,15 @@ class TemplateSearch:
         scores = {row: self.score(node, row) for row in self.in_play(node)}
         return [row for row, score in scores.items() if score is not None and score < PERFECT]
 
+    def cut_rows(self, node: int) -> list[int]:
+        """Return the rows in play on which the output was cut at the token limit."""
+        outcomes = {row: self.outcomes.get((node, row)) for row in self.in_play(node)}
+        return [
+            row
+            for row, outcome in outcomes.items()
+            if outcome is not None and isinstance(outcome.result, CutFailure)
+        ]
+
     def gains(self, child: int, parent: int, rows: Iterable[int]) -> list[float]:
         """Return the score differences, child minus parent, on the rows on which both have a
         score."""
@@ -388,11 +397,6 @@ class TemplateSearch:
     def result(self, stopped: StopReason, reason: str = "") -> CalibrationResult:
         if stopped == "failed":
             reason = reason or self.reason
-        elif self.missing:
-            share = f"{len(self.missing)} of {self.tried} trials have no score"
-            reason = "; ".join(
-                filter(None, (reason, f"{share}, the first: {self.missing[0]:.300}"))
-            )
 
         return CalibrationResult(
             nodes=tuple(self.nodes),
@@ -414,4 +418,6 @@ class TemplateSearch:
             usage=self.usage,
             seconds=time.monotonic() - self.began,
             perfect=self.perfect,
+            missing=len(self.missing),
+            missing_reason=next(iter(self.missing), ""),
         )

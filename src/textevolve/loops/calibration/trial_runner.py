@@ -43,10 +43,15 @@ from textevolve.events import Listener, StepStarted, silence
 from textevolve.json_texts import pack_value
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Model, Response, text_hash, text_request
-from textevolve.llm.structured import describe_fault
-from textevolve.loops.attempt import ask_judge, outcome_of, reasons_of, stop_if_skipped
-from textevolve.metrics.label_metrics import grade_output
-from textevolve.metrics.plain import LabelMetric
+from textevolve.loops.attempt import (
+    CutFailure,
+    ask_judge,
+    failure_of_output,
+    outcome_of,
+    reasons_of,
+    stop_if_skipped,
+)
+from textevolve.metrics.label_metrics import Grader
 from textevolve.rows.columns import (
     check_prompt_value,
     find_contents,
@@ -63,6 +68,8 @@ from textevolve.texts.placeholders import (
     require_placeholders,
 )
 
+MOST_CLASSES = 12
+"""The number of different labels up to which they count as classes."""
 TRAINING_ROWS = 25
 """The number of training rows that is enough for a search, unless there are many more rows."""
 
@@ -247,7 +254,8 @@ def split_examples(
     examples: Collection[Example], share: float | None
 ) -> tuple[list[Example], list[Example]]:
     """Split examples into training and validation rows; validation gets as near to `share` of all
-    rows as whole groups allow. None means the share of `share_held_out` for so many groups.
+    rows as whole groups allow. None means the share of `share_held_out` for so many groups. Each
+    class of labels that has several groups is in training.
 
     Raises:
         InputError: one side would be empty.
@@ -270,6 +278,7 @@ def split_examples(
         held_out.add(key)
         size -= groups[key]
 
+    _bring_into_training(examples, held_out)
     parts: tuple[list[Example], list[Example]] = ([], [])
     for example in sorted(examples, key=lambda e: (hash_group(e), e.id)):
         parts[hash_group(example) in held_out].append(example)
@@ -280,6 +289,28 @@ def split_examples(
 def count_groups(examples: Iterable[Example]) -> int:
     """Return the number of independent groups of examples."""
     return len(set(map(hash_group, examples)))
+
+
+def _bring_into_training(examples: Collection[Example], held_out: set[str]) -> None:
+    """Exchange groups so that each class of labels with several groups has one in training: a
+    search cannot learn a class that it does not see. `held_out`: the keys of groups."""
+    by_class: dict[str, set[str]] = {}
+    for example in examples:
+        if example.label is not None:
+            by_class.setdefault(str(example.label), set()).add(hash_group(example))
+    if len(by_class) > min(MOST_CLASSES, len(examples) // 2):
+        return
+
+    for name in sorted(by_class):
+        groups = by_class[name]
+        if len(groups) < 2 or not groups <= held_out:
+            continue
+        # The most frequent class of the training rows can spare one.
+        largest = max(sorted(by_class), key=lambda other: len(by_class[other] - held_out))
+        spare = sorted(by_class[largest] - held_out)
+        if len(spare) > 1:
+            held_out.remove(max(groups))
+            held_out.add(spare[0])
 
 
 def share_held_out(rows: int) -> float:
@@ -354,11 +385,13 @@ class ProgramOutput:
 
 class ProgramError(AnswerError):
     """The error of a program that returned no usable output for a row. `trace`: the prompts that it
-    used before it failed, with the answers."""
+    used before it failed, with the answers. `missing`: it speaks
+    against no template, such as an exception of the program's own client."""
 
-    def __init__(self, reason: str, trace: tuple[PromptUse, ...]) -> None:
+    def __init__(self, reason: str, trace: tuple[PromptUse, ...], *, missing: bool = False) -> None:
         super().__init__(reason)
         self.trace = trace
+        self.missing = missing
 
 
 class Program(Protocol):
@@ -440,6 +473,11 @@ class TrialOutcome:
         return 0.0 if isinstance(self.result, OutputFailure) else None
 
     @property
+    def tells_writers(self) -> bool:
+        """Tell whether a writer is shown this outcome: it has a score, or was cut."""
+        return self.score is not None or isinstance(self.result, CutFailure)
+
+    @property
     def failure(self) -> Failure | None:
         return self.result if isinstance(self.result, Failure) else None
 
@@ -457,7 +495,7 @@ class TrialRunner:
 
     program: Program
     evaluator: Evaluator | None
-    metric: LabelMetric | None
+    metric: Grader | None
     concurrency: int = 64
     listener: Listener = silence
     usage: Usage = Usage()
@@ -530,10 +568,12 @@ class TrialRunner:
                 output = await self.program.ask(templates, example, self.count)
             except (AnswerError, RejectedError) as error:
                 trace = error.trace if isinstance(error, ProgramError) else ()
-                return TrialOutcome(example, None, OutputFailure("failed", str(error)), trace)
+                missing = isinstance(error, ProgramError) and error.missing
+                kind = Failure if missing else OutputFailure
+                return TrialOutcome(example, None, kind("failed", str(error)), trace)
 
-            if reason := describe_fault(output.response, "the output"):
-                return TrialOutcome(example, None, Failure("failed", reason))
+            if fault := failure_of_output(output.response, "--max-output-tokens"):
+                return TrialOutcome(example, None, fault)
             self.outputs[templates, example.id] = output
 
         text = output.response.text
@@ -541,7 +581,7 @@ class TrialRunner:
             result = await self._judge(self.evaluator, example, text)
             return TrialOutcome(example, text, result, output.trace)
         assert self.metric is not None
-        result = await grade_output(self.metric, text, example.label, row=example.known)
+        result = await self.metric(text, example.label, row=example.known)
         return TrialOutcome(example, text, result, output.trace)
 
     def count(self, usage: Usage) -> None:

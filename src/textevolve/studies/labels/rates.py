@@ -9,6 +9,7 @@ estimator.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -17,7 +18,15 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from textevolve.bench.labels import HUMAN, LABEL, label_columns, take_label
+from textevolve.bench.labels import (
+    HUMAN,
+    LABEL,
+    describe_people,
+    label_columns,
+    label_text,
+    require_single_people,
+    take_label,
+)
 from textevolve.bench.rates import RateReport, explain_rate, report_rate
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
@@ -77,14 +86,18 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     unread = Columns()
     rows = list(read_rows(spec.labelled, "row", _is_column))
     by_human = any(HUMAN in row for _, row in rows)
+    people = dict[str, None]()
 
     for where, row in rows:
         labels = [HUMAN] if by_human else label_columns(row)
+        filled = [name for name in labels if label_text(row.get(name))]
+        require_single_people(filled, where)
         unread.note_unread(row, (*OF_TEXTS, field, *labels))
         human = _take_verdict(row, labels, where)
         judged = _take_verdict(row, [field], where)
         if human is None:
             continue
+        people |= dict.fromkeys(filled)
         key = _key_of(row, where)
         if key in moved:
             raise InputError(f"{where}: the text '{key[0]}' is labelled twice; keep one row")
@@ -106,6 +119,8 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
         )
 
     unread.leave_out_unread()
+    line = f"labels in {describe_people(people)}: the mean of a text's labels counts"
+    logging.getLogger("textevolve").info(line, extra={"shown": line})
     yield Case("", (), "about", {"field": field, "moved": len(moved)})
 
     unlabelled = [verdict for key, verdict in verdicts.items() if key not in moved]
