@@ -450,12 +450,17 @@ def require_unchanged(
     asks = run.asks
     before: dict[str, Any] = {"judges": dict(stored.judges)}
     now = _read_inputs(asks, stored.described, objects)
-    # An object of a Python program cannot be compared where it was not passed, and runs of earlier
-    # versions name other prompts than those that they use.
-    for name, content in (("prompts", stored.prompts), ("code", stored.code)):
-        shared = now[name].keys() & content.keys()
-        before[name] = pick(content, shared)
-        now[name] = pick(now[name], shared)
+    # An object of a Python program cannot be compared where it was not passed.
+    shared = now["code"].keys() & stored.code.keys()
+    before["code"] = pick(stored.code, shared)
+    now["code"] = pick(now["code"], shared)
+    # Runs of earlier versions name prompts that they do not use, or none of their judges'.
+    of_judges = set[str]()
+    for judge in asks.judges:
+        of_judges |= judge.prompts.keys() - asks.prompts.keys()
+    if of_judges.isdisjoint(stored.prompts):
+        now["prompts"] = pick(now["prompts"], now["prompts"].keys() - of_judges)
+    before["prompts"] = pick(stored.prompts, now["prompts"])
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)
