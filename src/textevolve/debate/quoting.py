@@ -99,6 +99,22 @@ def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] =
     return quotation if is_copied(quotation, candidates) else ""
 
 
+def quote_first(quotation: str, reason: str, candidates: Sequence[str]) -> str:
+    """Return an argument that begins with a quotation, which is shortened to a third of it where
+    enough words remain. A reason that has a quotation of its own is returned as it is."""
+    if not quotation or verbatim(reason, candidates):
+        return reason
+    most = max(QUOTED_WORDS, len(reason.split()) // 2)
+    words = " ".join(quotation.split()[:most]).strip(_EDGES)
+    return f'"{words}" {reason}'
+
+
+def without_quotation(text: str) -> str:
+    """Return an argument without the quotation that it begins with."""
+    match = _QUOTATION.match(text)
+    return text[match.end() :].strip() if match else text
+
+
 def share_of_words(text: str, other: str) -> float:
     """Return the share of words, in [0, 1], that two texts have in common in the same order."""
     words = split_words(fold_case(text), "parts")
