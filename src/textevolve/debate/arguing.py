@@ -30,6 +30,7 @@ from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Request, draw_sample
 from textevolve.llm.prompts import image_rules, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured, describe_fault
+from textevolve.texts.prose import split_words
 
 MOST_WORDS = 40
 """The words of an argument after its quotation, unless the profile limits them."""
@@ -92,7 +93,8 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
         answer = await _ask(speech, turn, request, attempt, TOKENS_A_WORD * most)
         reason = drop_inventions(keep_words(answer, most), sources)
         text = quote_first(quotation, reason, context.candidates)
-        if not repeats(text, speech.spoken):
+        # An answer of a mere sign, such as a dot, is none.
+        if split_words(reason, "parts") and not repeats(text, speech.spoken):
             break
         spoken = (*spoken, text)
     else:
@@ -145,9 +147,7 @@ async def _choose_words(
     fault = ""
 
     for number in range(WORD_ATTEMPTS):
-        question = prompt("argue_words").render(
-            label=label, agent=speech.speaker.name, fault=fault
-        )
+        question = prompt("argue_words").render(label=label, agent=speech.speaker.name, fault=fault)
         sample = attempt * WORD_ATTEMPTS + number
         answer = await _ask(speech, turn, _add(beginning, question), sample, WORD_TOKENS)
         if unspoken := copied_words(answer, context.candidates, spoken):

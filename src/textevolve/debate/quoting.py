@@ -21,6 +21,8 @@ SAME_REMARK = 0.8
 
 _QUOTATION = regex.compile(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
 _MARKS = regex.compile('["“”„‘’]')
+_PUNCTUATION = regex.compile(r"(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)", regex.V1)
+"""The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else."""
 _EDGES = " .,;:!?…\"'“”„«»「」『』"
 _SENTENCE = regex.compile(r"[^.!?。！？।؟]*(?:[.!?。！？।؟]+[\"”“«»」』]?\s*|$)")
 
@@ -39,15 +41,16 @@ def _is_long(words: str) -> bool:
 
 
 def is_quoted(words: str, texts: Sequence[str]) -> bool:
-    """Return whether a quotation stands in one of the texts, apart from case, white space, and the
-    signs at its ends, which belong to the sentence that quotes."""
-    bare = _bare(words).strip(_EDGES)
-    return bool(bare) and any(bare in _bare(text) for text in texts)
+    """Return whether the whole words of a quotation stand in one of the texts, apart from case,
+    white space, and the punctuation before and after words."""
+    bare = _bare(words)
+    return bool(bare) and any(f" {bare} " in f" {_bare(text)} " for text in texts)
 
 
 @lru_cache(maxsize=256)
 def _bare(text: str) -> str:
-    return " ".join(_MARKS.sub("'", fold_case(text)).split())
+    spaced = space_out(_MARKS.sub("'", fold_case(text)))
+    return " ".join(_PUNCTUATION.sub(" ", spaced).split())
 
 
 def is_copied(words: str, candidates: Sequence[str]) -> bool:
@@ -55,8 +58,8 @@ def is_copied(words: str, candidates: Sequence[str]) -> bool:
     the whole of a short candidate."""
     if _is_long(words):
         return is_quoted(words, candidates)
-    bare = _bare(words).strip(_EDGES)
-    return bool(bare) and any(bare == _bare(text).strip(_EDGES) for text in candidates)
+    bare = _bare(words)
+    return bool(bare) and any(bare == _bare(text) for text in candidates)
 
 
 def verbatim(text: str, candidates: Sequence[str]) -> str:
