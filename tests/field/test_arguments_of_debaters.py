@@ -113,6 +113,11 @@ async def test_agents_copy_from_unlike_responses():
 
 
 async def test_a_copy_is_asked_elsewhere():
+    fresh = {
+        "Critic": "I miss the fare, and nobody has told me whether my ticket is valid there.",
+        "Supporter": "My hands would be warm in it, and my colleagues need not begin alone.",
+        "Neutral Observer": "Patience costs nothing, yet nine o'clock is a promise to be kept.",
+    }
     told = dict.fromkeys(AGENTS, 0)
 
     def copying_once(body, number):
@@ -120,18 +125,19 @@ async def test_a_copy_is_asked_elsewhere():
             agent = speaker_of(body)
             told[agent] += 1
             if told[agent] == 3:
-                return Answer(text=f"{told} as {agent} I now feel how cold an hour of waiting is.")
+                return Answer(text=fresh[agent])
         return arguing(body, number)
 
     async with ScriptedServer(copying_once) as server:
         result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
         labels = {agent: labels_of(server, agent) for agent in AGENTS}
     assert set(told.values()) == {3}
-    assert not any(turn.is_silent for turn in result.turns)
+    for turn in result.turns[3:]:
+        assert fresh[AGENTS[turn.agent]] in turn.argument
     for asked in labels.values():
-        # The first round's, the second round's, and the same as the first after the copy.
-        assert asked[0] != asked[-2] or asked[-1] != asked[-2]
+        # Of two responses, the copy in the second round is about the other one than the first.
         assert asked[-1] == asked[0]
+        assert len(set(asked)) == 2
 
 
 async def test_a_rebuttal_hears_the_beginning():
