@@ -24,10 +24,12 @@ from field.debaters import (
 from textevolve.debate.arguing import HEARD_WORDS
 from textevolve.debate.profile import load_profile
 from textevolve.debate.quoting import (
+    MOST_QUOTED,
     copied_words,
     drop_inventions,
     is_quoted,
     quote_first,
+    share_of_candidates,
     share_of_words,
     verbatim,
 )
@@ -138,6 +140,19 @@ async def test_a_copy_is_asked_elsewhere():
         # Of two responses, the copy in the second round is about the other one than the first.
         assert asked[-1] == asked[0]
         assert len(set(asked)) == 2
+
+
+async def test_quoted_arguments_are_asked_again():
+    def quoting(body, number):
+        if is_argued(body) and not asks_for_words(body) and "own words" not in json.dumps(body):
+            return Answer(text=f"I read: {CANDIDATES[0]} {CANDIDATES[1]}")
+        return arguing(body, number)
+
+    async with ScriptedServer(quoting) as server:
+        result = await debate(server, argument_words=30)
+    for turn in result.turns:
+        assert share_of_candidates(turn.argument, CANDIDATES) <= MOST_QUOTED
+        assert SENTENCES[AGENTS[turn.agent]][1] in turn.argument
 
 
 async def test_a_rebuttal_hears_the_beginning():

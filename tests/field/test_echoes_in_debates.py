@@ -19,6 +19,7 @@ from field.debaters import (
     is_argued,
     speaker_of,
 )
+from textevolve.debate.arguing import ARGUMENT_ATTEMPTS, WORD_ATTEMPTS
 from textevolve.debate.deciding import answer_type
 from textevolve.debate.quoting import copied_words, is_quoted, repeats
 from textevolve.debate.result import NOTHING_TO_ADD
@@ -79,8 +80,9 @@ async def test_echoes_end():
         await debate(server, rounds=3, protocol="rebuttal", argument_words=30)
         questions = [body for body in server.requests if is_argued(body)]
     asked = [body for body in questions if not asks_for_words(body)]
-    assert len(asked) <= 2 * 3 * len(AGENTS)
-    assert len(questions) <= 8 * 3 * len(AGENTS)
+    turns = 3 * len(AGENTS)
+    assert len(asked) <= ARGUMENT_ATTEMPTS * turns
+    assert len(questions) <= ARGUMENT_ATTEMPTS * (WORD_ATTEMPTS + 1) * turns
     assert {speaker_of(body) for body in asked} == set(AGENTS)
 
 

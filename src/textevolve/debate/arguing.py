@@ -7,9 +7,9 @@ sign before each line, without a code.
 
 The agent is first asked to copy a line of one response, which differs from agent to agent and from
 round to round, and then for what the words tell it. Words that stand in no response are asked for
-again. An argument that repeats another one is asked for again from the beginning, with a line of
-another response. If that does not help, invented quotations are left out, and a repetition becomes
-`NOTHING_TO_ADD`.
+again. An argument that repeats another one, or is mostly quoted, is asked for again from the
+beginning, with a line of another response. If that does not help, invented quotations are left out,
+and a repetition becomes `NOTHING_TO_ADD`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from dataclasses import dataclass, replace
 from textevolve.debate.context import DebateContext, Speech, prompt
 from textevolve.debate.deciding import answer_type, keep_words, read_points
 from textevolve.debate.quoting import (
+    MOST_QUOTED,
     copied_words,
     drop_inventions,
     quote_first,
     repeats,
+    share_of_candidates,
     without_quotation,
 )
 from textevolve.debate.result import NOTHING_TO_ADD, Turn
@@ -35,6 +37,7 @@ from textevolve.texts.prose import split_words
 MOST_WORDS = 40
 """The words of an argument after its quotation, unless the profile limits them."""
 TOKENS_A_WORD = 3
+ARGUMENT_ATTEMPTS = 3
 WORD_ATTEMPTS = 3
 """How often an agent is asked for words of a response; each question costs a few tokens."""
 WORD_TOKENS = 40
@@ -46,6 +49,7 @@ one."""
 # What is added to a question that is asked again.
 NOT_QUOTED = "Copy it from the lines below the word Response, as it stands there."
 REPEATED = "Others have said this already: say something else."
+OWN_WORDS = "Use your own words."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ class Argument:
 
 async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
     """Ask the agent for words of a response, and then for what they tell it. Both questions are
-    asked a second time, about another response, if the argument repeats another one.
+    asked again, about another response, if the argument repeats another one or consists of the
+    candidates' words.
 
     Raises:
         AnswerError: there is no whole answer.
@@ -78,15 +83,18 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
     most = context.profile.argument_words or MOST_WORDS
     spoken = speech.spoken
     text = ""
+    fault = ""
     request = beginning
 
-    for attempt, fault in enumerate(("", REPEATED)):
+    for attempt in range(ARGUMENT_ATTEMPTS):
         messages, quotation = await _choose_words(speech, turn, beginning, spoken, attempt)
         question = prompt("argue").render(
             arguments=heard,
             agent=speech.speaker.name,
             quotation=quotation,
             words=most,
+            # Agents that are asked the same answer the same.
+            question=turn.agent + attempt,
             fault=fault,
         )
         request = _add(messages, question)
@@ -94,12 +102,17 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
         reason = drop_inventions(keep_words(answer, most), sources)
         text = quote_first(quotation, reason, context.candidates)
         # An answer of a mere sign, such as a dot, is none.
-        if split_words(reason, "parts") and not repeats(text, speech.spoken):
+        if not split_words(reason, "parts") or repeats(text, speech.spoken):
+            fault = REPEATED
+        elif share_of_candidates(text, context.candidates) > MOST_QUOTED:
+            fault = OWN_WORDS
+        else:
             break
         spoken = (*spoken, text)
     else:
         # In the first round all speak: nobody has seen what another one said.
-        text = NOTHING_TO_ADD if turn.round > 0 else text
+        if turn.round > 0 and fault == REPEATED:
+            text = NOTHING_TO_ADD
 
     clean_text, sanitized = sanitize(text, context.nonce)
 

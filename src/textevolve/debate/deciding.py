@@ -294,7 +294,13 @@ async def _ask_all(
 
         return read_log_odds(response)
 
-    odds = await gather_bounded([partial(ask, *cell) for cell in cells], context.concurrency)
+    # A server's prefix cache has the candidate that was asked about last, so the next agent begins
+    # with it.
+    step = -1 if turn.agent % 2 else 1
+    odds = await gather_bounded(
+        [partial(ask, *cell) for cell in cells[::step]], context.concurrency
+    )
+    odds = odds[::step]
     width = len(components)
     rows = tuple(tuple(odds[at : at + width]) for at in range(0, len(odds), width))
     scores = tuple(tuple(map(probe_score, row)) for row in rows)

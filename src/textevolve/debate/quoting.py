@@ -13,7 +13,9 @@ from textevolve.texts.prose import compose, fold_case, space_out, split_words
 QUOTED_WORDS = 4
 """The least number of words in a row that make a quotation; fewer may be a mere expression."""
 LONGEST_QUOTATION = 8
-COPIED = 0.5
+MOST_QUOTED = 1 / 3
+"""The share of an argument that may consist of words of the candidates."""
+COPIED = 0.6
 """The share of words in common from which an argument repeats another one. Arguments of agents that
 did not see each other have 0.2 to 0.35 (docs/measurements.md)."""
 SAME_REMARK = 0.8
@@ -103,13 +105,41 @@ def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] =
 
 
 def quote_first(quotation: str, reason: str, candidates: Sequence[str]) -> str:
-    """Return an argument that begins with a quotation, which is shortened to a third of it where
-    enough words remain. A reason that has a quotation of its own is returned as it is."""
+    """Return an argument that begins with a quotation, which is shortened where words of the
+    candidates would otherwise be more than `MOST_QUOTED` of the argument. A reason that has a
+    quotation of its own is returned as it is."""
     if not quotation or verbatim(reason, candidates):
         return reason
-    most = max(QUOTED_WORDS, len(reason.split()) // 2)
-    words = " ".join(quotation.split()[:most]).strip(_EDGES)
-    return f'"{words}" {reason}'
+    words = quotation.split()
+    text = ""
+
+    for length in range(max(len(words), QUOTED_WORDS), QUOTED_WORDS - 1, -1):
+        text = f'"{" ".join(words[:length]).strip(_EDGES)}" {reason}'
+        if share_of_candidates(text, candidates) <= MOST_QUOTED:
+            break
+
+    return text
+
+
+def share_of_candidates(text: str, candidates: Sequence[str]) -> float:
+    """Return the share of a text's words, in [0, 1], that belong to quotations of the candidates,
+    with quotation marks or without."""
+    runs = {run for candidate in candidates for run in _runs(_words(candidate))}
+    words = _words(text)
+    quoted: set[int] = set()
+    for first, run in enumerate(_runs(words)):
+        if run in runs:
+            quoted.update(range(first, first + QUOTED_WORDS))
+
+    return len(quoted) / max(1, len(words))
+
+
+def _words(text: str) -> list[str]:
+    return split_words(fold_case(text), "parts")
+
+
+def _runs(words: list[str]) -> list[tuple[str, ...]]:
+    return [tuple(words[n : n + QUOTED_WORDS]) for n in range(len(words) - QUOTED_WORDS + 1)]
 
 
 def without_quotation(text: str) -> str:
@@ -120,9 +150,7 @@ def without_quotation(text: str) -> str:
 
 def share_of_words(text: str, other: str) -> float:
     """Return the share of words, in [0, 1], that two texts have in common in the same order."""
-    words = split_words(fold_case(text), "parts")
-    other_words = split_words(fold_case(other), "parts")
-    return SequenceMatcher(None, words, other_words, autojunk=False).ratio()
+    return SequenceMatcher(None, _words(text), _words(other), autojunk=False).ratio()
 
 
 def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:
