@@ -1,8 +1,8 @@
 """Do the agents of a debate argue: different things, about the texts, as themselves?
 
     python benchmarks/debate_arguments.py natural.json --store build/arguments.db
-        [--half report] [--arms earlier new] [--items 10] [--model SPEC] [--blind FILE]
-        [--words 40] [--accuracy 60]
+        [--half report] [--arms earlier new] [--items 10] [--skip 0] [--model SPEC]
+        [--blind FILE] [--words 40] [--accuracy 60]
 
 FILE is one of LLMBar's (a list of `input`, `output_1`, `output_2`, `label`). Short pairs of it are
 sorted by a hash of the input: wordings were chosen on the first ten (`--half choose`), and the
@@ -95,13 +95,14 @@ class Figures:
     seconds: float
 
 
-def read_pairs(path: str, half: str, number: int) -> list[Case]:
-    """Return the short pairs of one half."""
+def read_pairs(path: str, half: str, number: int, skip: int = 0) -> list[Case]:
+    """Return the first `number` short pairs of one half after those to `skip`."""
     short = [row for row in read_rows(path) if is_short(row)]
     start = {"choose": 0, "report": HALF}[half]
+    numbers = range(start, start + HALF)[skip : skip + number]
     return [
-        Case(row["input"], (row["output_1"], row["output_2"]), f"pair-{start + n}")
-        for n, row in enumerate(short[start : start + min(number, HALF)])
+        Case(short[n]["input"], (short[n]["output_1"], short[n]["output_2"]), f"pair-{n}")
+        for n in numbers
     ]
 
 
@@ -328,6 +329,7 @@ async def main() -> None:
     parser.add_argument("--half", choices=("choose", "report"), default="choose")
     parser.add_argument("--arms", nargs="+", choices=("earlier", "new"), default=["earlier", "new"])
     parser.add_argument("--items", type=int, default=HALF)
+    parser.add_argument("--skip", type=int, default=0, help="leaves out the first pairs")
     parser.add_argument("--profile", default="general")
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--words", type=int, help="limits the new arguments; leaves out remarks")
@@ -341,7 +343,7 @@ async def main() -> None:
             await show_accuracy(options.file, options.accuracy, store, settings, options)
         return
 
-    cases = read_pairs(options.file, options.half, options.items)
+    cases = read_pairs(options.file, options.half, options.items, options.skip)
     print(f"{options.model}, {len(cases)} pairs ({options.half}), profile {options.profile}")
     print(tell_machine())
     with open_store(settings.store) as store:

@@ -181,6 +181,7 @@ def test_a_short_argument_stands_before_its_scores():
         ("One two. Three four five", 4, "One two."),
         ("A. b c d e f g h", 6, "A. b c d e f …"),
         ("uncommonly lengthy vocabulary", 4, "uncommonly lengthy …"),
+        ('It says "so be it." Three four', 5, 'It says "so be it."'),
     ],
 )
 def test_an_argument_is_cut_to_its_words(text, most, kept):

@@ -6,67 +6,36 @@ shown the argument of the one before it, at temperature 0, with one seed for all
 """
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
-from textevolve.debate.profile import load_profile, override
-from textevolve.debate.protocol import Debate
+from field.debaters import (
+    AGENTS,
+    CANDIDATES,
+    SENTENCES,
+    arguing,
+    asks_for_words,
+    debate,
+    is_argued,
+    speaker_of,
+)
+from textevolve.debate.arguing import HEARD_WORDS
+from textevolve.debate.profile import load_profile
 from textevolve.debate.quoting import (
+    MOST_QUOTED,
     copied_words,
     drop_inventions,
     is_quoted,
+    quote_first,
+    share_of_candidates,
     share_of_words,
     verbatim,
 )
 from textevolve.debate.result import NOTHING_TO_ADD, DebateResult
-from textevolve.evaluation import Case
-from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.studies.judged_report import describe_move, explain_winner
-
-INPUT = "The train is late. What can I do?"
-CANDIDATES = (
-    "Take the bus from stop four, which leaves at nine.",
-    "Trains are late now and then, so be patient and wait.",
-)
-CASE = Case(INPUT, CANDIDATES, "train")
-AGENTS = ("Critic", "Supporter", "Neutral Observer")
-SENTENCES = {
-    "Critic": (CANDIDATES[1], "I reject advice that leaves me where I am on a cold platform."),
-    "Supporter": (CANDIDATES[0], "I would reach work by another way, and that helps at once."),
-    "Neutral Observer": (CANDIDATES[0], "I weigh both: one names a time, the other only soothes."),
-}
-
-
-def speaker_of(body):
-    text = json.dumps(body["messages"])
-    return next(agent for agent in AGENTS if f"You are {agent}." in text)
-
-
-def asks_for_words(body):
-    return "word for word" in body["messages"][-1]["content"]
-
-
-def is_argued(body):
-    return body.get("max_tokens") != 1 and "response_format" not in body
-
-
-def arguing(body, _number):
-    """Agents that copy a sentence, give a reason of their own, and find the first answer good."""
-    if body.get("max_tokens") == 1:
-        return Answer(yes=0.9 if CANDIDATES[0] in body["messages"][-1]["content"] else 0.2)
-    if not is_argued(body):
-        return None
-    words, reason = SENTENCES[speaker_of(body)]
-    return Answer(text=words if asks_for_words(body) else reason)
-
-
-async def debate(server, **parameters):
-    parameters = {"readout": "pointwise", "convergence": None, "rounds": 1} | parameters
-    profile = override(load_profile("general"), parameters)
-    async with OpenAIClient(server.url, "local/small") as client:
-        return await Debate(profile, lambda _agent: client, today="2026-01-01", concurrency=1)(CASE)
 
 
 async def test_each_argument_quotes_first():
@@ -74,9 +43,10 @@ async def test_each_argument_quotes_first():
         result = await debate(server)
     reasons = [reason for _, reason in SENTENCES.values()]
     quoted = [
-        "Trains are late now and then, so be",
-        "Take the bus from stop four, which leaves",
-        "four, which leaves at nine",  # of the same sentence, words of which nobody has spoken
+        # No more than a third of the argument.
+        "Trains are late now and then",
+        "Take the bus from stop four",
+        "from stop four, which leaves",  # four words in a row of which nobody has spoken
     ]
     assert [turn.argument for turn in result.turns] == [
         f'"{words}" {reason}' for words, reason in zip(quoted, reasons, strict=True)
@@ -119,11 +89,91 @@ async def test_local_debates_begin_blind():
 async def test_a_rebuttal_shows_one_argument():
     async with ScriptedServer(arguing) as server:
         result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
-        later = [body for body in server.requests if "not fully agree" in json.dumps(body)]
+        later = [body for body in server.requests if "That leaves out" in json.dumps(body)]
     assert result.profile.protocol == "rebuttal"
     assert {speaker_of(body) for body in later} == set(AGENTS)
     for body in later:
         assert json.dumps(body).count(" said:") == 1
+
+
+def labels_of(server, agent):
+    """Return the responses of which the agent was asked to copy a line."""
+    questions = [body for body in server.requests if is_argued(body) and asks_for_words(body)]
+    return [
+        re.search(r"a line of Response (\d)", body["messages"][-1]["content"])[1]
+        for body in questions
+        if speaker_of(body) == agent
+    ]
+
+
+async def test_agents_copy_from_unlike_responses():
+    async with ScriptedServer(arguing) as server:
+        await debate(server, argument_words=30)
+        labels = [labels_of(server, agent)[0] for agent in AGENTS]
+    assert sorted(set(labels)) == ["1", "2"]
+    assert labels[0] == labels[2]
+
+
+async def test_a_copy_is_asked_elsewhere():
+    fresh = {
+        "Critic": "I miss the fare, and nobody has told me whether my ticket is valid there.",
+        "Supporter": "My hands would be warm in it, and my colleagues need not begin alone.",
+        "Neutral Observer": "Patience costs nothing, yet nine o'clock is a promise to be kept.",
+    }
+    told = dict.fromkeys(AGENTS, 0)
+
+    def copying_once(body, number):
+        if is_argued(body) and not asks_for_words(body):
+            agent = speaker_of(body)
+            told[agent] += 1
+            if told[agent] == 3:
+                return Answer(text=fresh[agent])
+        return arguing(body, number)
+
+    async with ScriptedServer(copying_once) as server:
+        result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
+        labels = {agent: labels_of(server, agent) for agent in AGENTS}
+    assert set(told.values()) == {3}
+    for turn in result.turns[3:]:
+        assert fresh[AGENTS[turn.agent]] in turn.argument
+    for asked in labels.values():
+        # Of two responses, the copy in the second round is about the other one than the first.
+        assert asked[-1] == asked[0]
+        assert len(set(asked)) == 2
+
+
+async def test_quoted_arguments_are_asked_again():
+    def quoting(body, number):
+        if is_argued(body) and not asks_for_words(body) and "own words" not in json.dumps(body):
+            return Answer(text=f"I read: {CANDIDATES[0]} {CANDIDATES[1]}")
+        return arguing(body, number)
+
+    async with ScriptedServer(quoting) as server:
+        result = await debate(server, argument_words=30)
+    for turn in result.turns:
+        assert share_of_candidates(turn.argument, CANDIDATES) <= MOST_QUOTED
+        assert SENTENCES[AGENTS[turn.agent]][1] in turn.argument
+
+
+async def test_a_rebuttal_hears_the_beginning():
+    """A small model repeats what it reads last: words of others, and long arguments."""
+    reason = "I find that a bus helps at once. " * 8
+
+    def long_winded(body, number):
+        if is_argued(body) and not asks_for_words(body):
+            return Answer(text=f"{number} {reason}")
+        return arguing(body, number)
+
+    async with ScriptedServer(long_winded) as server:
+        result = await debate(server, rounds=2, protocol="rebuttal")
+        later = [body for body in server.requests if "That leaves out" in json.dumps(body)]
+    quoted = [verbatim(turn.argument, CANDIDATES) for turn in result.turns[:3]]
+    assert all(quoted)
+    assert later
+    for body in later:
+        heard = body["messages"][-1]["content"].partition("That leaves out")[0]
+        assert not any(words in heard for words in quoted)
+        assert len(heard.partition("said:")[2].split()) <= HEARD_WORDS + 1
 
 
 async def test_an_invented_quotation_is_dropped():
@@ -183,7 +233,7 @@ async def test_the_winner_is_explained():
         result = await debate(server, argument_words=30)
     assert explain_winner(result) == (
         "A is ahead of B by confidence (9.0 against 2.0 of 10); Supporter quotes A:"
-        ' "Take the bus from stop four, which leaves".'
+        ' "Take the bus from stop four".'
     )
 
 
@@ -223,6 +273,24 @@ def test_signs_without_spaces_are_words():
     assert copied_words("我选：列车九点出发", candidates) == "列车九点出发"
     assert copied_words("列车九点出发", candidates, ["“列车九点出发”"]) == ""
     assert copied_words("รถไฟออกเวลาเก้าโมงเช้า", ["วันนี้รถไฟออกเวลาเก้าโมงเช้า"])
+
+
+@pytest.mark.parametrize(
+    ("reason", "argument"),
+    [
+        (
+            "I would go by bus, since that helps me at once, whatever the train does next.",
+            '"Take the bus from stop four, which leaves" I would go by bus, since that helps me at'
+            " once, whatever the train does next.",
+        ),
+        ("I would go by bus at once.", '"Take the bus from" I would go by bus at once.'),
+        ('I like "the bus from stop four" best.', 'I like "the bus from stop four" best.'),
+    ],
+)
+def test_quotations_are_a_third_at_most(reason, argument):
+    quotation = "Take the bus from stop four, which leaves"
+    assert quote_first(quotation, reason, CANDIDATES) == argument
+    assert quote_first("", reason, CANDIDATES) == reason
 
 
 def test_short_candidates_are_quoted_whole():

@@ -39,3 +39,9 @@ def test_records_read_back_as_they_were(server, model, make_result, unusable):
         assert decode(encode(record)) == record
     strange = JudgedCase(Case(5, ("\ud800", None)), 0, (Failure("failed", "no text"),) * 2)  # type: ignore
     assert decode(encode(strange)).case == Case("5", ("\ufffd", "None"))
+
+
+def test_reports_name_what_was_settled(cli, server, model, cases):
+    for texts in (("Which is longer?", "one", "seven"), (cases,)):
+        shown = " ".join(cli("evaluate", *texts, "-m", model, "--rounds", 1).out.split())
+        assert "Profile general: at most 1 round, sequential; scores by verbalized" in shown

@@ -5,10 +5,11 @@ of the marks and codes around the texts. Asked in plain text for the few words t
 it, without the other arguments before it, it says something of its own. So texts are quoted by a
 sign before each line, without a code.
 
-The agent is first asked for the words, which are checked to stand in a response, and then for what
-they tell it. Both are asked a second time if the words stand in no response, or if another agent
-said the same. If that does not help, invented quotations are left out, and a repetition becomes
-`NOTHING_TO_ADD`.
+The agent is first asked to copy a line of one response, which differs from agent to agent and from
+round to round, and then for what the words tell it. Words that stand in no response are asked for
+again. An argument that repeats another one, or is mostly quoted, is asked for again from the
+beginning, with a line of another response. If that does not help, invented quotations are left out,
+and a repetition becomes `NOTHING_TO_ADD`.
 """
 
 from __future__ import annotations
@@ -17,22 +18,38 @@ from dataclasses import dataclass, replace
 
 from textevolve.debate.context import DebateContext, Speech, load_prompt
 from textevolve.debate.deciding import answer_type, keep_words, read_points
-from textevolve.debate.quoting import copied_words, drop_inventions, repeats
+from textevolve.debate.quoting import (
+    MOST_QUOTED,
+    copied_words,
+    drop_inventions,
+    quote_first,
+    repeats,
+    share_of_candidates,
+    without_quotation,
+)
 from textevolve.debate.result import NOTHING_TO_ADD, Turn
 from textevolve.errors import AnswerError
 from textevolve.llm.model import Message, Request, draw_sample
 from textevolve.llm.prompts import image_rules, quote, sanitize
 from textevolve.llm.structured import answer_schema, ask_structured, describe_fault
+from textevolve.texts.prose import split_words
 
 MOST_WORDS = 40
 """The words of an argument after its quotation, unless the profile limits them."""
 TOKENS_A_WORD = 3
+ARGUMENT_ATTEMPTS = 3
 WORD_ATTEMPTS = 3
 """How often an agent is asked for words of a response; each question costs a few tokens."""
+WORD_TOKENS = 40
+"""The tokens of a copied line: more than the longest quotation needs."""
+HEARD_WORDS = 24
+"""The words that a rebuttal shows of the argument to be answered. A small model copies a longer
+one."""
 
 # What is added to a question that is asked again.
 NOT_QUOTED = "Copy it from the lines below the word Response, as it stands there."
 REPEATED = "Others have said this already: say something else."
+OWN_WORDS = "Use your own words."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +68,9 @@ class Argument:
 
 
 async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
-    """Ask the agent for the words that matter most to it, and then for what they do to it. Each
-    question is asked a second time if the first answer cannot be used.
+    """Ask the agent for words of a response, and then for what they tell it. Both questions are
+    asked again, about another response, if the argument repeats another one or consists of the
+    candidates' words.
 
     Raises:
         AnswerError: there is no whole answer.
@@ -62,32 +80,39 @@ async def argue(speech: Speech, turn: Turn, remembered: str) -> Argument:
     sources = (*context.candidates, context.input, *heard, remembered)
     # What another one said is shown after the words are chosen: a small model copies it otherwise.
     beginning = _open(speech, turn, remembered)
-    quotation = await _choose_words(speech, turn, beginning)
-    messages = beginning
-    if quotation:
-        chosen = Message("assistant", (f'"{quotation}"',))
-        messages = (*_ask_for_words(speech, beginning, ""), chosen)
     most = context.profile.argument_words or MOST_WORDS
+    spoken = speech.spoken
     text = ""
-    request = messages
+    fault = ""
+    request = beginning
 
-    for attempt, fault in enumerate(("", REPEATED)):
+    for attempt in range(ARGUMENT_ATTEMPTS):
+        messages, quotation = await _choose_words(speech, turn, beginning, spoken, attempt)
         question = load_prompt("argue").render(
             arguments=heard,
             agent=speech.speaker.name,
             quotation=quotation,
             words=most,
+            # Agents that are asked the same answer the same.
+            question=turn.agent + attempt,
             fault=fault,
         )
         request = _add(messages, question)
-        answer = await _ask(speech, turn, request, attempt)
+        answer = await _ask(speech, turn, request, attempt, TOKENS_A_WORD * most)
         reason = drop_inventions(keep_words(answer, most), sources)
-        text = f'"{quotation}" {reason}' if quotation else reason
-        if not repeats(text, speech.spoken):
+        text = quote_first(quotation, reason, context.candidates)
+        # An answer of a mere sign, such as a dot, is none.
+        if not split_words(reason, "parts") or repeats(text, speech.spoken):
+            fault = REPEATED
+        elif share_of_candidates(text, context.candidates) > MOST_QUOTED:
+            fault = OWN_WORDS
+        else:
             break
+        spoken = (*spoken, text)
     else:
         # In the first round all speak: nobody has seen what another one said.
-        text = NOTHING_TO_ADD if turn.round > 0 else text
+        if turn.round > 0 and fault == REPEATED:
+            text = NOTHING_TO_ADD
 
     clean_text, sanitized = sanitize(text, context.nonce)
 
@@ -118,39 +143,52 @@ def _add(messages: tuple[Message, ...], question: str) -> tuple[Message, ...]:
     return (*messages[:-1], replace(last, parts=(*last.parts, question)))
 
 
-def _ask_for_words(
-    speech: Speech, beginning: tuple[Message, ...], fault: str
-) -> tuple[Message, ...]:
-    question = load_prompt("argue_words").render(agent=speech.speaker.name, fault=fault)
-    return _add(beginning, question)
-
-
-async def _choose_words(speech: Speech, turn: Turn, beginning: tuple[Message, ...]) -> str:
-    """Return words that the agent copied from a response; empty if it always wrote others.
-    Words of which nobody has spoken are preferred."""
-    candidates = speech.context.candidates
+async def _choose_words(
+    speech: Speech,
+    turn: Turn,
+    beginning: tuple[Message, ...],
+    spoken: tuple[str, ...],
+    attempt: int,
+) -> tuple[tuple[Message, ...], str]:
+    """Return the conversation up to the words that the agent copied from a response, and the words;
+    without words if it always wrote others. Words of which nobody has `spoken` are preferred."""
+    context = speech.context
+    # A small model that may choose speaks of the first response, and judges in place of copying.
+    candidate = context.listed[(turn.round + turn.agent + attempt) % len(context.listed)]
+    label = context.labels[candidate]
     quotation = ""
     fault = ""
 
-    for attempt in range(WORD_ATTEMPTS):
-        messages = _ask_for_words(speech, beginning, fault)
-        answer = await _ask(speech, turn, messages, attempt)
-        if unspoken := copied_words(answer, candidates, speech.spoken):
+    for number in range(WORD_ATTEMPTS):
+        question = load_prompt("argue_words").render(
+            label=label, agent=speech.speaker.name, fault=fault
+        )
+        sample = attempt * WORD_ATTEMPTS + number
+        answer = await _ask(speech, turn, _add(beginning, question), sample, WORD_TOKENS)
+        if unspoken := copied_words(answer, context.candidates, spoken):
             quotation = unspoken
             break
-        quotation = copied_words(answer, candidates) or quotation
+        quotation = copied_words(answer, context.candidates) or quotation
         fault = REPEATED if quotation else NOT_QUOTED
 
+    if not quotation:
+        return beginning, ""
     # Within quotation marks others would end the quotation.
-    return quotation.replace('"', "'")
+    quotation = quotation.replace('"', "'")
+    # Later questions do not show what was wrong with earlier answers.
+    question = load_prompt("argue_words").render(label=label, agent=speech.speaker.name, fault="")
+    chosen = Message("assistant", (f'"{quotation}"',))
+
+    return (*_add(beginning, question), chosen), quotation
 
 
-async def _ask(speech: Speech, turn: Turn, messages: tuple[Message, ...], attempt: int) -> str:
+async def _ask(
+    speech: Speech, turn: Turn, messages: tuple[Message, ...], attempt: int, most_tokens: int
+) -> str:
     """Return the agent's answer in one paragraph."""
     profile = speech.context.profile
-    words = profile.argument_words or MOST_WORDS
     # A small model goes on until it is stopped. One that decides apart may think before it argues.
-    limit = TOKENS_A_WORD * words if profile.readout != "decide" else profile.max_answer_tokens
+    limit = most_tokens if profile.readout != "decide" else profile.max_answer_tokens
     request = Request(
         messages=messages,
         temperature=profile.argument_temperature,
@@ -181,9 +219,13 @@ def _show_case(context: DebateContext, order: tuple[int, ...]) -> str:
 
 def quote_argument(context: DebateContext, turn: Turn) -> str:
     """Return an argument as later turns see it, without its scores: a small model would repeat
-    them."""
+    them. A rebuttal sees the beginning of what the quoted words told the agent."""
+    argument = turn.argument
+    if context.profile.protocol == "rebuttal":
+        argument = keep_words(without_quotation(argument), HEARD_WORDS)
+
     return load_prompt("argue_heard").render(
-        agent=context.profile.agents[turn.agent].name, argument=quote(turn.argument)
+        agent=context.profile.agents[turn.agent].name, argument=quote(argument)
     )
 
 

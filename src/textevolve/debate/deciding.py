@@ -96,9 +96,11 @@ def keep_words(text: str, most: int | None) -> str:
     if most is None or (len(words) <= most and len(text) < CHARACTERS_A_WORD * most):
         return text
     shortened = " ".join(words[: min(most, len(words) - 1)])
-    end = max(shortened.rfind(mark) for mark in ".!?")
+    end = max(shortened.rfind(mark) for mark in ".!?") + 1
+    if shortened[end : end + 1] in ('"', "”"):  # the sentence ends with a quotation
+        end += 1
 
-    return shortened[: end + 1] if end >= len(shortened) // 3 else f"{shortened} …"
+    return shortened[:end] if end > len(shortened) // 3 else f"{shortened} …"
 
 
 @lru_cache(maxsize=512)
@@ -292,7 +294,13 @@ async def _ask_all(
 
         return read_log_odds(response)
 
-    odds = await gather_bounded([partial(ask, *cell) for cell in cells], context.concurrency)
+    # A server's prefix cache has the candidate that was asked about last, so the next agent begins
+    # with it.
+    step = -1 if turn.agent % 2 else 1
+    odds = await gather_bounded(
+        [partial(ask, *cell) for cell in cells[::step]], context.concurrency
+    )
+    odds = odds[::step]
     width = len(components)
     rows = tuple(tuple(odds[at : at + width]) for at in range(0, len(odds), width))
     scores = tuple(tuple(map(probe_score, row)) for row in rows)

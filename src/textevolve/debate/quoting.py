@@ -13,7 +13,9 @@ from textevolve.texts.prose import compose, fold_case, space_out, split_words
 QUOTED_WORDS = 4
 """The least number of words in a row that make a quotation; fewer may be a mere expression."""
 LONGEST_QUOTATION = 8
-COPIED = 0.5
+MOST_QUOTED = 1 / 3
+"""The share of an argument that may consist of words of the candidates."""
+COPIED = 0.6
 """The share of words in common from which an argument repeats another one. Arguments of agents that
 did not see each other have 0.2 to 0.35 (docs/measurements.md)."""
 SAME_REMARK = 0.8
@@ -21,6 +23,8 @@ SAME_REMARK = 0.8
 
 _QUOTATION = regex.compile(r"[\"“„«»「『]([^\"“”„«»「」『』]+)[\"”“«»」』]")
 _MARKS = regex.compile('["“”„‘’]')
+_PUNCTUATION = regex.compile(r"(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)", regex.V1)
+"""The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else."""
 _EDGES = " .,;:!?…\"'“”„«»「」『』"
 _SENTENCE = regex.compile(r"[^.!?。！？।؟]*(?:[.!?。！？।؟]+[\"”“«»」』]?\s*|$)")
 
@@ -39,15 +43,16 @@ def _is_long(words: str) -> bool:
 
 
 def is_quoted(words: str, texts: Sequence[str]) -> bool:
-    """Return whether a quotation stands in one of the texts, apart from case, white space, and the
-    signs at its ends, which belong to the sentence that quotes."""
-    bare = _bare(words).strip(_EDGES)
-    return bool(bare) and any(bare in _bare(text) for text in texts)
+    """Return whether the whole words of a quotation stand in one of the texts, apart from case,
+    white space, and the punctuation before and after words."""
+    bare = _bare(words)
+    return bool(bare) and any(f" {bare} " in f" {_bare(text)} " for text in texts)
 
 
 @lru_cache(maxsize=256)
 def _bare(text: str) -> str:
-    return " ".join(_MARKS.sub("'", fold_case(text)).split())
+    spaced = space_out(_MARKS.sub("'", fold_case(text)))
+    return " ".join(_PUNCTUATION.sub(" ", spaced).split())
 
 
 def is_copied(words: str, candidates: Sequence[str]) -> bool:
@@ -55,8 +60,8 @@ def is_copied(words: str, candidates: Sequence[str]) -> bool:
     the whole of a short candidate."""
     if _is_long(words):
         return is_quoted(words, candidates)
-    bare = _bare(words).strip(_EDGES)
-    return bool(bare) and any(bare == _bare(text).strip(_EDGES) for text in candidates)
+    bare = _bare(words)
+    return bool(bare) and any(bare == _bare(text) for text in candidates)
 
 
 def verbatim(text: str, candidates: Sequence[str]) -> str:
@@ -99,11 +104,53 @@ def copied_words(answer: str, candidates: Sequence[str], spoken: Sequence[str] =
     return quotation if is_copied(quotation, candidates) else ""
 
 
+def quote_first(quotation: str, reason: str, candidates: Sequence[str]) -> str:
+    """Return an argument that begins with a quotation, which is shortened where words of the
+    candidates would otherwise be more than `MOST_QUOTED` of the argument. A reason that has a
+    quotation of its own is returned as it is."""
+    if not quotation or verbatim(reason, candidates):
+        return reason
+    words = quotation.split()
+    text = ""
+
+    for length in range(max(len(words), QUOTED_WORDS), QUOTED_WORDS - 1, -1):
+        text = f'"{" ".join(words[:length]).strip(_EDGES)}" {reason}'
+        if share_of_candidates(text, candidates) <= MOST_QUOTED:
+            break
+
+    return text
+
+
+def share_of_candidates(text: str, candidates: Sequence[str]) -> float:
+    """Return the share of a text's words, in [0, 1], that belong to quotations of the candidates,
+    with quotation marks or without."""
+    runs = {run for candidate in candidates for run in _runs(_words(candidate))}
+    words = _words(text)
+    quoted: set[int] = set()
+    for first, run in enumerate(_runs(words)):
+        if run in runs:
+            quoted.update(range(first, first + QUOTED_WORDS))
+
+    return len(quoted) / max(1, len(words))
+
+
+def _words(text: str) -> list[str]:
+    return split_words(fold_case(text), "parts")
+
+
+def _runs(words: list[str]) -> list[tuple[str, ...]]:
+    return [tuple(words[n : n + QUOTED_WORDS]) for n in range(len(words) - QUOTED_WORDS + 1)]
+
+
+def without_quotation(text: str) -> str:
+    """Return an argument without the quotation that it begins with."""
+    match = _QUOTATION.match(text)
+    return text[match.end() :].strip() if match else text
+
+
 def share_of_words(text: str, other: str) -> float:
     """Return the share of words, in [0, 1], that two texts have in common in the same order."""
-    words = split_words(fold_case(text), "parts")
-    other_words = split_words(fold_case(other), "parts")
-    return SequenceMatcher(None, words, other_words, autojunk=False).ratio()
+    return SequenceMatcher(None, _words(text), _words(other), autojunk=False).ratio()
 
 
 def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:

@@ -626,9 +626,13 @@ def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
     if spec.judge:  # the run's settings have it
         return report_evaluations(evaluations, {})
     profile = _profile_of(spec)
+    # A debate settles what `auto` stands for, by the models of its agents.
+    debated = [j.profile for j in evaluations.chosen if isinstance(j, DebateResult)] or [profile]
+    protocols = ", ".join(dict.fromkeys(settled.protocol for settled in debated))
+    readouts = ", ".join(dict.fromkeys(settled.readout for settled in debated))
     facts = {
         "Profile": f"{profile.name}: at most {wording.count(profile.rounds, 'round')},"
-        f" {profile.protocol}",
+        f" {protocols}; scores by {readouts}",
         "Models of agents": ", ".join(
             f"{agent.name}: {agent.model}" for agent in profile.agents if agent.model
         ),

@@ -136,7 +136,7 @@ def describe_move(move: Move) -> str:
 
 UNMOVED = (
     "Scores were asked for without the arguments (readout pointwise), so no argument moved them:"
-    " for small models the arguments before a score cost accuracy."
+    " after an argument small models were right no more often."
 )
 
 
