@@ -394,6 +394,9 @@ class TemplateSearch:
                 filter(None, (reason, f"{share}, the first: {self.missing[0]:.300}"))
             )
 
+        rows = len(self.material.training), len(self.material.validation)
+        groups = count_groups(self.material.training), count_groups(self.material.validation)
+
         return CalibrationResult(
             nodes=tuple(self.nodes),
             beam=tuple(self.beam),
@@ -402,11 +405,8 @@ class TemplateSearch:
             reason=reason,
             rounds=self.rounds,
             names=self.material.names,
-            rows=(len(self.material.training), len(self.material.validation)),
-            groups=(
-                count_groups(self.material.training),
-                count_groups(self.material.validation),
-            ),
+            rows=rows,
+            groups=groups if groups != rows else (0, 0),
             gain=self.gain,
             second=self.second,
             tried=self.tried,
