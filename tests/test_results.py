@@ -53,7 +53,12 @@ RESULT = {
     "success": True,
 }
 ASKED = {"input": "When is high water at Brest?", "output": "At noon."}
-JUDGED = {**ASKED, "id": "3-0-openai:gpt", "reference": "noon"}
+JUDGED = {
+    **ASKED,
+    "id": "3-0-openai:gpt",
+    "reference": "noon",
+    "group": '{"hour": "noon", "port": "Brest"}',
+}
 
 
 def read(path):
@@ -133,7 +138,8 @@ def test_tables_of_promptfoo(tmp_path, header, cells):
     path = tmp_path / "results.csv"
     path.write_text(f"{header}\n{cells}\n")
     first, *more = read(path)
-    assert first == ASKED
+    assert first == {**ASKED, "group": '{"port": "Brest"}'}
+    assert [row.pop("group") for row in more] in ([], ['{"port": "Brest"}'], ['{"port": "Brest?"}'])
     without_output = {"input": "When is high water at Brest??", "output": ""}
     assert more in ([], [{"input": "Brest?", "output": "Late."}], [without_output])
 
@@ -142,6 +148,7 @@ def test_columns_of_rows_of_promptfoo_are_renamed(tmp_path):
     path = tmp_path / "results.csv"
     path.write_text("port,[a] {{port}}?\nBrest,Late.\n")
     rows = read_rows(str(path), "case", lambda _: True, {"question": "input"})
-    assert [row for _, row in rows] == [{"question": "Brest?", "output": "Late."}]
+    group = '{"port": "Brest"}'
+    assert [row for _, row in rows] == [{"question": "Brest?", "output": "Late.", "group": group}]
     with pytest.raises(InputError, match="no row has a column 'port'"):
         list(read_rows(str(path), "case", lambda _: True, {"question": "port"}))

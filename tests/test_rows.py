@@ -299,6 +299,7 @@ def test_promptfoo_results_are_rows(tmp_path):
         "input": "Name the {{thing}}.",
         "output": '{"port": 80}',
         "reference": "port 7 {{other}}",
+        "group": '{"n": 7, "thing": "port"}',
     }
     for document in ({"results": {"results": [result]}}, {"results": [result]}):
         path = write(tmp_path, "a.json", json.dumps(document))
@@ -320,9 +321,9 @@ def test_promptfoo_tables_have_several_outputs(tmp_path):
     )
     path = write(tmp_path, "a.csv", text.replace(",[local] {{ topic }}?\n", ",[local] {{x}}\n"))
     assert [row for _, row in rows_of(path, lambda _: True)] == [
-        {"input": "Say tides.", "output": "The moon."},
-        {"input": "tides?", "output": "[a] plain"},
-        {"input": "{{x}}", "output": ""},
+        {"input": "Say tides.", "output": "The moon.", "group": '{"topic": "tides"}'},
+        {"input": "tides?", "output": "[a] plain", "group": '{"topic": "tides"}'},
+        {"input": "{{x}}", "output": "", "group": '{"topic": "tides"}'},
     ]
     other = write(tmp_path, "b.csv", text)  # its columns are no columns of rows
     renamed = rows_of(other, lambda _: True, renamed={"question": "input"})

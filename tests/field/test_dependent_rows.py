@@ -193,7 +193,7 @@ def test_stored_runs_count_groups():
 
 def test_rows_from_python(home):
     rows = paired((f"{n} {m}", {"group": n}) for n in range(4) for m in range(5))
-    options = {"outputs": ("old", "new"), "label": "want", "input": "q", "metric": "exact"}
+    options = {"outputs": ("old", "new"), "label": "want", "metric": "exact"}
     with Client() as client:
         comparison = client.compare(rows, **options)
     assert (comparison.differences["new"].p, comparison.differences["new"].groups) == (0.125, 4)

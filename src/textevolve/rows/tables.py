@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
@@ -346,9 +347,11 @@ def read_tool_result(row: Row) -> Row:
         "reference": _fill(
             next((value for value in values if isinstance(value, str)), ""), variables
         ),
-        # Repeats of a test, and the outputs of all prompts for it, have the same variables.
-        "group": json.dumps(variables, sort_keys=True) if variables else None,
     }
+    # Repeats of a test, and the outputs of all prompts for it, have the same variables.
+    of_test = {name: value for name, value in variables.items() if name != "sessionId"}
+    if of_test:
+        result["group"] = json.dumps(of_test, sort_keys=True)
 
     return drop_empty(result)
 
@@ -367,7 +370,8 @@ def has_outputs(columns: Iterable[str]) -> bool:
 def read_cells(row: Row) -> Iterator[Row]:
     """Yield a row for each output in a row of promptfoo's table; yield any other row unchanged."""
     outputs = {name: match for name in row if (match := _PROVIDER.fullmatch(name))}
-    variables = {name: value for name, value in row.items() if name not in outputs}
+    # The variables of a test stand before its outputs, whose verdicts stand behind them.
+    variables = dict(takewhile(lambda column: column[0] not in outputs, row.items()))
     group = {"group": write_text(variables)} if variables else {}
     for name, (_, prompt) in ((name, match.groups()) for name, match in outputs.items()):
         text = write_text(row[name])

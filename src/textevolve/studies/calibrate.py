@@ -229,7 +229,7 @@ def report(spec: CalibrateSpec, result: CalibrationResult) -> Report:
         blocks.append(_validation(result, result.gain))
     blocks.append(Tree("The search", [_grow(result, 0)]))
     groups = ""
-    if sum(result.groups) and result.groups != result.rows:
+    if any(result.groups):
         groups = f", in {result.groups[0]} and {result.groups[1]} independent groups"
     facts = {
         "Rows": f"{result.rows[0]} for training, {result.rows[1]} held out{groups}",
@@ -522,8 +522,19 @@ def data(spec: CalibrateSpec, result: CalibrationResult) -> Mapping[str, Any]:
         "template": result.template,
         "templates": result.templates,
         "sentence": describe_outcome(result),
-        **asdict(result),
+        **_drop_groups(asdict(result)),
+        "gain": result.gain and _drop_groups(asdict(result.gain)),
+        "second": result.second and _drop_groups(asdict(result.second)),
         "nodes": [{"text": node.text, **asdict(node)} for node in result.nodes],
+    }
+
+
+def _drop_groups(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return figures without their numbers of groups where each row is a group."""
+    return {
+        name: value
+        for name, value in figures.items()
+        if name != "groups" or value not in (0, (0, 0))
     }
 
 

@@ -391,6 +391,7 @@ def _weigh(
     p = looks[-1].p if gain.items else math.nan
     planned = sum(map(len, blocks))
     groups = sum(map(len, sums))
+    groups = groups if groups < gain.items else 0
 
     return replace(gain, p=p, level=levels[len(looks) - 1], planned=planned, groups=groups)
 

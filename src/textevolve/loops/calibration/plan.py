@@ -459,7 +459,7 @@ def _compared(leader: int, gain: Gain) -> str:
     of_all = f" of {gain.rows}" if gain.items < gain.rows else ""
     early = f", after a look at {gain.rows} of {gain.planned}" if gain.rows < gain.planned else ""
     grouped = ""
-    if gain.groups and gain.groups < gain.items:
+    if gain.groups:
         grouped = f" in {gain.groups} independent group{'s' * (gain.groups > 1)}"
     return (
         f"On {gain.items}{of_all} validation rows{grouped} template {leader} scores"

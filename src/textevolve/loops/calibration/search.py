@@ -398,6 +398,9 @@ class TemplateSearch:
         if stopped == "failed":
             reason = reason or self.reason
 
+        rows = len(self.material.training), len(self.material.validation)
+        groups = count_groups(self.material.training), count_groups(self.material.validation)
+
         return CalibrationResult(
             nodes=tuple(self.nodes),
             beam=tuple(self.beam),
@@ -406,11 +409,8 @@ class TemplateSearch:
             reason=reason,
             rounds=self.rounds,
             names=self.material.names,
-            rows=(len(self.material.training), len(self.material.validation)),
-            groups=(
-                count_groups(self.material.training),
-                count_groups(self.material.validation),
-            ),
+            rows=rows,
+            groups=groups if groups != rows else (0, 0),
             gain=self.gain,
             second=self.second,
             tried=self.tried,
