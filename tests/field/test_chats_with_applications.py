@@ -9,14 +9,18 @@ import json
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from multidict import CIMultiDict
 
+import textevolve
 from applications import serve
 from textevolve import InputError
+from textevolve.llm.target_calls import _read_cookies
 from textevolve.llm.targets import Target
 from textevolve.studies.conversations import join_trajectories
 from textevolve.studies.rows import check_body
 from textevolve.trajectory import ToolUse, Trajectory, read_trajectory
 
+EXACT = {"label": "city", "metric": "exact"}
 CHATS = [{"id": id, "turns": [f"I am {id}.", "Who am I?", "Bye."]} for id in ("Ada", "Ben", "Cy")]
 
 
@@ -64,6 +68,44 @@ def compare(cli, home, target, *options):
     assert outcome.code == 0, outcome.err
     lines = (home / "cells.jsonl").read_text().splitlines()
     return {cell["row"]: cell["text"].splitlines()[1::2] for cell in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_ended"),
+    [
+        ("; Path=/; HttpOnly", False),
+        ("; Max-Age=0", True),
+        ("; expires=Wed, 21-Oct-2015 07:28:00 GMT", True),
+        ("; Expires=Mon, 01 Jan 0001 00:00:00 GMT", True),
+        ("; Expires=Fri, 01 Jan 2100 00:00:00 GMT", False),
+        ("; Max-Age=60; Expires=Thu, 01 Jan 1970 00:00:00 GMT", False),
+        ("; Expires=soon", False),
+    ],
+)
+def test_cookies_end_by_date(attributes, is_ended):
+    headers = CIMultiDict([("Set-Cookie", f"sid=new{attributes}")])
+    assert _read_cookies(headers, {"sid": "old"}) == ({} if is_ended else {"sid": "new"})
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "application/json"])
+def test_mislabelled_streams_are_read(home, kind):
+    """Servers and gateways send events under another type, or under none."""
+
+    class Streaming(Desk):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            parts = [": ping", 'data: {"answer": "Os"}', 'event: message\ndata: {"answer": "lo"}']
+            content = "".join(f"{part}\n\n" for part in [*parts, "data: [DONE]"]).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    with serve(Streaming) as serving:
+        rows = [{"q": "x", "city": "Oslo"}]
+        results = textevolve.compare(rows, targets=[f"{serving.url}/ask"], **EXACT)
+    assert results.variants[0].mean.value == 1
 
 
 def test_cookies_stay_in_their_chat(cli, home, desk):

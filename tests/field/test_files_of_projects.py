@@ -88,3 +88,12 @@ def test_paths_are_expanded_and_stripped(home, monkeypatch):
     assert settings.weights_folder == user_folder / "weights"
     assert settings.store == user_folder / "team.db"
     assert settings.traces == str(user_folder / "spans.jsonl")
+
+
+HERE = ("127.0.0.1", "localhost", "127.1", "localhost.", "app.localhost", "[::1]", "0.0.0.0")
+
+
+@pytest.mark.parametrize("host", HERE)
+def test_models_of_this_machine_need_nothing(home, host):
+    (home / "textevolve.toml").write_text(f'model = "http://{host}:9/v1#m"\n')
+    assert read_settings().model == f"http://{host}:9/v1#m"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -90,7 +90,7 @@ async def begin(
         _, spec = await asyncio.to_thread(read_study, fields)
         cases = None
         if part.cases is not None:
-            cases = await parse_aside(partial(list, map(_read_case, part.cases)))
+            cases = await parse_aside(partial(_read_cases, part.cases))
         start = Launch(name=part.name, source="HTTP")
         home = server.settings.namespace
         plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
@@ -172,6 +172,10 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
         raise bad_request(f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}")
 
     return seen[0]
+
+
+def _read_cases(sent: Sequence[CasePart]) -> list[Case]:
+    return [_read_case(part) for part in sent]
 
 
 def _read_case(sent: CasePart) -> Case:
