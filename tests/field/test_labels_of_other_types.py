@@ -1,4 +1,4 @@
-"""Labels are truths, numbers or objects, as JSON lines have them, and a user compares and calibrates
+"""Labels are truths, numbers or objects, and a user compares and calibrates
 by the same metric.
 
 A label is written as a prompt writes a value (`true`), in both commands, to the editor and in
