@@ -51,7 +51,7 @@ Made = Literal["written", "revised"]
 """How an attempt was made: written from the task alone, or revised from an earlier attempt."""
 
 
-Selection = Literal["argmax", "sample"]
+ChoiceRule = Literal["argmax", "sample"]
 """How a search chooses what it continues from: the highest score, or a draw by the scores."""
 
 

@@ -37,8 +37,8 @@ from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lin
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.loops.attempt import (
     Attempt,
+    ChoiceRule,
     CutFailure,
-    Selection,
     StopReason,
     ask_judge,
     draw_by_score,
@@ -153,7 +153,7 @@ class InnovationPlan(Frozen):
         ge=0,
     )
     rounds: int = option(3, "The most refinements of the input.", group="Search", ge=0)
-    select: Selection = option(
+    select: ChoiceRule = option(
         "argmax",
         "Which input is refined next: argmax (the best) or sample (at random by scores).",
         group="Advanced",

@@ -157,7 +157,7 @@ def read_labels(
 ) -> list[PersonLabel]:
     """Return the labels of a task, of all labellers or one, sorted by position, then by
     labeller."""
-    person = {}
+    person: dict[str, str] = {}
     if labeller is not None:
         person = {"labeller": find_labeller(connection, task, labeller)}
     rows = fetch_all(connection, labels, "position", "labeller", task_id=task, **person)

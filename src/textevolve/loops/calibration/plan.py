@@ -18,7 +18,7 @@ from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Evaluator, Result, Usage, empty_default
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import Selection, StopReason
+from textevolve.loops.attempt import ChoiceRule, StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
 from textevolve.metrics.label_metrics import Grader
@@ -168,7 +168,7 @@ class CalibrationPlan(Frozen):
         group=PROTEGI,
         metavar="NAME",
     )
-    select: Selection = option(
+    select: ChoiceRule = option(
         "argmax",
         "Which template is rewritten next, or kept in the beam: argmax (the best) or sample (at"
         " random by scores).",
