@@ -19,6 +19,7 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from textevolve.debate.modes import Selection
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, CallError, InputError
 from textevolve.evaluation import (
@@ -36,7 +37,6 @@ from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lin
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.loops.attempt import (
     Attempt,
-    Selection,
     StopReason,
     ask_judge,
     draw_by_score,
