@@ -196,7 +196,7 @@ async def fill(place: Place, questions: QuestionSet) -> None:
                 importance=row.importance,
                 created=row.created,
                 origin=Origin(row.key),
-                entities=names_in(row.text, sentence_starts=False),
+                entities=names_in(row.text, openings=()),
             )
         )
         for row, vector in zip(questions.rows, vectors, strict=True)

@@ -82,7 +82,7 @@ def test_chats_with_held_values(tmp_path):
         (lambda: template_of("{% if x %}a{% endif %}", "jinja2"), "line 1: has logic"),
         (lambda: template_of("\n{{ x | upper }}", "jinja2"), "line 2: braces hold more"),
         (lambda: template_of("{{x}}", "mustache"), "the format mustache"),
-        (lambda: template_of("{x:d}"), "{x:d} is no plain name"),
+        (lambda: template_of("{x:d}"), "braces of 'x' hold no plain name"),
         (lambda: template_of("{x}").partial(x=lambda: "now"), "holds for 'x' is no text"),
         (
             lambda: prompts.ChatPromptTemplate([prompts.MessagesPlaceholder("h")]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -385,7 +385,8 @@ def _describe_record(run: StudyRun, record: StoredRecord) -> dict[str, str | flo
             "output": "" if best is None else best.output,
         }
     else:
-        fields = next(iter(run.study.flat(decode_record(run.study, run.id, record))), {})
+        table_rows = list(run.study.flat(decode_record(run.study, run.id, record)))
+        fields: Mapping[str, Any] = table_rows[0] if table_rows else {}
         texts = {n: write_text(fields[n]) for n in WORDS if fields.get(n) not in (None, "")}
 
     return {

@@ -16,7 +16,6 @@ from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
 from textevolve.cli.results import open_named, print_json, print_lines, print_list
 from textevolve.desk.memories import MemoryDesk, SourceMessage
-from textevolve.errors import InputError
 from textevolve.report.wording import count, moment, shorten, visible
 from textevolve.store import kinds
 
@@ -100,12 +99,10 @@ def delete(
         chat = sessions.get(session)
         if message is not None:
             texts = {each.position: each.text for each in sessions.messages(chat.id)}
-            if message not in texts:
-                raise InputError(f"session {chat.id}: has {len(texts)} messages, none is {message}")
             say(ERASES)
             options.confirm(f"Erase message {message} of session {chat.id} for good?", yes)
             desk = MemoryDesk(settings, space, resources, AsyncExitStack(), SOURCE)
-            erased = SourceMessage(chat.id, message, texts[message])
+            erased = SourceMessage(chat.id, message, texts.get(message, ""))
             asyncio.run(desk.erase_messages([erased]))
             typer.echo(f"erased message {message} of session {chat.id}")
             return

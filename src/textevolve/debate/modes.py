@@ -51,6 +51,8 @@ Aggregation = Literal["mean", "median", "trimmed", "last-round", "moderator"]
 without the fifth at each end (`trimmed`), the mean of the last round that ran (`last-round`), or
 the last agent's turn in that round (`moderator`). A moderator whose scores have a certain winner
 also ends the debate."""
+Selection = Literal["argmax", "sample"]
+"""How one of several is chosen: by the highest score, or by a draw by the scores."""
 ConvergenceMode = Literal["agents", "pooled"]
 """How the agents' disagreement in a round is measured: by the largest coefficient of variation (CV)
 over agents of any candidate's weighted score (`agents`), or by one CV over all scores

@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
+from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode, Selection
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
@@ -82,9 +82,6 @@ if all models are local, otherwise `verbalized`."""
 STATED = ("verbalized", "logprob-weighted")
 """The readouts whose scores stand in the answer with the argument, so that both are one JSON
 object. With the others the argument is plain text."""
-Selection = Literal["argmax", "sample"]
-"""How a candidate is chosen: the one with the highest score, or a random one by the
-probabilities."""
 Name = Annotated[
     str, Field(min_length=1, max_length=60, pattern=r"^[^\s\[\]{}\"\\][^\n\r\[\]{}\"\\]*$")
 ]

@@ -161,8 +161,12 @@ class SentCall:
             return
         if not self.answered and not is_unsent(error):
             self.usage = estimate_usage(self.prompt, count_tokens(self.received()), self.price)
+        self.charge(str(error) or HUNG_UP)
+
+    def charge(self, reason: str) -> None:
+        """Put the attempt on the tab, as one that gave no answer."""
         if self.usage is not None:
-            note_failure(self.usage, str(error) or HUNG_UP)
+            note_failure(self.usage, reason)
 
 
 def is_unsent(error: BaseException) -> bool:

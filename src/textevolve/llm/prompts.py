@@ -202,7 +202,7 @@ def prompt_tokens(request: Request) -> int:
 
 CUT_SHARE = 2
 """An endpoint that counts less than half of the estimated tokens of a prompt has probably cut it:
-of four vocabularies, 24 languages, code and tables none made less than 1 / 1.3 of them
+of four vocabularies, 22 languages, code and tables none made less than 1 / 1.3 of them
 (docs/measurements.md)."""
 LEAST_COUNT = 100
 """The fewest tokens that an endpoint which cuts prompts leaves: none has a smaller context, but

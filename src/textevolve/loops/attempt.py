@@ -51,10 +51,6 @@ Made = Literal["written", "revised"]
 """How an attempt was made: written from the task alone, or revised from an earlier attempt."""
 
 
-ChoiceRule = Literal["argmax", "sample"]
-"""How a search chooses what it continues from: the highest score, or a draw by the scores."""
-
-
 def draw_by_score(scores: Mapping[int, float], number: int, generator: Random) -> list[int]:
     """Draw `number` of the keys without repetition, each time by the softmax of their scores in
     [0, 1], taken to [0, 10] as the scores of a debate are."""

@@ -19,6 +19,7 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from textevolve.debate.modes import Selection
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
@@ -37,7 +38,6 @@ from textevolve.llm.prompts import draw_nonce, fenced, load_template, number_lin
 from textevolve.llm.structured import ask_structured, describe_fault
 from textevolve.loops.attempt import (
     Attempt,
-    ChoiceRule,
     CutFailure,
     StopReason,
     ask_judge,
@@ -153,7 +153,7 @@ class InnovationPlan(Frozen):
         ge=0,
     )
     rounds: int = option(3, "The most refinements of the input.", group="Search", ge=0)
-    select: ChoiceRule = option(
+    select: Selection = option(
         "argmax",
         "Which input is refined next: argmax (the best) or sample (at random by scores).",
         group="Advanced",

@@ -547,7 +547,7 @@ def find_row(judged: Judged) -> Row:
     key = f"{judged.index}|{judge}" if judge else str(judged.index)
     position = judged.position if isinstance(judged, NamedJudgement) else judged.index
     place = key, position, mend_text(str(judged.case.id))
-    shared = {"variant": judge, "cluster": mend_text(cluster_of(judged.case.parameters))}
+    row = Row(*place, None, variant=judge, cluster=mend_text(cluster_of(judged.case.parameters)))
     failure = select_failure(judged.result)
     best = None
     if isinstance(judged, DebateResult):
@@ -556,11 +556,11 @@ def find_row(judged: Judged) -> Row:
             failure = Failure("skipped", describe_limit(judged))
 
     if failure is not None:
-        return Row(*place, status=failure.kind, reason=failure.reason, **shared)
+        return replace(row, status=failure.kind, reason=failure.reason)
     results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
     score = max(result.score for result in results) if best is None else results[best].score
 
-    return Row(*place, score, passed=any(result.passed for result in results), **shared)
+    return replace(row, score=score, passed=any(result.passed for result in results))
 
 
 def at_threshold(judged: Judged, threshold: float) -> Judged:

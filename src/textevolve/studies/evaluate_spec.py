@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from pydantic import BeforeValidator, WithJsonSchema, field_serializer, field_validator
 
-from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode
-from textevolve.debate.profile import Profile, Protocol, Readout, Selection
+from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode, Selection
+from textevolve.debate.profile import Profile, Protocol, Readout
 from textevolve.errors import InputError
 from textevolve.judges.judge import Judge, SeveralJudges
 from textevolve.judges.rubric import expand_rubric

@@ -28,8 +28,6 @@ from textevolve.llm.chains.chat_template import (
 from textevolve.texts.yaml_lines import parse_yaml
 
 _ROLES = {"Human": "user", "AI": "assistant", "System": "system"}
-_SAVED = {"prompt": "PromptTemplate"}
-"""The types of saved prompts by the name that LangChain's older form has for them."""
 
 
 def find_langchain_prompt(source: object, name: str = "prompt") -> ChatTemplate | None:
@@ -71,8 +69,7 @@ def _open(source: object) -> tuple[str, Mapping[str, Any]]:
         names = as_array(data.get("id"))
         return (str(names[-1]) if names else "object"), as_object(data.get("kwargs"))
     if "_type" in data and ("input_variables" in data or "template" in data):
-        written = str(data["_type"])
-        return _SAVED.get(written, written), data
+        return str(data["_type"]).replace("prompt", "PromptTemplate"), data
 
     return "", {}
 
@@ -141,8 +138,7 @@ def _read_f_string(text: str) -> list[TemplatePart]:
         if name is None:
             continue
         if spec or conversion or not name.isidentifier():
-            ending = f"{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}"
-            raise InputError(f"{{{name}{ending}}} is no plain name; format the value before")
+            raise InputError(f"the braces of '{name}' hold no plain name; format the value before")
         parts.append(Slot(name))
 
     return parts

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
 
 from pydantic import BaseModel
 
@@ -36,12 +36,6 @@ from textevolve.user_code import call_function, callable_name
 #
 # Objects of LangChain and DSPy are recognised by their methods, so neither package is imported
 # here. Arguments, results, errors and cancellation are passed through unchanged.
-
-
-class LangChainPrompt(Protocol):
-    """A prompt template of LangChain."""
-
-    def format_prompt(self, **values: Any) -> Any: ...
 
 
 CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
@@ -457,7 +451,7 @@ async def run_steps(steps: Iterable[ChainStep], values: dict[str, Any], scope: S
 
 def ask(
     into: str,
-    template: str | ChatTemplate | Iterable[Any] | LangChainPrompt,
+    template: object,
     *,
     parse: Parse | None = None,
     model: str | None = None,

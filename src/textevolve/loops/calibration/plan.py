@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from textevolve.debate.modes import Selection
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Evaluator, Result, Usage, empty_default
 from textevolve.events import Listener, silence
 from textevolve.llm.model import Model
-from textevolve.loops.attempt import ChoiceRule, StopReason
+from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.rewriting import SHOWN
 from textevolve.loops.calibration.trial_runner import Program, Templates
 from textevolve.metrics.label_metrics import Grader
@@ -168,7 +169,7 @@ class CalibrationPlan(Frozen):
         group=PROTEGI,
         metavar="NAME",
     )
-    select: ChoiceRule = option(
+    select: Selection = option(
         "argmax",
         "Which template is rewritten next, or kept in the beam: argmax (the best) or sample (at"
         " random by scores).",
