@@ -53,7 +53,6 @@ class LabelOptions(TypedDict, total=False):
 
 
 class CompareOptions(LabelOptions, ChainOptions, total=False):
-    target_version: str | None
     outputs: str | Iterable[str] | None
     baseline: str | None
     samples: int | None
