@@ -163,12 +163,12 @@ def test_what_cannot_be_a_program_is_said(rows, means, server):
 def test_a_program_that_breaks_off_shows_how_far_it_came(rows, means, server):
     async def breaks(prompts, row):
         note = await prompts.ask("note", row)
-        if NOTE not in prompts["note"]:
+        if NOTE not in prompts["note"] and int(row["n"]) % 4 == 0:
             raise ValueError("no number")
         return await prompts.ask("sum", note=note)
 
     check_found(calibrate(breaks, rows, templates=TEMPLATES, **means))
     contents = [body["messages"][-1]["content"] for body in server.requests]
-    output = next(answer for answer in contents if "Write at most" in answer)
+    output = next(text for text in contents if "Write at most" in text and "no number" in text)
     assert fenced(output, "output of note") == "a number"
     assert "ValueError: no number" in fenced(output, "problem")

@@ -111,6 +111,13 @@ UPDATE alembic_version SET version_num = '0007';
 """
 
 
+WITHOUT_CLUSTERS = """
+DROP INDEX records_in_order;
+ALTER TABLE records DROP COLUMN cluster;
+CREATE INDEX records_in_order ON records (run_id, position);
+"""
+
+
 def test_personas_of_an_older_store_are_versions_and_vectors_of_an_extension_go(
     resources, tmp_path
 ):
@@ -120,6 +127,7 @@ def test_personas_of_an_older_store_are_versions_and_vectors_of_an_extension_go(
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path)) as raw:
         raw.executescript(PERSONAS)
+        raw.executescript(WITHOUT_CLUSTERS)
     with closing(Store(str(path))) as store:
         agent = store.read(kinds.get, kinds.AGENTS, "acme", "bot")
         assert (agent.spec.persona, agent.spec.model) == ("Second.", "local/x")

@@ -403,11 +403,16 @@ def test_the_run_to_compare_with_is_found_by_its_name_or_as_the_last(home: Path,
     assert find(judged, "last") is None  # none of its kind
     with pytest.raises(InputError, match=r"is of the kind compare, not evaluate"):
         find(judged, first_text)
-    assert find(judged, "nobody") is None  # the first run of its kind, as in a first build
-    with Client(store=home / "store.db") as client:
-        client.evaluate("q1", "a longer text", judge="look:length", name="another")
     with pytest.raises(InputError, match=r"run nobody: is not [^;]*; see [^;]*$"):
         find(judged, "nobody")
+    # In a first build the gate for builds finds nothing to compare with, which is no mistake.
+    first_build = Gates(no_worse_than="nobody", fail_if_worse=True)
+    settings = Settings(store=home / "store.db")
+    assert find_baseline(store, StudyRun(store.get_run(judged)), first_build, settings) is None
+    with Client(store=home / "store.db") as client:
+        client.evaluate("q1", "a longer text", judge="look:length", name="another")
+    with pytest.raises(InputError, match="run nobody: is not"):
+        find_baseline(store, StudyRun(store.get_run(judged)), first_build, settings)
     changed = compare_columns(home, store, 10, input="another")
     with pytest.raises(InputError, match="case 'c0' has another value in the column 'input'"):
         find(changed, first_text)

@@ -215,9 +215,7 @@ def check_gates(
     elif name in by_variant:
         baselines = dict.fromkeys(checked, by_variant[name])
     elif is_first or name == LAST:
-        excuse = (
-            f"no earlier run of the kind to compare with{'' if name == LAST else f' as {name}'}"
-        )
+        excuse = "no earlier run of the kind to compare with"
 
     outcomes = list(judges)
     if gates.min_agreement is not None and not judges:
@@ -552,8 +550,9 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
         except StoreAwayError:
             raise
         except StoreError as error:
-            # The first build with this store: main could not have run yet.
-            if not of_kind or all(listed_run.id == run.id for listed_run in of_kind):
+            # The gate for builds: in the first one main could not have run yet.
+            is_first = all(listed_run.id == run.id for listed_run in of_kind)
+            if gates.fail_if_worse and is_first:
                 return None
             hint = f"; variants: {', '.join(variants)}" if variants else ""
             raise InputError(f"--no-worse-than: {error}{hint}") from None
