@@ -66,6 +66,7 @@ class Table:
         links: For each row a link, or an empty text: the anchor of a section in the same report, or
             what follows `place` in an address.
         place: The address to which links are appended; `#` for links within the report.
+        folded: Whether a page shows the title alone until it is opened.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Table:
     links: Sequence[str] = ()
     star: str = "best"
     place: str = "#"
+    folded: bool = False
 
     @property
     def heads(self) -> list[Column]:

@@ -207,7 +207,7 @@ TEXT_SHOWN = 20_000
 CELL_SHOWN = 600
 COLOURS = 6
 DEEPEST_HEADING = 6
-RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results")
+RESERVED = ("main", "rows", "standing", "trouble", "calls", "history", "results", "figures")
 """The HTML ids of other parts of pages, which no anchor may use."""
 
 

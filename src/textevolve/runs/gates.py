@@ -512,8 +512,8 @@ def find_baseline(store: Store, run: StudyRun, gates: Gates, settings: Settings)
     """Return the run that the gate `no_worse_than` names by name or id, with its records in the
     store. If several runs of the same kind have the name, the newest counts that has the same cases
     and the same ruler; the name `last` means the newest finished run of the kind other than this
-    one, likewise. Return None without such a gate, if the name is that of a variant, or if the
-    store has no earlier run of the kind at all, as in a first build.
+    one, likewise. Return None without such a gate, if the name is that of a variant, or if
+    there is no `last` run yet, or with `fail_if_worse` no other run of the kind at all.
 
     Raises:
         InputError: there is neither a variant nor a run of the same kind and inputs of that name.

@@ -559,10 +559,10 @@ def make_page(store: Store, run: StudyRun, records: Records, gated: Gated = UNGA
 
 
 def fold_table(block: Block) -> Block:
-    """Return a table as a folded section of its own; other blocks stay as they are."""
+    """Return a table with a title as a folded one; other blocks stay as they are."""
     if not isinstance(block, Table) or not block.title:
         return block
-    return Section(block.title, [replace(block, title="")], folded=True)
+    return replace(block, folded=True)
 
 
 def describe_run(store: Store, run: StudyRun) -> dict[str, str]:

@@ -73,7 +73,7 @@ async def reflect(search: TemplateSearch, parent: int, width: int) -> list[Propo
     drawn: list[tuple[str, tuple[int, ...]]] = []
 
     for k in range(width):
-        rows = search.faults(parent) + search.cut_rows(parent)
+        rows = search.faults(parent) + search.unfinished_rows(parent)
         shuffle(rows, search.plan.seed, "reflect", search.rounds, k)
         known_outcomes = [search.outcomes[parent, row] for row in rows[:MOST_SHOWN]]
         outcomes = fit_outcomes(known_outcomes, search.context.shown)

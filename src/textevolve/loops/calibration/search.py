@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias, TypeVar
 from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.events import StepFinished
 from textevolve.llm.meter import UsageMeter
-from textevolve.loops.attempt import CutFailure, StopReason
+from textevolve.loops.attempt import StopReason
 from textevolve.loops.calibration.plan import (
     CalibrationContext,
     CalibrationPlan,
@@ -362,13 +362,13 @@ class TemplateSearch:
         scores = {row: self.score(node, row) for row in self.in_play(node)}
         return [row for row, score in scores.items() if score is not None and score < PERFECT]
 
-    def cut_rows(self, node: int) -> list[int]:
-        """Return the rows in play on which the output was cut at the token limit."""
+    def unfinished_rows(self, node: int) -> list[int]:
+        """Return the rows in play on which the output was cut, or a program broke off."""
         outcomes = {row: self.outcomes.get((node, row)) for row in self.in_play(node)}
         return [
             row
             for row, outcome in outcomes.items()
-            if outcome is not None and isinstance(outcome.result, CutFailure)
+            if outcome is not None and outcome.is_unfinished
         ]
 
     def gains(self, child: int, parent: int, rows: Iterable[int]) -> list[float]:

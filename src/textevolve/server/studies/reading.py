@@ -15,7 +15,13 @@ from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import TypeAdapter
 
-from textevolve.errors import InputError, NotFoundError, StoreError, TextEvolveError
+from textevolve.errors import (
+    InputError,
+    NotFoundError,
+    StoreAwayError,
+    StoreError,
+    TextEvolveError,
+)
 from textevolve.evaluation import Usage
 from textevolve.remote.wire import (
     ENDED,
@@ -189,11 +195,15 @@ def find_seen(server: ServerState, caller: Caller, run_ref: str) -> VisibleRun:
     store = server.store
     marks = server.resources.read(read_marks)
 
-    with suppress(StoreError):
+    try:
         run = store.get_run(run_ref)
         served = store.get_served(run.id)
         if sees_run(caller, served, marks):
             return VisibleRun(run, served)
+    except StoreAwayError:
+        raise
+    except StoreError:
+        pass
 
     # A run of another tenant may have the same name.
     visible = visible_to(server, caller)
