@@ -177,6 +177,7 @@ SILENT: Mapping[str, str] = {
     **dict.fromkeys(("step", "answer", "step_judge"), "the same"),
     **dict.fromkeys(("patience", "convergence_window", "selection"), "a longer search feels it"),
     **dict.fromkeys(("gradient_depth", "selection_minibatch", "final_minibatch"), "the same"),
+    "select": "a search in which several texts have scores feels it",
     **dict.fromkeys(("strategy", "convergence_mode", "escalate_below", "second_judge"), "the same"),
     **dict.fromkeys(("max_turns", "samples", "equal_tokens", "fresh"), "the same"),
     **dict.fromkeys(("users", "sessions", "half", "orders", "seed", "limit"), "more rows feel it"),
