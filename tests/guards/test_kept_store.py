@@ -33,6 +33,9 @@ CHANGED = frozenset({"chats", "memory_work"})
 NEW_PROMPTS = frozenset({"readouts"})
 """Recordings whose arguments were asked for in one JSON object then, and are in plain text now: the
 same figures come of new requests."""
+SOLVED_THEN = frozenset({"judges"})
+"""Recordings with strengths of Bradley and Terry that the store keeps as the search of then found
+them. The search of today ends elsewhere within its tolerance, so nine digits are compared."""
 CUT = ["evaluate", "cut.jsonl", "--judge", "probe", "--name", "cut", "--json"]
 CUT_CASES = "".join(
     json.dumps({"id": f"c{n}", "input": f"Why {n}?", "candidates": ["A good one.", "Another."]})
@@ -152,7 +155,7 @@ def merge(shapes):
 def test_a_kept_run_is_played_again_without_a_request(cli, server, kept, monkeypatch, name):
     recorded = read_recording(name)
     played = json.loads(json.dumps(play(recorded, cli, server, kept, monkeypatch)))
-    exactly = recorded.pop("arithmetic") == name_arithmetic()
+    exactly = recorded.pop("arithmetic") == name_arithmetic() and name not in SOLVED_THEN
     before, now = map(named_steps, (recorded, played))
     assert list(find_differences(before, now, exactly=exactly)) == []
     assert bool(server.calls) == (name in NEW_PROMPTS)

@@ -108,6 +108,17 @@ def test_links_stay_below_path(get, starts, paths):
     assert missed == set()
 
 
+def test_clients_ask_below_path(serve, ask, cli, home):
+    cases = home / "cases.jsonl"
+    cases.write_text('{"input": "2 + 2?", "output": "4"}\n')
+    url = f"{serve(root_path=ROOT, judge='probe')}{ROOT}"
+    status, models = ask(f"{url}/v1/models")
+    assert (status, bool(models["data"])) == (200, True)
+    done = cli("evaluate", cases, "--judge", "probe", "--server", url, "--json")
+    assert done.code == 0, done.err
+    assert ask(f"{url}/v1/studies")[1]["data"][0]["status"] == "finished"
+
+
 def pattern_of(route):
     return re.sub(r"\{[^}]*:path\}", ".+", re.sub(r"\{[^}:]*\}", "[^/]+", route))
 

@@ -48,6 +48,10 @@ PROMISES = {
     "Forms carry a CSRF": "server/test_sessions_browser.py::test_a_form_without_its_token_is",
     "Answers have a strict": "server/test_guard.py::test_every_answer_tells_browsers_what_not",
     "For TLS put a proxy": "server/test_promised_limits.py::test_named_proxies_are_trusted",
+    "To publish the server below": "server/test_pages_below_a_path.py::test_links_stay_below_path",
+    "Links, redirects, files": "field/test_proxies_before_servers.py::test_addresses_stay_below",
+    "Clients of the API use": "server/test_pages_below_a_path.py::test_clients_ask_below_path",
+    "Cookies are named after": "field/test_proxies_before_servers.py::test_cookies_of_servers",
     "A client cannot make": "server/test_hostile_studies.py::test_no_field_of_any_kind_leads_out",
     "It can name the models": "server/test_refused_requests.py::test_only_what_was_named_is_served",
     "Studies follow": "server/test_study_confinement.py::test_names_lead_nowhere_but_into",
@@ -56,7 +60,7 @@ PROMISES = {
     "Errors contain no keys": "server/test_client_keys.py::test_nothing_that_is_logged_or_answered",
 }
 """The beginning of each promise, with the file and the beginning of the name of its test."""
-NO_PROMISES = ("These rules hold", "Limits of one request", "Limits for slow clients", "The server")
+NO_PROMISES = ("These rules hold", "Limits of one request", "Limits for slow clients")
 
 
 def read_statements():

@@ -148,11 +148,9 @@ class _Anchors:
 
 
 def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
-    # What the input was made of says the same; both would make the page larger.
-    input = {} if row.columns else {"input": _text(row.input)}
     return {
         "id": _text(row.id),
-        **input,
+        "input": _text(row.input),
         "entries": [
             None if entry is None else _entry(entry, anchors(entry, n))
             for n, entry in enumerate(row.entries)

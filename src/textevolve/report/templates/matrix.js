@@ -147,7 +147,8 @@
   function columns(row, whole) {
     const pairs = columnPairs(row);
     if (!whole) return text(pairs.map(([, value]) => value).join(" · "), "input", false);
-    return el("dl", "columns", ...pairs.map(([name, value]) => el("div", "", el("dt", "", name), el("dd", "", value))));
+    const input = pairs.some(([, value]) => value === row.input) ? [] : [["input", row.input]];
+    return el("dl", "columns", ...[...pairs, ...input].map(([name, value]) => el("div", "", el("dt", "", name), el("dd", "", value))));
   }
 
   function build(n) {
