@@ -607,8 +607,8 @@ def _describe_settings(spec: StudySpec) -> str:
 def _list_other_models(run: StudyRun) -> list[str]:
     """Return the models that the run calls besides its main one; empty if a judge's file is
     missing."""
-    own = run.stored.model
-    same = (own, own.partition("/")[0])
+    main_model = run.stored.model
+    same = (main_model, main_model.partition("/")[0])
     try:
         return [model for model in run.models if model not in same]
     except InputError:
