@@ -125,7 +125,7 @@ def read_json(text):
 def shape_of(data):
     """Names and types; of a list those of all its members together."""
     if isinstance(data, dict):
-        if not data or not all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in data):
+        if not data or not all(re.fullmatch(r"[a-z][a-z0-9_]*|[AB]", name) for name in data):
             return {"(names)": merge([shape_of(value) for value in data.values()])}
         return {name: shape_of(value) for name, value in sorted(data.items())}
     if isinstance(data, list):
