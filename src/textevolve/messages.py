@@ -342,7 +342,7 @@ class MessageParts:
 
     def _add_object(self, fields: Mapping[str, Any], depth: int) -> None:
         kind = str(fields.get("type", ""))
-        said = first_of(fields, ("text", "content"))
+        spoken_text = first_of(fields, ("text", "content"))
 
         if _is_thought(fields):
             self.thoughts.append(_read_thought(fields))
@@ -356,10 +356,10 @@ class MessageParts:
         elif medium_of(fields):
             self.others += 1
             self.texts.append(self.describe(fields))
-        elif isinstance(said, str | list):
-            self.add(cast("object", said), depth + 1)
-        elif isinstance(fields_of(said).get("value"), str):
-            self.texts.append(fields_of(said)["value"])
+        elif isinstance(spoken_text, str | list):
+            self.add(cast("object", spoken_text), depth + 1)
+        elif isinstance(fields_of(spoken_text).get("value"), str):
+            self.texts.append(fields_of(spoken_text)["value"])
         elif isinstance(fields.get("parts"), list):
             self.add(fields["parts"], depth + 1)
         elif kind == "refusal":
@@ -463,7 +463,7 @@ def _find_call(
     calls: Sequence[RecordedCall], results: Sequence[RecordedResult | None], result: RecordedResult
 ) -> int | None:
     """Return the position of the call that a result belongs to; None if all calls have theirs."""
-    open_places = [place for place, known in enumerate(results) if known is None]
+    open_places = [place for place, known_result in enumerate(results) if known_result is None]
     with_id = [place for place in open_places if result.id and calls[place].id == result.id]
     if with_id:
         return with_id[0]
@@ -503,11 +503,11 @@ def drop_thoughts(value: object) -> object:
         items = cast("Sequence[object]", value)
         if all(isinstance(item, str) for item in items):
             # The pieces of one text that was streamed.
-            whole = "".join(cast("Sequence[str]", items))
-            answer = split_thought(whole)[1]
-            return items if answer == whole else answer
-        kept = [drop_thoughts(item) for item in items if not _is_thought(item)]
-        return tuple(kept) if isinstance(value, tuple) else kept
+            joined_text = "".join(cast("Sequence[str]", items))
+            answer = split_thought(joined_text)[1]
+            return items if answer == joined_text else answer
+        kept_items = [drop_thoughts(item) for item in items if not _is_thought(item)]
+        return tuple(kept_items) if isinstance(value, tuple) else kept_items
     if not isinstance(value, Mapping):
         return value
 

@@ -223,11 +223,11 @@ class Workbench(Setting):
     def debate_of(self, profile: Profile, recall: str | None) -> Debate:
         """Open a debate by a profile. `recall`: the name of the user's own function that recalls
         memories."""
-        own = None if recall is None else load_user_object(recall, self.objects)
+        user_recall = None if recall is None else load_user_object(recall, self.objects)
         return Debate(
             profile=self.fill(profile),
             model_of=lambda agent: self.model_of(agent.model or self.default_model),
-            recall=self.recall if own is None else cast(Recall, own),
+            recall=self.recall if user_recall is None else cast(Recall, user_recall),
             put_agents=self.fill,
             listener=self.listener,
             concurrency=self.calls_per_case,
@@ -406,8 +406,8 @@ async def open_models(
             from textevolve.llm import opening
 
             if ledger is not None:
-                kept = Salted(journal, addresses.get(spec, ""))
-                means = BatchMeans(settings, ledger, kept, stack, listener, deadline)
+                journal_of_address = Salted(journal, addresses.get(spec, ""))
+                means = BatchMeans(settings, ledger, journal_of_address, stack, listener, deadline)
                 return await opening.open_gatherer(spec, means)
             model = await opening.open_model(spec, settings, stack, listener, limits_of)
             return Retrying(model, settings.retries, settings.timeouts.deadline, listener)
@@ -426,8 +426,8 @@ async def open_models(
                     model = BatchedModel(model, bound(gatherer, batch_price))
                 # Another server under a known name gives other answers.
                 moved_to = addresses.get(spec, "")
-                kept = Salted(journal, moved_to) if moved_to else journal
-                models[spec] = _journaled(model, halt, kept, listener)
+                journal_of_address = Salted(journal, moved_to) if moved_to else journal
+                models[spec] = _journaled(model, halt, journal_of_address, listener)
 
             return models[spec]
 

@@ -100,17 +100,19 @@ class AsyncMemories:
         skipped, so that a repeated call adds nothing. `label`: their origin. If the call ends
         early, the finished batches stay stored."""
         collection = await self.collection()
-        known = {each async for memory in self.stream(closed=True) for each in digests_of(memory)}
+        stored_digests = {
+            each async for memory in self.stream(closed=True) for each in digests_of(memory)
+        }
         done = Imported()
         remaining_memories = iter(memories)
 
         while batch := list(islice(remaining_memories, AT_ONCE)):
             new: dict[bytes, MemorySpec] = {}
             for spec in batch:
-                if (own := digest_of(spec)) not in known:
-                    new.setdefault(own, spec)
+                if (digest := digest_of(spec)) not in stored_digests:
+                    new.setdefault(digest, spec)
             added = await self._keep(collection, new, label) if new else 0
-            known |= new.keys()
+            stored_digests |= new.keys()
             done = Imported(done.added + added, done.known + len(batch) - added)
 
         return done
@@ -137,9 +139,9 @@ class AsyncMemories:
         `settings`: fields of `RecallSettings`, such as limit or min_score. The memories of all
         users are searched, unless `scope` is `user`."""
         fields: dict[str, Any] = {"scope": "agent", **settings, "collections": (self.name,)}
-        wanted = RecallSettings(**fields)
+        recall_settings = RecallSettings(**fields)
         return await recall_memories(
-            self._desk.memories, self._desk.embed, wanted, query, now=_time(as_of)
+            self._desk.memories, self._desk.embed, recall_settings, query, now=_time(as_of)
         )
 
     async def get(self, *ids: str) -> Sequence[MemoryRecord]:
@@ -214,10 +216,10 @@ class AsyncMemories:
         moved = replace(collection, embedder=embedder, dimension=numbers)
         texts = {memory.id: memory.text async for memory in self.stream(closed=True) if memory.text}
         vectors: dict[str, Vector] = {}
-        rest = iter(texts)
-        while batch := list(islice(rest, AT_ONCE)):
-            found = await self._desk.embed_all(moved, [texts[id] for id in batch])
-            vectors |= zip(batch, found, strict=True)
+        waiting_ids = iter(texts)
+        while batch := list(islice(waiting_ids, AT_ONCE)):
+            new_vectors = await self._desk.embed_all(moved, [texts[id] for id in batch])
+            vectors |= zip(batch, new_vectors, strict=True)
 
         return await self._desk.memories.replace_embeddings(
             self.name, collection.version, moved.embedder, moved.dimension, vectors
@@ -233,9 +235,9 @@ class AsyncMemories:
         return memory
 
 
-def _time(given: str | float | None) -> float | None:
+def _time(moment: str | float | None) -> float | None:
     try:
-        return take_time(given)
+        return take_time(moment)
     except ValueError as error:
         raise InputError(f"as_of: {error}") from None
 

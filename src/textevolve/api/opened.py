@@ -67,13 +67,13 @@ def keep_bench(
         default = ""
         reason = ""
         if models:
-            own = None if None in models else models[0]
-            default, reason = await choose_model(settings, model or own)
-        asked = tuple(dict.fromkeys(one or default for one in models))
+            only_model = None if None in models else models[0]
+            default, reason = await choose_model(settings, model or only_model)
+        model_names = tuple(dict.fromkeys(model_name or default for model_name in models))
         opened = open_standing_run(
             kind,
             {**described, "model": default, "why": reason, "today": today()},
-            Setting(default, asked, today()),
+            Setting(default, model_names, today()),
             settings,
             source="Python",
             cases=[Case(name, (), "1")],
@@ -297,8 +297,8 @@ async def open_chat(
 ) -> AsyncGenerator[AgentChat]:
     """Open a chat with an agent; its calls are stored as a run."""
     settings = client.read_settings()
-    given = drop_none(options)
-    plan = await plan_chat(ChatRequest(options=ChatOptions(agent=agent, **given)), settings)
+    set_options = drop_none(options)
+    plan = await plan_chat(ChatRequest(options=ChatOptions(agent=agent, **set_options)), settings)
     opened = open_chat_run(
         plan,
         settings,
@@ -339,7 +339,9 @@ async def open_namespace(
 def keep_namespace(
     client: ClientOptions, name: str | None = None, *, create: bool = False, source: str = "Python"
 ) -> Namespace:
-    named = name or client.read_settings().namespace
-    space = Namespace(named, partial(open_namespace, client, named, create=create, source=source))
+    namespace = name or client.read_settings().namespace
+    space = Namespace(
+        namespace, partial(open_namespace, client, namespace, create=create, source=source)
+    )
     client.keep(space.resource)
     return space

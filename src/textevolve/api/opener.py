@@ -164,8 +164,10 @@ class Opener(ClientOptions):
     ) -> Any:
         """Run a study of this kind, and return its result. Fields that are None stay at their
         defaults."""
-        named = objects.by_name if objects else {}
-        return await self._run(specify(kind, **fields), cases=cases, objects=named, name=name)
+        objects_by_name = objects.by_name if objects else {}
+        return await self._run(
+            specify(kind, **fields), cases=cases, objects=objects_by_name, name=name
+        )
 
     def _open_run(
         self,

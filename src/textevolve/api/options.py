@@ -64,8 +64,8 @@ class ClientOptions:
         Raises:
             SettingsError: a file or a value cannot be used.
         """
-        named = model or self.model
-        overrides = {**self._overrides, **({"model": named} if named else {})}
+        model_name = model or self.model
+        overrides = {**self._overrides, **({"model": model_name} if model_name else {})}
         if self._settings is None:
             return read_settings(**overrides)
 

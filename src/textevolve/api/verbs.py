@@ -146,8 +146,8 @@ class AsyncClient(Opener):
         objects = Objects()
         spec = _specify_evaluation(objects, judge, recall, options)
         of_each = tuple(
-            read_images(one, f"image of candidate {n}")
-            for n, one in enumerate(list_images("candidate_images", candidate_images), 1)
+            read_images(image, f"image of candidate {n}")
+            for n, image in enumerate(list_images("candidate_images", candidate_images), 1)
         )
         case = Case(
             input,
@@ -628,7 +628,7 @@ class AsyncClient(Opener):
         """
         objects = Objects()
         file, rows = split_rows(() if data is None else data)
-        named = chain if isinstance(chain, str | Path) else load_opened().find_chain(chain)
+        chain_spec = chain if isinstance(chain, str | Path) else load_opened().find_chain(chain)
         if values is not None or data is None:
             rows = [values or {}]
         elif rows is None:
@@ -639,7 +639,7 @@ class AsyncClient(Opener):
             name,
             rows,
             objects,
-            chain=str(named) if isinstance(named, Path) else objects.name(named),
+            chain=str(chain_spec) if isinstance(chain_spec, Path) else objects.name(chain_spec),
             data=file,
             **options,
         )

@@ -147,8 +147,8 @@ def coverage_risk_curve(
                 accuracy=mean_figure(credits, groups, seed),
                 difference=difference_figure(credits, theirs, groups, seed),
                 **{
-                    name: _spent_share(np.where(at_once, alone, both), second)
-                    for name, (alone, both, second) in amounts.items()
+                    name: _spent_share(np.where(at_once, alone, both), second_amounts)
+                    for name, (alone, both, second_amounts) in amounts.items()
                 },
             )
         )

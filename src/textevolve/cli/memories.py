@@ -246,9 +246,11 @@ def forget(
     with _open_namespace(namespace, store) as space:
         memories = space.find_memories(*(ids or ()), user=user)
         if not erase:
-            named = tuple(ids or ())
+            listed_ids = tuple(ids or ())
             memories = [
-                m for m in memories if m.closed is None or (named and m.id.startswith(named))
+                m
+                for m in memories
+                if m.closed is None or (listed_ids and m.id.startswith(listed_ids))
             ]
         if not memories:
             unnamed = "name memories by their ids, or a user by --user"

@@ -153,7 +153,10 @@ def read_verbalized(answer: BaseModel, labels: tuple[int, ...]) -> tuple[tuple[f
 
 
 def read_weighted(
-    response: Response, labels: tuple[int, ...], shown: tuple[int, ...], components: tuple[str, ...]
+    response: Response,
+    labels: tuple[int, ...],
+    shown_places: tuple[int, ...],
+    components: tuple[str, ...],
 ) -> tuple[tuple[float, ...], ...]:
     """Compute each score as the expectation over the tokens of its number; return j x k scores in
     the case's order.
@@ -180,7 +183,7 @@ def read_weighted(
     scores: dict[int, tuple[float, ...]] = {}
     start = find_object(text) or 0  # a label may also stand in thoughts and prose before it
 
-    for n in shown:
+    for n in shown_places:
         place = re.compile(rf'"Response {n}"\s*:').search(text, start)
         begin = text.find('"scores"', place.end()) if place else -1
         end = text.find("}", begin)

@@ -207,14 +207,16 @@ def strongest_opponent(
     if agent not in latest:
         return None
 
-    own = latest.pop(agent)[1]
-    favourite = int(np.argmax(own))
+    own_scores = latest.pop(agent)[1]
+    favourite = int(np.argmax(own_scores))
     best: tuple[float, Turn] | None = None
 
     for turn, scores in latest.values():
-        others = np.delete(scores, favourite)
+        other_scores = np.delete(scores, favourite)
         opposition = float(
-            others.max() - scores[favourite] if others.size else abs(scores[0] - own[0])
+            other_scores.max() - scores[favourite]
+            if other_scores.size
+            else abs(scores[0] - own_scores[0])
         )
         if best is None or opposition > best[0]:
             best = opposition, turn
@@ -592,11 +594,12 @@ class DebateResult(Shown):
             for kind in kinds if turn.points else ():
                 text = " ".join(str(getattr(turn.points[candidate], kind)).split())
                 if text:
-                    others = remarks[kind]
+                    other_remarks = remarks[kind]
                     same = next(
-                        (other for other in others if repeats(text, [other], SAME_REMARK)), text
+                        (other for other in other_remarks if repeats(text, [other], SAME_REMARK)),
+                        text,
                     )
-                    others.setdefault(same, []).append(self.agents[turn.agent])
+                    other_remarks.setdefault(same, []).append(self.agents[turn.agent])
 
         lines = [
             tuple(

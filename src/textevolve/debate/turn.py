@@ -193,11 +193,11 @@ def _number_sample(profile: Profile, round: int, agent: int) -> int:
     """Return the number of a turn among those that ask the same question, so that each is a draw of
     its own: those of all rounds if no agent sees another's turn, and those of agents that differ
     only in their names."""
-    asked = profile.agents[agent]
+    speaker = profile.agents[agent]
     equals = [
         place
         for place, other in enumerate(profile.agents)
-        if other.model_copy(update={"name": asked.name}) == asked
+        if other.model_copy(update={"name": speaker.name}) == speaker
     ]
     if profile.protocol != "independent" and len(equals) == 1:
         return 0

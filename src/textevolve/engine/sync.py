@@ -343,8 +343,8 @@ class KeptOpen(Generic[T]):
 
 def _begin_all_anew() -> None:
     _blocked.clear()
-    for kept in list(_kept_open):
-        kept.begin_anew()
+    for open_thing in list(_kept_open):
+        open_thing.begin_anew()
 
 
 _kept_open: weakref.WeakSet[KeptOpen[Any]] = weakref.WeakSet()

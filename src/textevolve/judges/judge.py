@@ -243,10 +243,10 @@ class Judge(ABC):
             InputError: the file cannot be read, both rubrics are set, the judge takes no rubric, or
                 its levels cannot be used.
         """
-        own: str = getattr(self, "rubric", "")
-        if not rubric and not own:
+        rubric_text: str = getattr(self, "rubric", "")
+        if not rubric and not rubric_text:
             return ""
-        if rubric and own:
+        if rubric and rubric_text:
             raise InputError(
                 "the rubric is set twice, in the judge's name and as an option of its own; set it"
                 " once"
@@ -262,7 +262,7 @@ class Judge(ABC):
             part.find_rubric(rubric if part.takes_rubric else "")
         if self.parts:
             return rubric
-        rubric = expand_rubric(rubric or _read_rubric(own))
+        rubric = expand_rubric(rubric or _read_rubric(rubric_text))
         if self.by_criteria:
             ask_criteria(read_criteria(rubric))
 
@@ -423,12 +423,12 @@ class CombinedJudge(Judge):
     def with_model(self, model: str | None) -> Self:
         if model is None:
             return self
-        named = {
+        judges_by_name = {
             name: part.with_model(model)
             for name, part in vars(self).items()
             if isinstance(part, Judge)
         }
-        combined = replace(self, **named)
+        combined = replace(self, **judges_by_name)
         return replace(combined, source=combined.write())
 
 

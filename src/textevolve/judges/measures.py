@@ -73,14 +73,14 @@ class InstructionLikelihood(ModelJudge):
             text = case.candidates[candidate]
             images = name_images(unasked, candidate)
             response = context.fenced("response", text, images)
-            shown = images_of(unasked, (candidate,))
-            left = max(await _surprise(context, target, response, shown), CERTAIN)
-            odds = math.log(alone) - math.log(left)
+            candidate_images = images_of(unasked, (candidate,))
+            nats = max(await _surprise(context, target, response, candidate_images), CERTAIN)
+            odds = math.log(alone) - math.log(nats)
             feedback = (
-                f"{max(0.0, 1.0 - left / alone):.0%} of the instruction can be told from the"
+                f"{max(0.0, 1.0 - nats / alone):.0%} of the instruction can be told from the"
                 " response: it should do all that is asked, and nothing else"
             )
-            surprise = {"left": left, "alone": alone}
+            surprise = {"left": nats, "alone": alone}
 
             return context.result(probability(odds), [feedback], log_odds=odds, surprise=surprise)
 

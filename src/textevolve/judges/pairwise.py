@@ -128,10 +128,10 @@ def _weigh_pairs(
         strength = float(strengths[candidate])
         score = min(max(float(shares[candidate]), 0.0), 1.0)
         cut = sum(answer.cut for answer in compared)
-        told = AnswerOdds((strength,), compared[0].emulated, cut).told
+        odds_fields = AnswerOdds((strength,), compared[0].emulated, cut).told
         text = f"expected to win {score:.0%} of comparisons with the others"
 
-        return context.result(score, [text], cut, log_odds=strength, **told)
+        return context.result(score, [text], cut, log_odds=strength, **odds_fields)
 
     comparisons = [
         {"first": a, "second": b, "log_odds": list(both)} for (a, b), both in odds.items()

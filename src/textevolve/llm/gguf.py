@@ -196,8 +196,8 @@ def read_tokenizer(path: Path) -> TokenizerTexts:
     template = read_field(reader, "tokenizer.chat_template") or ""
     names: list[str] = read_field(reader, "tokenizer.chat_templates") or []
     sources = {name: read_field(reader, f"tokenizer.chat_template.{name}") for name in names}
-    named = {name: source for name, source in sources.items() if source}
-    if not template and not named:
+    sources_by_name = {name: source for name, source in sources.items() if source}
+    if not template and not sources_by_name:
         raise SettingsError(f"{path}: this GGUF file has no chat template in its metadata")
 
     def token(name: str) -> str | None:
@@ -209,4 +209,4 @@ def read_tokenizer(path: Path) -> TokenizerTexts:
 
     tokens = {name: text for key, name in TOKENS.items() if (text := token(key)) is not None}
 
-    return TokenizerTexts(template, token("bos"), token("eos"), tokens, named)
+    return TokenizerTexts(template, token("bos"), token("eos"), tokens, sources_by_name)

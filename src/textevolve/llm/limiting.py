@@ -47,11 +47,11 @@ def prefix_key(request: Request) -> str | None:
 
     The prefix consists of the system messages and the first part after them, if more follows.
     """
-    places, first = _split(request)
-    if len(places) < first + 2:
+    places, prefix_end = _split(request)
+    if len(places) < prefix_end + 2:
         return None
     digest = blake2b(digest_size=16)
-    for message, part in places[: first + 1]:
+    for message, part in places[: prefix_end + 1]:
         text = request.messages[message].parts[part]
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
 
@@ -64,18 +64,18 @@ def _split(request: Request) -> tuple[list[tuple[int, int]], int]:
     messages = request.messages
     places = [(n, part) for n, message in enumerate(messages) for part in range(len(message.parts))]
     roles = [messages[message].role for message, _ in places]
-    first = next((n for n, role in enumerate(roles) if role != "system"), len(places))
-    return places, first
+    prefix_end = next((n for n, role in enumerate(roles) if role != "system"), len(places))
+    return places, prefix_end
 
 
 def breakpoints(request: Request) -> tuple[tuple[int, int], ...]:
     """Return the places after which the prompt may be cached, in order: the end of the system
     messages, of the first part after them, and of everything before the last part."""
-    places, first = _split(request)
-    following = len(places) - first
-    ends = {first - 1} if first and following else set[int]()
+    places, prefix_end = _split(request)
+    following = len(places) - prefix_end
+    ends = {prefix_end - 1} if prefix_end and following else set[int]()
     if following > 1:
-        ends |= {first, len(places) - 2}
+        ends |= {prefix_end, len(places) - 2}
     return tuple(places[end] for end in sorted(ends))
 
 

@@ -281,14 +281,14 @@ def _read_usage(line: bytes) -> ReportedUsage | None:
 async def leave_out_usage(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """Yield the lines of a stream without those that have the usage and no choice, for a client
     that did not ask for them."""
-    rest = b""
+    unfinished_line = b""
     async for part in parts:
-        *lines, rest = (rest + part).split(b"\n")
-        kept = [line + b"\n" for line in lines if not _has_usage_alone(line)]
-        if kept:
-            yield b"".join(kept)
-    if rest:
-        yield rest
+        *lines, unfinished_line = (unfinished_line + part).split(b"\n")
+        kept_lines = [line + b"\n" for line in lines if not _has_usage_alone(line)]
+        if kept_lines:
+            yield b"".join(kept_lines)
+    if unfinished_line:
+        yield unfinished_line
 
 
 def _has_usage_alone(line: bytes) -> bool:

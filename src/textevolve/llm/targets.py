@@ -220,7 +220,7 @@ def keep_common_key(targets: Sequence[Target]) -> tuple[Target, ...]:
     hosts = [urlsplit(target.target).netloc for target in targets]
     shares = [host for host, target in zip(hosts, targets, strict=True) if target.key_env == KEY]
     owner = next(filter(None, shares), "")
-    kept: list[Target] = []
+    keyed_targets: list[Target] = []
 
     for host, target in zip(hosts, targets, strict=True):
         if target.key_env == KEY and host not in ("", owner):
@@ -233,9 +233,9 @@ def keep_common_key(targets: Sequence[Target]) -> tuple[Target, ...]:
                     host,
                 )
             target = target.model_copy(update={"key_env": ""})
-        kept.append(target)
+        keyed_targets.append(target)
 
-    return tuple(kept)
+    return tuple(keyed_targets)
 
 
 def check_targets(targets: Iterable[Target]) -> None:

@@ -163,8 +163,8 @@ def _require_listed(
     have at most the probability that no alternative has, and each at most that of the least
     likely alternative."""
     missing = [label for label, share in shares.items() if not share]
-    rest = max(0.0, 1 - sum(share for _, share in alternatives))
-    possible = min(rest, len(missing) * least)
+    unlisted_share = max(0.0, 1 - sum(share for _, share in alternatives))
+    possible = min(unlisted_share, len(missing) * least)
     if possible > MOST_UNLISTED * (mass + possible):
         raise AnswerError(
             f"the verdict cannot be read: the endpoint lists {len(alternatives)} of the likely"
@@ -178,10 +178,10 @@ def _require_one_option(text: str, word: str, labels: Sequence[str]) -> None:
     only if they are written like the first one, since "Yes, no doubt" is an answer."""
     place = text.find(word)
     following = text[place + len(word) : place + len(word) + BESIDE]
-    others = {label.lower() for label in labels} - {word.lower()}
+    other_labels = {label.lower() for label in labels} - {word.lower()}
 
     for other in re.findall(r"\w+", following):
-        if other.lower() in others and other.istitle() == word.istitle():
+        if other.lower() in other_labels and other.istitle() == word.istitle():
             raise AnswerError(
                 f"the verdict cannot be read: the model answered {text[:40]!r}, which begins with"
                 " several of the options"

@@ -270,8 +270,8 @@ class Journaled:
         if tab.failures:
             lost = tab.failures if failed is None else tab.failures[:-1]
             last = NOTHING if failed is None else tab.failures[-1].usage
-            first = replace(entry, response=None, attempts=1)
-            entries = [replace(first, error=part.reason, usage=part.usage) for part in lost]
+            opening_entry = replace(entry, response=None, attempts=1)
+            entries = [replace(opening_entry, error=part.reason, usage=part.usage) for part in lost]
             entries.append(replace(entry, attempts=max(1, attempts - len(lost)), usage=last))
             usage += tab.usage
 

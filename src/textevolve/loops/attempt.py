@@ -292,13 +292,13 @@ def reasons_of(evaluation: Evaluation) -> str:
         "Arguments": _arguments(evaluation),
         "Strengths": getattr(reasons, "strengths", ()),
     }
-    shown = [
+    shown_reasons = [
         f"{name}:\n{_within(lines, REASON_CHARACTERS[name])}"
         for name, lines in parts.items()
         if lines
     ]
 
-    return "\n".join(shown)
+    return "\n".join(shown_reasons)
 
 
 def _arguments(evaluation: Evaluation) -> list[str]:
@@ -311,14 +311,14 @@ def _arguments(evaluation: Evaluation) -> list[str]:
 def _within(lines: Sequence[str], characters: int) -> str:
     """List the lines as bullet points, cut so that all fit into `characters`, each with about the
     same share."""
-    shown: list[str] = []
+    shown_texts: list[str] = []
     remaining = characters
     for number, line in enumerate(lines):
         text = _cut(" ".join(str(line).split()), max(remaining // (len(lines) - number), 1))
         remaining -= len(text)
-        shown.append(f"- {text}")
+        shown_texts.append(f"- {text}")
 
-    return "\n".join(shown)
+    return "\n".join(shown_texts)
 
 
 def _cut(text: str, characters: int) -> str:

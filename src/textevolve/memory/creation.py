@@ -478,9 +478,9 @@ async def _settle(
             return add("its speaker is less trusted than the memory that it would change", "rule")
         replaces = relation == "replaces"
         since = point.since
-        known = near_note.since
-        if replaces and since is not None and known is not None and since < known:
-            return add("it was true before the known memory", "rule", known)
+        known_since = near_note.since
+        if replaces and since is not None and known_since is not None and since < known_since:
+            return add("it was true before the known memory", "rule", known_since)
         text = await combine_notes(ground.model, new, near_note.note, replaces=replaces)
     except (AnswerError, RejectedError) as error:
         explanation = f"added unchanged, since the model made no usable decision: {error}"

@@ -354,8 +354,8 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     text = _with_date(text, piece.text) if piece and text else text
     since = parse_time(fact.since)
     pieces = (*window.earlier, *window.pieces)
-    named = next((each for each in pieces if each.turn == fact.turn), None)
-    said_at = (piece or named or window.pieces[-1]).time
+    named_piece = next((each for each in pieces if each.turn == fact.turn), None)
+    said_at = (piece or named_piece or window.pieces[-1]).time
     if since is not None and said_at is not None and since > said_at:
         since = None  # an appointment: the statement about it holds already
     heard = " ".join([settings.about, *(p.text for p in pieces)])
@@ -369,7 +369,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     if not refused and (text.endswith("?") or speaks_of_nobody(text)):
         refused = "it says nothing about a person"
     doubts = [f"it is unsure whether the dialogue says “{name}”" for name in unsure[:1]]
-    if piece and named and piece.turn != fact.turn:
+    if piece and named_piece and piece.turn != fact.turn:
         doubts.append(f"the model names turn {fact.turn}, and its words stand in turn {piece.turn}")
     sayers = [piece] if piece else pieces
     trust = min(_trust(each.speaker, settings) for each in sayers)
@@ -431,14 +431,14 @@ def _find_piece(
     matches = _match_pieces(text, pieces, about)
 
     def rank(match: _Match) -> tuple[float | bool, ...]:
-        named = match.piece.turn == turn
+        is_named = match.piece.turn == turn
         # User and assistant may repeat what a tool said, and an assistant what the user said.
         speakers = (match.is_outside, match.piece.speaker == USER)
-        return match.weight, named or not match.asks, *speakers, named, not match.asks
+        return match.weight, is_named or not match.asks, *speakers, is_named, not match.asks
 
     best = max(matches, key=rank)
-    named = max((each for each in matches if each.piece.turn == turn), key=rank, default=best)
-    match = best if _words_win(best, named) else named
+    named_match = max((each for each in matches if each.piece.turn == turn), key=rank, default=best)
+    match = best if _words_win(best, named_match) else named_match
     piece = match.piece
 
     speaker_text = " ".join(each.text for each in pieces if each.speaker == piece.speaker)

@@ -363,7 +363,7 @@ def decided_insight(decided: PointDecision, question: str) -> DecidedInsight:
     superseded = decided.action in ("merge", "update")
     insight = Insight(decided.text or point.text, point.cites, point.importance, point.trust)
     decision = "supersede" if superseded else "drop" if decided.action == "drop" else "add"
-    others = [near.id for near in decided.near if not superseded or near.text in decided.before]
-    other = "" if decision == "add" else next(iter(others), "")
+    other_ids = [near.id for near in decided.near if not superseded or near.text in decided.before]
+    other = "" if decision == "add" else next(iter(other_ids), "")
 
     return DecidedInsight(insight, decision, reason, other, decided.id)

@@ -526,8 +526,8 @@ async def _keep_budget(
     sizes = [count_tokens(memory.text) for memory in chosen]
     if budget is None or sum(sizes) <= budget:
         return replace(counted, memories=tuple(chosen))
-    whole = min(budget // 2, budget - LEAST_SUMMARY) if settings.summarize else budget
-    places = fit_budget(sizes, whole)
+    whole_budget = min(budget // 2, budget - LEAST_SUMMARY) if settings.summarize else budget
+    places = fit_budget(sizes, whole_budget)
     fitting = tuple(chosen[place] for place in places)
     overflow = [memory for place, memory in enumerate(chosen) if place not in set(places)]
 

@@ -168,12 +168,16 @@ def open_arguments(option: str) -> TrajectoryCheck:
         expected_calls = [
             (u.name, {"const": u.arguments}) for u in expected if u.arguments is not None
         ]
-        own = [
+        faults_of_calls = [
             _find_faults(calls, *pair) for pair in ([(name, schema)] if sign else expected_calls)
         ]
-        if not own:
+        if not faults_of_calls:
             raise InputError("expected_tools has no arguments to compare with")
-        faults = own[0] if sign == ":" else ["" if "" in few else few[-1] for few in own]
+        faults = (
+            faults_of_calls[0]
+            if sign == ":"
+            else ["" if "" in few else few[-1] for few in faults_of_calls]
+        )
 
         return faults.count("") / len(faults), faults
 
@@ -205,8 +209,8 @@ def open_max_steps(option: str) -> TrajectoryCheck:
     most = int(option)
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
-        known = trajectory.steps
-        steps = len(list_calls(trajectory)) if known is None else known
+        step_count = trajectory.steps
+        steps = len(list_calls(trajectory)) if step_count is None else step_count
         return most / max(most, steps) if steps else 1.0, [f"{steps} steps"]
 
     return check

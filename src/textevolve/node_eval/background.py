@@ -284,8 +284,8 @@ class Background:
                     if task.future is not None:
                         _shared_loop.cache_clear()
                     del lane.workers[worker]
-                    if rest := task.evaluators[1:]:
-                        lane.queue.appendleft(EvaluatorTask(task.job, rest))
+                    if waiting_evaluators := task.evaluators[1:]:
+                        lane.queue.appendleft(EvaluatorTask(task.job, waiting_evaluators))
                     lane.start()
                     overdue.append((task.job, evaluator))
 
@@ -303,11 +303,11 @@ class Background:
             self._give_up_overdue()
             with self._changed:
                 self._quick.news.notify()
-                left = until - monotonic()
-                if evaluating.get() or left <= 0:  # an evaluator would wait for itself
+                seconds_left = until - monotonic()
+                if evaluating.get() or seconds_left <= 0:  # an evaluator would wait for itself
                     return done()
                 if not done():
-                    self._changed.wait(min(WATCH, left))
+                    self._changed.wait(min(WATCH, seconds_left))
 
         return True
 

@@ -323,13 +323,13 @@ def translate(attributes: SpanFields) -> SpanFields:
     spans of other tools stay unchanged."""
     if "mlflow.spanType" not in attributes:
         return attributes
-    named = {
+    fields_by_name = {
         MLFLOW.get(name, name): parse_text(value)
         for name, value in attributes.items()
         if name in MLFLOW or not name.startswith("mlflow.")
     }
 
-    return _flatten(named)
+    return _flatten(fields_by_name)
 
 
 def _list_records(document: object, form: str, shared: SpanFields) -> Iterator[tuple[str, object]]:
@@ -429,12 +429,12 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
     Raises:
         InputError: it is not JSON.
     """
-    rest = iter(lines)
-    where, first = next(rest)
+    later_lines = iter(lines)
+    where, first_line = next(later_lines)
 
     with suppress(InputError):
-        yield where, _parse_document(where, first)
-        for where, line in rest:
+        yield where, _parse_document(where, first_line)
+        for where, line in later_lines:
             try:
                 yield where, _parse_document(where, line)
             except InputError as error:
@@ -442,7 +442,7 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
 
         return
 
-    yield source, _parse_document(source, first + "".join(line for _, line in rest))
+    yield source, _parse_document(source, first_line + "".join(line for _, line in later_lines))
 
 
 def _parse_document(where: str, text: str) -> object:

@@ -89,8 +89,8 @@ class ThresholdEvaluator(NodeEvaluator):
                 break
         metadata = {"key": self.key, "threshold": self.threshold, "value": value}
         if not is_number(value):
-            shown = f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
-            answer = f"{self.key} is not a number but {shown}: failed"
+            shown_value = f"'{value[:40]}'" if isinstance(value, str) else str(value)[:40]
+            answer = f"{self.key} is not a number but {shown_value}: failed"
             return EvaluationResult(0.0, False, f"{answer} (threshold {self.threshold})", metadata)
 
         passed = bool(value >= self.threshold)
@@ -226,8 +226,8 @@ def read_value(state: Any, key: str | None, place: str) -> Any:
     if place == "output":
         value = drop_thoughts(value)
     if loss := find_loss(value):
-        what = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
-        raise FieldError(f"{what} was not recorded in full: {loss}")
+        place_name = f"the {place}'s field '{key}'" if key is not None else f"the {place}"
+        raise FieldError(f"{place_name} was not recorded in full: {loss}")
 
     return value
 
@@ -241,7 +241,7 @@ def _find(state: Any, key: str) -> Any:
     """
     if is_state(state) and key in state:
         return state[key]
-    head, dot, rest = key.partition(".")
+    head, dot, remaining_key = key.partition(".")
 
     if is_state(state) and dot:
         inner = state[head]
@@ -250,7 +250,7 @@ def _find(state: Any, key: str) -> Any:
     else:
         raise KeyError(key)
 
-    return _find(inner, rest) if dot else inner
+    return _find(inner, remaining_key) if dot else inner
 
 
 def read_state_text(state: Any, key: str | None, place: str) -> str:
@@ -339,8 +339,8 @@ class ConsistencyEvaluator(NodeEvaluator):
 
     def _earlier(self, history: History, item: HistoryItem) -> Iterator[HistoryItem]:
         """Yield the earlier successful nodes of the same kind, the nearest first."""
-        own = history.entries[-1][:-1]
-        for step in (own, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
+        same_step = history.entries[-1][:-1]
+        for step in (same_step, *reversed(history.entries[-LOOK_BACK - 1 : -1])):
             for other in reversed(step):
                 same = getattr(other, self.of_same) == getattr(item, self.of_same)
                 if same and other.error is None:
@@ -381,8 +381,10 @@ class LatencyEvaluator(NodeEvaluator):
         if used is None:
             return Failure("skipped", f"how many {self.unit} the node used is not known")
         passed = used <= self.budget
-        shown = [f"{n:,}" if isinstance(n, int) else f"{n:.3g}" for n in (used, self.budget)]
-        feedback = f"{shown[0]} of {shown[1]} {self.unit}"
+        shown_amounts = [
+            f"{n:,}" if isinstance(n, int) else f"{n:.3g}" for n in (used, self.budget)
+        ]
+        feedback = f"{shown_amounts[0]} of {shown_amounts[1]} {self.unit}"
         score = 1.0 if passed else self.budget / used
         return EvaluationResult(score, passed, feedback, {self.unit: used})
 

@@ -204,13 +204,13 @@ class History:
     def runs(self) -> dict[str, History]:
         """Return the history of each run by the run's id, in the order in which the runs appear
         here."""
-        found: dict[str, History] = {}
+        histories: dict[str, History] = {}
         for step in list(self.entries):
             for run_id in dict.fromkeys(item.run_id for item in step):
                 part = [item for item in step if item.run_id == run_id]
-                found.setdefault(run_id, History()).entries.append(part)
+                histories.setdefault(run_id, History()).entries.append(part)
 
-        return found
+        return histories
 
     def __str__(self) -> str:
         """Return the history as a tree of supersteps, their nodes, and the nodes' results; several
@@ -257,8 +257,8 @@ def _describe_node(item: HistoryItem) -> str:
 
 def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
     if isinstance(result, Failure):
-        what = "not scored" if result.kind == "failed" else "skipped"
-        return f"{short_line(name)}  {what}: {short_line(result.reason)}"
+        outcome = "not scored" if result.kind == "failed" else "skipped"
+        return f"{short_line(name)}  {outcome}: {short_line(result.reason)}"
     answer = f": {short_line(result.feedback)}" if result.feedback else ""
     verdict = "passed" if result.passed else "not passed"
     return f"{short_line(name)}  {result.score:.2f} {verdict}{answer}"

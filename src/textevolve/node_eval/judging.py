@@ -156,8 +156,8 @@ async def evaluate_episodes(
     gate = asyncio.Semaphore(concurrency)
     judge = partial(_judge_node, evaluators=evaluators, gate=gate)
     nodes = stream(_replay_all(episodes), judge, max(concurrency, NODES_IN_FLIGHT))
-    async with aclosing(nodes) as found:
-        async for node in found:
+    async with aclosing(nodes) as placed_nodes:
+        async for node in placed_nodes:
             yield node
 
 
@@ -172,7 +172,7 @@ async def _judge_node(
 ) -> PlacedNode:
     node, job, is_last = found
     item = node.item
-    wanted = [
+    wanted_evaluators = [
         each
         for each in evaluators
         if each.judges(item.instruction) and (is_last or not each.whole_run)
@@ -194,10 +194,13 @@ async def _judge_node(
     with current_span.get().open("node", f"node {item.node}", facts) as here:
         here.note(output=item.output_state, reason=item.error)
         outcomes = await gather_bounded(
-            [partial(judge, node_evaluator) for node_evaluator in wanted], len(wanted) or 1
+            [partial(judge, node_evaluator) for node_evaluator in wanted_evaluators],
+            len(wanted_evaluators) or 1,
         )
         results = dict(
-            zip((node_evaluator.name for node_evaluator in wanted), outcomes, strict=True)
+            zip(
+                (node_evaluator.name for node_evaluator in wanted_evaluators), outcomes, strict=True
+            )
         )
         for name, outcome in results.items():
             here.judge(name, outcome)
@@ -217,11 +220,11 @@ def _replay_all(episodes: Iterable[Episode]) -> Iterator[tuple[PlacedNode, Evalu
         nodes = list(place_nodes([episode]))
         record = NodeRunRecord()
         jobs: dict[int, EvaluationJob] = {}
-        ended = sorted(nodes, key=lambda node: node.item.order)
-        for node in ended:
+        ordered_nodes = sorted(nodes, key=lambda node: node.item.order)
+        for node in ordered_nodes:
             jobs[node.place] = record.place(node.item, node.step)
         for node in nodes:
-            yield node, jobs[node.place], node is ended[-1]
+            yield node, jobs[node.place], node is ordered_nodes[-1]
 
 
 async def judge_node(history: History, evaluator: NodeEvaluator) -> NodeOutcome:
@@ -394,9 +397,9 @@ def read_run(history: History) -> Trajectory:
         inner = _list_messages(item.output_state)
         messages += _take_new(messages, inner)
         if item.instruction is Instruction.TOOL_CALL and not inner:
-            known = {"name": item.node, "result": item.output_state, "error": error}
+            call_fields = {"name": item.node, "result": item.output_state, "error": error}
             is_whole = find_loss(item.input_state) is None
-            calls.append({**known, "arguments": item.input_state if is_whole else None})
+            calls.append({**call_fields, "arguments": item.input_state if is_whole else None})
         elif error is not None:
             failed.append(f"{item.node}: {error}")
 
@@ -422,7 +425,7 @@ def _list_messages(state: Any) -> list[Any]:
     """List the messages in an output, in the forms of models' outputs and of states of graphs."""
     messages = state.get("messages") if is_state(state) else None
     listed = as_array(messages)
-    return [{"role": "", **one} for one in listed if is_state(one)]
+    return [{"role": "", **message} for message in listed if is_state(message)]
 
 
 class NodeJudge:

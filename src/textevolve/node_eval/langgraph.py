@@ -357,8 +357,8 @@ def _read_reason(error: GraphBubbleUp) -> Any:
     """Return the value that was passed to `interrupt()`, or the reason why the run was stopped."""
     if not isinstance(error, GraphInterrupt):
         return str(error)
-    asked = [interrupt.value for interrupt in error.args[0]]
-    return asked[0] if len(asked) == 1 else asked
+    interrupt_values = [interrupt.value for interrupt in error.args[0]]
+    return interrupt_values[0] if len(interrupt_values) == 1 else interrupt_values
 
 
 def _count_tokens(response: LLMResult) -> int | None:
@@ -366,7 +366,9 @@ def _count_tokens(response: LLMResult) -> int | None:
     usage = cast(Any, (response.llm_output or {}).get("token_usage"))
     if isinstance(usage, dict) and isinstance(total := cast(Any, usage).get("total_tokens"), int):
         return total
-    messages = (getattr(made, "message", None) for few in response.generations for made in few)
+    messages = (
+        getattr(generation, "message", None) for few in response.generations for generation in few
+    )
     reported: list[Any] = [getattr(message, "usage_metadata", None) for message in messages]
     counts = [int(usage["total_tokens"]) for usage in reported if usage]
     return sum(counts) if counts else None

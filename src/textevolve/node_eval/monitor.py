@@ -187,12 +187,12 @@ def _input_reader(
     names = [parameter.name for parameter in parameters[skipped:] if parameter.kind <= positional]
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = args[skipped:]
-        values = (*given, *kwargs.values())
+        input_arguments = args[skipped:]
+        values = (*input_arguments, *kwargs.values())
         if len(values) == 1 and _is_state(values[0]):
             return values[0]
-        state = {**dict(zip(names, given, strict=False)), **kwargs}
-        if more := given[len(names) :]:
+        state = {**dict(zip(names, input_arguments, strict=False)), **kwargs}
+        if more := input_arguments[len(names) :]:
             state["…"] = list(more)
         return state
 
@@ -251,7 +251,7 @@ class Monitor:
             InputError: it cannot be used, or another evaluator has its name.
         """
         check_evaluator(evaluator)
-        if any(one.name == evaluator.name for one in self._evaluators):
+        if any(known_evaluator.name == evaluator.name for known_evaluator in self._evaluators):
             raise InputError(f"two evaluators have the name '{evaluator.name}'; names must differ")
         self._evaluators = (*self._evaluators, evaluator)
         close_first()
@@ -433,8 +433,8 @@ class Monitor:
             with self._background.lock:
                 job = self._records.place(item, NodeRun(item.run_id, item.thread_id), step)
             plan = self._plans.get(item.instruction) or self._plan(item.instruction)
-            if (why := skip_broken(item)) is not None:
-                item.evaluation_results = {each.name: why for task, _ in plan for each in task}
+            if (reason := skip_broken(item)) is not None:
+                item.evaluation_results = {each.name: reason for task, _ in plan for each in task}
             elif plan:
                 self._background.put(job, plan)
         except Exception as fault:  # noqa: BLE001  the agent must not suffer from its monitor

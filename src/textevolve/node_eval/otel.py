@@ -159,13 +159,17 @@ def _take_states(item: HistoryItem, inner: Sequence[HistoryItem]) -> None:
     node gets no output."""
     if item.instruction not in (None, Instruction.DELEGATE):
         return
-    steps = [one for one in inner if one.instruction is not Instruction.TOOL_CALL]
+    steps = [
+        inner_step for inner_step in inner if inner_step.instruction is not Instruction.TOOL_CALL
+    ]
     if item.input_state is None:
         began = sorted(steps, key=lambda step: step.timestamp)
         item.input_state = next((step.input_state for step in began if step.input_state), None)
     if item.output_state is None and item.error is None:
-        ended = reversed(steps)
-        item.output_state = next((step.output_state for step in ended if step.output_state), None)
+        reversed_steps = reversed(steps)
+        item.output_state = next(
+            (step.output_state for step in reversed_steps if step.output_state), None
+        )
 
 
 def _ancestors(span: Span, spans: Mapping[str, Span], nodes: Mapping[str, Span]) -> list[Span]:

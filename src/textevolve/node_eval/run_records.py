@@ -150,7 +150,9 @@ class EvaluationJob:
     @property
     def is_awaited(self) -> bool:
         """Tell whether an outcome of a quick evaluator, not one in the background, is missing."""
-        return not all(getattr(one, "background", False) for one in list(self.missing.values()))
+        return not all(
+            getattr(evaluator, "background", False) for evaluator in list(self.missing.values())
+        )
 
     def see(self) -> History:
         """Return the history as it was when the node had just ended. The node is a copy, so that an
@@ -230,14 +232,14 @@ class NodeRunRecord:
         """Add a node that has just ended to its superstep, or to a new one if `step` is None.
         Existing supersteps are replaced and not changed, since evaluators of earlier nodes read
         them."""
-        own = None if step is None else self._steps.get(step)
-        grown = (*(own or ()), item)
+        superstep = None if step is None else self._steps.get(step)
+        grown = (*(superstep or ()), item)
         if step is not None:
             self._steps[step] = grown
-        if own is None:
+        if superstep is None:
             self.entries.append(grown)
         else:
-            self.entries = [*(one for one in self.entries if one is not own), grown]
+            self.entries = [*(entry for entry in self.entries if entry is not superstep), grown]
 
         job = self.last[item.node] = EvaluationJob(item, self.entries, len(self.entries))
 
@@ -275,7 +277,7 @@ class NodeRecords:
     def find_thread(self, thread_id: str) -> NodeRun | None:
         """Return the last run of a conversation."""
         records = reversed(self.by_id.values())
-        return next((one.run for one in records if one.run.thread_id == thread_id), None)
+        return next((record.run for record in records if record.run.thread_id == thread_id), None)
 
     def take(self, run_id: str | None) -> History:
         """Remove the history of one run, or of all, and return it."""

@@ -217,14 +217,16 @@ class _Snapshot:
         """Copy the first and the last items up to the limit, since the last ones often matter."""
         length = len(values)
         most = min(self.limits.items, self.left)
-        first: list[Any] = list(islice(values, length if length <= most else (most + 1) // 2))
+        leading_values: list[Any] = list(
+            islice(values, length if length <= most else (most + 1) // 2)
+        )
         last: list[Any] = []
         if length > most and hasattr(values, "__reversed__"):
             last = list(islice(reversed(values), most // 2))[::-1]
-        self.left -= len(first) + len(last)
-        copied = [self.copy(value, depth + 1) for value in (*first, *last)]
+        self.left -= len(leading_values) + len(last)
+        copied = [self.copy(value, depth + 1) for value in (*leading_values, *last)]
         if left_out := length - len(copied):
-            copied.insert(len(first), MARK.format(f"{left_out:,} more items"))
+            copied.insert(len(leading_values), MARK.format(f"{left_out:,} more items"))
 
         return copied
 

@@ -61,14 +61,16 @@ class SpanJudge(SpanProcessor):
         while parent and (outer := self._open.get(parent.span_id)):
             around.insert(0, read_span(outer))
             parent = outer.parent
-        ended = read_span(span)
-        if not is_node(ended, self._instructions):
+        ended_span = read_span(span)
+        if not is_node(ended_span, self._instructions):
             return
-        shared = {name: id for one in around for name, id in span_states.ids_of(one).items()}
-        around = [one for one in around if is_node(one, self._instructions)]
-        inner = self._inner.pop(ended.span_id, [])
-        item = as_node(ended, around, inner, shared, self._instructions)
-        item.run_id = ended.trace_id
+        shared = {
+            name: id for near_span in around for name, id in span_states.ids_of(near_span).items()
+        }
+        around = [near_span for near_span in around if is_node(near_span, self._instructions)]
+        inner = self._inner.pop(ended_span.span_id, [])
+        item = as_node(ended_span, around, inner, shared, self._instructions)
+        item.run_id = ended_span.trace_id
         if around:
             self._inner.setdefault(around[-1].span_id, []).append(item)
         self._monitor.record(item)

@@ -212,10 +212,10 @@ def _is_number(text: str) -> bool:
 def _as_lists(tree: Any) -> Any:
     if not (fields := as_object(tree)):
         return tree
-    made = map_values(_as_lists, fields)
-    if all(map(_is_number, made)):
-        return [made[key] for key in sorted(made, key=int)]
-    return made
+    converted = map_values(_as_lists, fields)
+    if all(map(_is_number, converted)):
+        return [converted[key] for key in sorted(converted, key=int)]
+    return converted
 
 
 def _parse_parts(value: object) -> object:
@@ -463,8 +463,8 @@ def _read_tool(raw: object) -> dict[str, Any]:
         fields = as_fields(fields[key]) if key in fields else fields
     if not _text(fields.get("name")):
         return {}
-    known = ((name, fields.get(name)) for name in ("name", "description", *SCHEMAS))
-    return {"parameters" if n in SCHEMAS else n: parse_text(v) for n, v in known if v}
+    tool_fields = ((name, fields.get(name)) for name in ("name", "description", *SCHEMAS))
+    return {"parameters" if n in SCHEMAS else n: parse_text(v) for n, v in tool_fields if v}
 
 
 def output_of(span: Span) -> State:
@@ -473,8 +473,8 @@ def output_of(span: Span) -> State:
     messages, state = _read_state(OUTPUT, OUTPUTS, span)
     if not messages:
         return state
-    others = [n for n, message in enumerate(messages, 1) if message.role != "assistant"]
-    answer = messages[others[-1] :] if others else messages
+    other_places = [n for n, message in enumerate(messages, 1) if message.role != "assistant"]
+    answer = messages[other_places[-1] :] if other_places else messages
     pieces = [message.content or "" for message in answer]
     if len(pieces) > 2 and "".join(pieces[:-1]) == pieces[-1]:
         answer = answer[-1:]  # a stream's parts, and the whole message after them
@@ -484,8 +484,8 @@ def output_of(span: Span) -> State:
 def ids_of(span: Span) -> dict[str, str]:
     """Return the ids that a span has of its session, user and conversation, by the names of
     `IDS`."""
-    known = ((name, span.attributes.get(key)) for key, name in IDS)
-    return {name: str(value) for name, value in known if value}
+    named_ids = ((name, span.attributes.get(key)) for key, name in IDS)
+    return {name: str(value) for name, value in named_ids if value}
 
 
 def attributes_of(span: Span) -> dict[str, Any]:
@@ -538,13 +538,15 @@ def _read_state(side: str, keys: Sequence[str], span: Span) -> tuple[list[SpanMe
         empty = empty or (messages if "" in contents else [])
 
     values = [(key, _find_value(span.attributes, key)) for key in keys]
-    whole = [value for key, value in values if value is not None and not _is_cut(span, key, value)]
-    value = next(iter(whole), None)
+    whole_values = [
+        value for key, value in values if value is not None and not _is_cut(span, key, value)
+    ]
+    value = next(iter(whole_values), None)
     cut = _cut_values(side, keys, span)
     if value is None and cut:
         # A part of the JSON would be judged as if the model had said it.
-        shown = str(cut[0])
-        return [], {"text": f"{shown}{MARK.format('JSON that was cut')}"}
+        cut_text = str(cut[0])
+        return [], {"text": f"{cut_text}{MARK.format('JSON that was cut')}"}
     if "TOOL" in span.kind or span.operation == "execute_tool":
         value = unwrap_result(value)
 
@@ -565,8 +567,8 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
         value = _find_value(attributes, key)
         yield [] if _is_cut(span, key, value) else read_messages(value, role)
         values = [event.get(key) for _, event in span.events]
-        whole = [value for value in values if not _is_cut(span, key, value)]
-        yield [message for value in whole for message in read_messages(value, role)]
+        whole_values = [value for value in values if not _is_cut(span, key, value)]
+        yield [message for value in whole_values for message in read_messages(value, role)]
     task = as_fields(attributes.get("output.value"))
     transcript = task.get("messages") if task.keys() >= CREWAI else None
     transcript = attributes.get("pydantic_ai.all_messages") if transcript is None else transcript
@@ -574,11 +576,11 @@ def _messages(side: str, span: Span) -> Iterator[list[SpanMessage]]:
     if side == INPUT and transcript is not None:
         # Those of earlier runs, which Pydantic AI records as well, are kept, whoever wrote them.
         messages = read_messages(transcript, role)
-        first = _count(attributes.get("pydantic_ai.new_message_index")) or 0
-        own = (
-            n for n, message in enumerate(messages) if n >= first and message.role == "assistant"
+        new_from = _count(attributes.get("pydantic_ai.new_message_index")) or 0
+        new_answers = (
+            n for n, message in enumerate(messages) if n >= new_from and message.role == "assistant"
         )
-        yield messages[: next(own, len(messages))]
+        yield messages[: next(new_answers, len(messages))]
 
     value = attributes.get(f"{side}.value")
     if span.kind == "LLM" and not _is_cut(span, f"{side}.value", value):
@@ -631,8 +633,10 @@ def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
 def _body(attributes: Attributes) -> dict[str, Any]:
     """Return the fields of a message that is recorded as an event, under current and older names.
     The content is not parsed, since it may itself be JSON."""
-    named = {key.removeprefix("gen_ai.event."): value for key, value in attributes.items()}
-    return {key: v if key == "content" else parse_text(v, CONTAINERS) for key, v in named.items()}
+    event_fields = {key.removeprefix("gen_ai.event."): value for key, value in attributes.items()}
+    return {
+        key: v if key == "content" else parse_text(v, CONTAINERS) for key, v in event_fields.items()
+    }
 
 
 def _text(value: object) -> str:

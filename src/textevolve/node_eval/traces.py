@@ -109,9 +109,9 @@ def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
     try:
         return NodeLine.model_validate(row)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"][:2])
-        raise InputError(f"{where}: {field}: {first['msg']}") from None
+        first_error = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first_error["loc"][:2])
+        raise InputError(f"{where}: {field}: {first_error['msg']}") from None
 
 
 def as_item(line: NodeLine) -> HistoryItem:
@@ -231,35 +231,41 @@ def read_episodes(
         InputError: the file cannot be read, or nothing in it can be used.
     """
     source = str(path)
-    found = reading if reading is not None else Reading()
+    trace_reading = reading if reading is not None else Reading()
 
     if Path(source).suffix.lower() in TABLES:
-        yield from read_spans([(source, _read_table(source))], source, found, instructions or {})
+        yield from read_spans(
+            [(source, _read_table(source))], source, trace_reading, instructions or {}
+        )
     else:
         lines = read_lines(source)
-        first = next(lines, None)
-        if first is None:
+        first_line = next(lines, None)
+        if first_line is None:
             raise InputError(f"{source}: no nodes: it is empty")
-        lines = itertools.chain([first], lines)
-        log = find_session_log(as_object(parse_text(first[1], "{")))
+        lines = itertools.chain([first_line], lines)
+        log = find_session_log(as_object(parse_text(first_line[1], "{")))
         if log is not None:
             raise InputError(
                 f"{source}: a session of {log.program}, which is judged as a whole: textevolve"
                 f" evaluate {source} --judge trajectory"
             )
 
-        if _begins_spans(first[1]):
-            documents = read_documents(lines, source, found)
-            yield from read_spans(documents, source, found, instructions or {})
+        if _begins_spans(first_line[1]):
+            documents = read_documents(lines, source, trace_reading)
+            yield from read_spans(documents, source, trace_reading, instructions or {})
         else:
             # The lines of an episode must come one after another.
             unread = Columns()
-            read_nodes = (_read_line(where, line, found, unread) for where, line in lines)
+            read_nodes = (_read_line(where, line, trace_reading, unread) for where, line in lines)
             yield from gather_episodes(filter(None, read_nodes), instructions)
             unread.leave_out_unread()
 
-    if not found.nodes:
-        reason = found.faults[0] if found.faults else f"{source}: it has a header and nothing else"
+    if not trace_reading.nodes:
+        reason = (
+            trace_reading.faults[0]
+            if trace_reading.faults
+            else f"{source}: it has a header and nothing else"
+        )
         raise InputError(f"no node can be used: {reason}")
 
 

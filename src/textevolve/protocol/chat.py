@@ -413,18 +413,22 @@ class CompletionChunk(_Reported):
         """Leave out what the deltas of the earlier chunks have said, if this chunk is the whole
         message after them. A stream whose parts are all named `message` has no deltas."""
         for choice in self.choices:
-            whole = choice.message
-            if whole is None or choice.delta or not any(chunk.has_delta for chunk in earlier):
+            whole_message = choice.message
+            if (
+                whole_message is None
+                or choice.delta
+                or not any(chunk.has_delta for chunk in earlier)
+            ):
                 continue
             text = "".join(chunk.text for chunk in earlier)
             thoughts = "".join(chunk.thoughts for chunk in earlier)
             has_calls = any(chunk.tool_calls for chunk in earlier)
             has_refusal = any(chunk.refusal for chunk in earlier)
             choice.delta = _Message(
-                content=_rest_of(whole.text, text),
-                reasoning=_rest_of(whole.thoughts, thoughts) or None,
-                refusal=None if has_refusal else whole.refusal,
-                tool_calls=None if has_calls else whole.tool_calls,
+                content=_rest_of(whole_message.text, text),
+                reasoning=_rest_of(whole_message.thoughts, thoughts) or None,
+                refusal=None if has_refusal else whole_message.refusal,
+                tool_calls=None if has_calls else whole_message.tool_calls,
             )
             if any(part.logprobs for chunk in earlier for part in chunk.choices):
                 choice.logprobs = None

@@ -214,7 +214,7 @@ async def _send_to_mlflow(
     ((trace, annotations),) = groups.items()
     path = f"{V3}/traces/{part(trace)}"
     info = (await service.post(path, method="GET"))["trace"]["trace_info"]
-    known = {
+    tracker_fields = {
         (old["assessment_name"], old.get("span_id")): old["assessment_id"]
         for old in info.get("assessments", ())
         if MARK in old.get("metadata", ())
@@ -234,7 +234,7 @@ async def _send_to_mlflow(
             "metadata": {MARK: run_id, "label": LABELS[each.result.passed]},
         }
         body = {"assessment": assessment, "update_mask": "feedback,rationale,metadata"}
-        id = known.get((each.name, each.span))
+        id = tracker_fields.get((each.name, each.span))
         place, method = (f"/{id}", "PATCH") if id else ("", "POST")
         await service.post(f"{path}/assessments{place}", body, method=method)
 
@@ -282,8 +282,8 @@ async def write_run(store: Store, run: StudyRun, target: str, settings: Settings
             where = f"{V2}-artifacts/artifacts{folder}/{file}"
             await service.send(where, content.getvalue(), method="PUT")
 
-        ended = {"run_id": id, "status": "FINISHED", "end_time": updated}
-        await service.post(f"{V2}/runs/update", {**ended, **about})
+        finished_run = {"run_id": id, "status": "FINISHED", "end_time": updated}
+        await service.post(f"{V2}/runs/update", {**finished_run, **about})
 
     return f"{service.base_url}/#/experiments/{place}/runs/{id}"
 

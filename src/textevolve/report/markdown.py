@@ -134,8 +134,10 @@ def _draw_table(table: blocks.Table) -> Iterator[str]:
         names = [escape_cell(column.name) for column in heads]
         lines = [_row(names), _row("---:" if flush else "---" for flush in right)]
         for n, row in enumerate(rows):
-            label, *others = map(escape_cell, row)
-            lines.append(_row([f"★ **{label}**" if n in table.best and label else label, *others]))
+            label, *other_cells = map(escape_cell, row)
+            lines.append(
+                _row([f"★ **{label}**" if n in table.best and label else label, *other_cells])
+            )
         yield "\n".join(lines) + "\n"
 
     if note := table.remark("★"):

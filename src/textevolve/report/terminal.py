@@ -134,8 +134,10 @@ def draw_grid(
     names = [wording.visible(column.name) for column in columns]
     parts: list[RenderableType] = []
     for label, *figures in rows:
-        named = [pair for pair in zip(names[1:], figures, strict=True) if pair[1]]
-        line = Text(" · ").join(Text.assemble((f"{name} ", "dim"), cell) for name, cell in named)
+        named_figures = [pair for pair in zip(names[1:], figures, strict=True) if pair[1]]
+        line = Text(" · ").join(
+            Text.assemble((f"{name} ", "dim"), cell) for name, cell in named_figures
+        )
         parts += [label, Padding(line, (0, 0, 0, 2))]
 
     return Group(*parts)

@@ -214,10 +214,12 @@ class Renaming:
             self.note_columns(row)
         nested = self._find_nested(row)
         roots = {path.partition(".")[0] for path in nested}
-        kept = {name: value for name, value in usual_row.items() if name not in roots}
+        renamed_row = {name: value for name, value in usual_row.items() if name not in roots}
         # A field of an export may be renamed although the table of exports has used it.
-        kept |= {name: row[name] for name in self._new if name in row and name not in kept}
-        renamed = {self.new_name(name): value for name, value in kept.items()}
+        renamed_row |= {
+            name: row[name] for name in self._new if name in row and name not in renamed_row
+        }
+        renamed = {self.new_name(name): value for name, value in renamed_row.items()}
 
         return clean_row({**renamed, **{self._new[path]: nested[path] for path in nested}})
 

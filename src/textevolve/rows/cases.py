@@ -417,10 +417,10 @@ class _RowSource:
         nested: object = self.row.get("parameters") or {}
         if not isinstance(nested, Mapping):
             raise InputError(f"{self.where}: 'parameters' must be a mapping")
-        known: dict[str, Any] = {}
+        known_parameters: dict[str, Any] = {}
         for name, value in cast("Mapping[str, Any]", nested).items():
             if name in self.reading.parameters:
-                known[name] = value
+                known_parameters[name] = value
                 continue
             if name in (GROUP, EQUAL_TO):  # of an exported case
                 continue
@@ -430,7 +430,7 @@ class _RowSource:
         parameters = pick(self.row, self.reading.parameters)
         self.read |= dict.fromkeys(parameters, "parameter")
 
-        return {**known, **drop_none(parameters)}
+        return {**known_parameters, **drop_none(parameters)}
 
     def refuse_misspelt(self) -> None:
         """Refuse a column that nothing reads if it is a misspelt parameter."""
@@ -454,8 +454,8 @@ class _RowSource:
 
     def keep_row(self) -> dict[str, Any]:
         """Return the parameters that hold the row and its reference as they were."""
-        named = [name for name, role in self.read.items() if role == "reference"]
-        label = self.get(named[0]) if named else None
+        reference_columns = [name for name, role in self.read.items() if role == "reference"]
+        label = self.get(reference_columns[0]) if reference_columns else None
         return {ROW: pack_value(dict(self.row)), LABEL: pack_value(label)}
 
 

@@ -95,7 +95,7 @@ def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
         return results
 
     calls = tuple(map(_write_call, message.calls))
-    said = ChatTurn(
+    turn = ChatTurn(
         speaker_of(message.role),
         message.text,
         calls,
@@ -104,7 +104,7 @@ def read_turns(raw: RawMessage) -> tuple[ChatTurn, ...]:
         message.others,
     )
 
-    return (*results, said)
+    return (*results, turn)
 
 
 def _tool_speaker(name: str) -> str:

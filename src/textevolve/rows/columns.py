@@ -275,10 +275,10 @@ def refuse_object(value: object, column: str, where: str) -> None:
     paths to its parts."""
     entries = as_array(value)
     path = f"{column}.0" if entries else column
-    first: object = entries[0] if entries else value
-    if not isinstance(first, Mapping) or list_messages(entries):
+    first_entry: object = entries[0] if entries else value
+    if not isinstance(first_entry, Mapping) or list_messages(entries):
         return
-    fields = [f"{path}.{name}" for name in cast("Mapping[object, object]", first)]
+    fields = [f"{path}.{name}" for name in cast("Mapping[object, object]", first_entry)]
     raise InputError(
         f"{where}: '{column}' is an object, and a reference answer is a text or a list of texts;"
         f" name the part with --map reference={fields[0] if fields else f'{path}.NAME'}"

@@ -350,8 +350,8 @@ def _read_stream(stream: IO[str], about: RowFile) -> Iterator[Placed]:
         head += itertools.islice(stream, 1)
     format = _find_text_format(head, about) if head else LINES
     if format is TABLE:
-        whole = io.StringIO("".join([*head, *stream]), newline="")
-        yield from _read_table(whole, about)
+        whole_text = io.StringIO("".join([*head, *stream]), newline="")
+        yield from _read_table(whole_text, about)
     else:
         yield from _read_json(cast("IO[str]", itertools.chain(head, stream)), about)
 
@@ -359,9 +359,9 @@ def _read_stream(stream: IO[str], about: RowFile) -> Iterator[Placed]:
 def _read_content(file: IO[bytes], about: RowFile) -> Iterator[Placed]:
     start = file.read(16)
     file.seek(0)
-    for signature, what in _REFUSED.items():
+    for signature, refused_kind in _REFUSED.items():
         if start.startswith(signature):
-            raise InputError(f"{about.name}: is {what}")
+            raise InputError(f"{about.name}: is {refused_kind}")
 
     if start.startswith(b"\x1f\x8b"):
         with _name_damage(about.name), gzip.GzipFile("", "rb", fileobj=file) as content:

@@ -141,12 +141,12 @@ def read_csv(
     if not is_export:
         check_columns(columns, f"{name}:{skipped + 1}")
     header(columns)
-    whole: set[int] = set()
+    whole_columns: set[int] = set()
     if not is_ours:
-        whole = _find_whole_columns(table, columns, is_text)
+        whole_columns = _find_whole_columns(table, columns, is_text)
 
     def converter(place: int, column: str) -> Callable[[str], Any]:
-        if place in whole:
+        if place in whole_columns:
             return lambda cell: cell[:-2] if _WHOLE.fullmatch(cell) else cell
         return restore if is_text(column) else lambda cell: _cell(restore(cell))
 
@@ -297,18 +297,20 @@ def _find_whole_columns(
     if not any(map(_WHOLE_CELL.search, table.file)):
         return set()
 
-    whole: set[int] = set()
+    whole_columns: set[int] = set()
     words: set[int] = set()
     for _, cells in itertools.islice(table.read(), 1, None):
         for place, cell in enumerate(cells):
             if _WHOLE.fullmatch(cell):
-                whole.add(place)
+                whole_columns.add(place)
             elif cell and not _FLOAT.fullmatch(cell):
                 words.add(place)
 
-    is_style = any(is_text(columns[place]) for place in whole & words if place < len(columns))
+    is_style = any(
+        is_text(columns[place]) for place in whole_columns & words if place < len(columns)
+    )
 
-    return set() if is_style else whole - words
+    return set() if is_style else whole_columns - words
 
 
 def _cell(value: str) -> Any:

@@ -358,8 +358,8 @@ def read_tool_result(row: Row) -> Row:
 
 def _fill(template: str, variables: Mapping[str, Any]) -> str:
     """Return a template of promptfoo with its variables, such as `{{port}}`, filled in."""
-    known = map_values(write_text, variables)
-    return _VARIABLE.sub(lambda variable: known.get(variable[1], variable[0]), template)
+    column_texts = map_values(write_text, variables)
+    return _VARIABLE.sub(lambda variable: column_texts.get(variable[1], variable[0]), template)
 
 
 def has_outputs(columns: Iterable[str]) -> bool:

@@ -447,10 +447,10 @@ def _check_regressions(
     lost = [case for case, (ours, theirs) in pairs.items() if theirs == 1 and ours < 1]
     names = ""
     if lost:
-        shown = [wording.shorten(case, 40) for case in lost[:NAMED]]
+        shown_cases = [wording.shorten(case, 40) for case in lost[:NAMED]]
         if len(lost) > NAMED:
-            shown.append("...")
-        names = f" ({', '.join(shown)})"
+            shown_cases.append("...")
+        names = f" ({', '.join(shown_cases)})"
 
     passed = wording.count(sum(theirs == 1 for _, theirs in pairs.values()), "case")
     statement = f"{len(lost):,} of {passed} that passed in {name} fail now{names}"

@@ -277,9 +277,9 @@ def require_same_cases(store: Store, run: StudyRun, other: StudyRun) -> None:
     Raises:
         InputError: a case differs; names it, and the column.
     """
-    known = {case.id: case for case in _read_cases(store, run)}
+    cases_by_id = {case.id: case for case in _read_cases(store, run)}
     for case in _read_cases(store, other):
-        before = known.get(case.id)
+        before = cases_by_id.get(case.id)
         difference = "" if before is None else _find_difference(before, case)
         if difference:
             raise InputError(

@@ -90,12 +90,12 @@ def find_moved(store: Store, addresses: Mapping[str, str]) -> dict[str, str]:
     names of models: the answers of those are not taken for answers of these."""
     if not addresses:
         return {}
-    first: dict[str, str] = {}
+    first_addresses: dict[str, str] = {}
     for run in store.read(all_specs):
         for model, address in run.get("addresses", {}).items():
-            first.setdefault(model, address)
+            first_addresses.setdefault(model, address)
 
-    return {model: a for model, a in addresses.items() if first.get(model, a) != a}
+    return {model: a for model, a in addresses.items() if first_addresses.get(model, a) != a}
 
 
 # The stored form of specifications and records: they are written to the store and read from it,

@@ -141,7 +141,7 @@ class StoreJournal:
         def find(reader: Connection) -> bool:
             return reader.execute(sql(_ANSWER), values).first() is not None
 
-        return await asyncio.to_thread(self._database.read, find)
+        return await asyncio.to_thread(lambda: self._database.read(find))
 
     def _find_wanted(self) -> None:
         """Look up all keys that were requested in one iteration of the event loop, or during the

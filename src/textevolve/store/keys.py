@@ -172,9 +172,9 @@ def leave_namespace(connection: Connection, namespace: str) -> None:
         if namespace not in key.spec.namespaces:
             continue
 
-        others = tuple(name for name in key.spec.namespaces if name != namespace)
-        if others:
-            spec = key.spec.model_copy(update={"namespaces": others})
+        other_namespaces = tuple(name for name in key.spec.namespaces if name != namespace)
+        if other_namespaces:
+            spec = key.spec.model_copy(update={"namespaces": other_namespaces})
             update_where(connection, api_keys, {"spec": spec.model_dump_json()}, id=key.id)
         elif key.revoked is None:
             revoke_key(connection, key.id)

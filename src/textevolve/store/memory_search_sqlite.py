@@ -106,9 +106,9 @@ def find_near(
 
     query = select(memories.c.seq).where(memories.c.collection_id == collection.id)
     passing = connection.execute(query.where(in_scope(scope))).scalars().all()
-    kept = np.isin(stored.seqs, np.array(passing, dtype=np.int64))
+    is_passing = np.isin(stored.seqs, np.array(passing, dtype=np.int64))
 
-    return _rank(stored.seqs[kept], cosines[kept], limit)
+    return _rank(stored.seqs[is_passing], cosines[is_passing], limit)
 
 
 def _load(connection: Connection, collection: Collection) -> KeptVectors:

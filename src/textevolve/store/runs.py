@@ -205,8 +205,8 @@ def _queries(run_ref: str) -> Sequence[Select[Any]]:
     text = plain_text(run_ref)
     starting = runs.c.id.startswith(text, autoescape=True)
     lines = literal(_BETWEEN) + runs.c.name + literal(_BETWEEN)
-    named = lines.contains(f"{_BETWEEN}{text}{_BETWEEN}", autoescape=True)
-    return [newest.where(c).limit(5) for c in (runs.c.id == text, named, starting)]
+    by_name = lines.contains(f"{_BETWEEN}{text}{_BETWEEN}", autoescape=True)
+    return [newest.where(c).limit(5) for c in (runs.c.id == text, by_name, starting)]
 
 
 def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:

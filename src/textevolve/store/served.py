@@ -212,8 +212,8 @@ def search_runs(
 
 
 def _newest_first(query: Select[Any]) -> Select[Any]:
-    whole = query.where(runs.c.fingerprint.not_like("draft-%"))
-    return whole.order_by(runs.c.created.desc(), runs.c.id)
+    without_drafts = query.where(runs.c.fingerprint.not_like("draft-%"))
+    return without_drafts.order_by(runs.c.created.desc(), runs.c.id)
 
 
 def _visible_ids(connection: Connection, sees: Sees | None) -> set[str] | None:
@@ -242,8 +242,8 @@ def _find_text(connection: Connection, ids: Sequence[str], text: str) -> list[st
     matching: set[str] = set()
     for row in connection.execute(select(runs.c.id, runs.c.name, runs.c.source, runs.c.spec)):
         spec = bytes_to_text(row.spec) if isinstance(row.spec, bytes) else ""
-        whole = f"{row.id} {row.name} {row.source} {spec}".lower()
-        if any(part in whole for part in texts):
+        searched_text = f"{row.id} {row.name} {row.source} {spec}".lower()
+        if any(part in searched_text for part in texts):
             matching.add(row.id)
 
     return [id for id in ids if id in matching]

@@ -601,12 +601,12 @@ def reads(spec: CompareSpec) -> Callable[[Case], Case]:
 
     bodies = [json.dumps(target.body, ensure_ascii=False) for target in spec.targets]
     templates = [text for prompt in spec.prompts for _, text in prompt.templates]
-    shown = "\n".join([*bodies, *templates, spec.system])
+    template_texts = "\n".join([*bodies, *templates, spec.system])
 
     def keep(case: Case) -> Case:
         columns = row_columns(case)
-        read = {*find_placeholders(shown, columns), *RECORDED, *USER_COLUMNS}
-        return keep_columns(case, {*read, input_column(spec, columns)})
+        read_columns = {*find_placeholders(template_texts, columns), *RECORDED, *USER_COLUMNS}
+        return keep_columns(case, {*read_columns, input_column(spec, columns)})
 
     return keep
 

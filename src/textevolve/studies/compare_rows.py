@@ -282,15 +282,17 @@ def _check_columns(
     hidden: dict[str, Hidden] = dict.fromkeys(spec.outputs, "outputs")
     if spec.label is not None:
         hidden[spec.label] = "label"
-    shown = [name for name in columns if name not in hidden]
-    if spec.input is not None and spec.input not in shown:
+    shown_columns = [name for name in columns if name not in hidden]
+    if spec.input is not None and spec.input not in shown_columns:
         raise InputError(
             f"--input: the column '{spec.input}' is the label or an output, which is no input;"
-            f" columns: {', '.join(shown)}"
+            f" columns: {', '.join(shown_columns)}"
         )
 
-    questions = _find_questions(spec, shown, hidden, objects, talks=talks)
-    has_input = talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown)
+    questions = _find_questions(spec, shown_columns, hidden, objects, talks=talks)
+    has_input = (
+        talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown_columns)
+    )
 
     if not has_input and judges_of(spec):
         raise InputError(
@@ -298,7 +300,7 @@ def _check_columns(
             f" {', '.join(columns)}"
         )
 
-    return ComparedColumns(shown, hidden, questions)
+    return ComparedColumns(shown_columns, hidden, questions)
 
 
 def _find_questions(
@@ -330,10 +332,10 @@ def _find_questions(
     for target in spec.targets:
         of_turns = (*TURN_COLUMNS, SESSION) if talks and target.session else TURN_COLUMNS
         check_body(target, [*shown, *of_turns] if talks else shown, hidden)
-        asked = shown
+        asked_columns = shown
         if target.body is not None:
-            asked = find_placeholders(json.dumps(target.body, ensure_ascii=False), shown)
-        questions[f"target {target.label}"] = (*asked, *more)
+            asked_columns = find_placeholders(json.dumps(target.body, ensure_ascii=False), shown)
+        questions[f"target {target.label}"] = (*asked_columns, *more)
 
     for prompt in spec.prompts:
         if prompt.is_blank:

@@ -294,12 +294,12 @@ def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
         inner = list[tuple[JudgedNode, Branch]]()
-        others = list[tuple[JudgedNode, Branch]]()
+        other_branches = list[tuple[JudgedNode, Branch]]()
         for root in roots:
-            (inner if _ran_in(root[0].item, node.item) else others).append(root)
+            (inner if _ran_in(root[0].item, node.item) else other_branches).append(root)
         children = [replace(branch, label=step.item.node) for step, branch in _by_start(inner)]
         grown = _grow(node, states)
-        roots = [*others, (node, replace(grown, children=[*grown.children, *children]))]
+        roots = [*other_branches, (node, replace(grown, children=[*grown.children, *children]))]
 
     return [branch for _, branch in _by_start(roots)]
 

@@ -440,13 +440,13 @@ def _table(optimization: Optimization) -> Table:
     notes: list[str] = []
 
     for number, attempt in enumerate(optimization.attempts):
-        second = [getattr(attempt.second, "score", None)] if has_second else []
+        second_scores = [getattr(attempt.second, "score", None)] if has_second else []
         characters = None if attempt.output is None else len(attempt.output)
         rows.append(
             [
                 f"attempt {attempt.iteration}",
                 attempt.score,
-                *second,
+                *second_scores,
                 attempt.made,
                 attempt.similarity,
                 characters,

@@ -174,8 +174,10 @@ def open_program(
     called = name.removeprefix(OWN).rpartition(":")[2] or name
     called = called.rpartition(".")[2]
     if is_module(program):
-        own = {n: str(each.signature.instructions) for n, each in program.named_predictors()}
-        templates = _begin(own, texts, called)
+        instructions = {
+            n: str(each.signature.instructions) for n, each in program.named_predictors()
+        }
+        templates = _begin(instructions, texts, called)
         return _open_code(called, templates, run_module(program), bench, answer, hidden)
 
     if not texts:

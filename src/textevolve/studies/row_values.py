@@ -56,13 +56,13 @@ class RowValues:
 def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None) -> RowValues:
     """Return the values of a case. `columns`: those of its input, without the label. `label`: the
     name of the label's column."""
-    known = {**columns, label: case.reference or ""} if label is not None else columns
+    columns_and_label = {**columns, label: case.reference or ""} if label is not None else columns
     parameters = case.parameters
 
     return RowValues(
         variables=map_values(prompt_text, columns),
         columns=columns,
-        row=unpack_value(parameters[ROW]) if ROW in parameters else known,
+        row=unpack_value(parameters[ROW]) if ROW in parameters else columns_and_label,
         label=unpack_value(parameters[LABEL]) if LABEL in parameters else case.reference,
         draw=parameters.get(DRAW, 0),
     )
@@ -74,15 +74,15 @@ def keep_values(
     """Return the parameters of a case that hold what JSON would change. `whole`: the whole row is
     kept, since a function of the user receives it. A label that is a text, and a row without an
     equal before it, need no parameter, so that they leave stored runs as they are."""
-    kept: dict[str, Any] = {}
+    kept_values: dict[str, Any] = {}
     if whole:
-        kept[ROW] = pack_value(dict(row))
+        kept_values[ROW] = pack_value(dict(row))
     if label is not None and not isinstance(label, str):
-        kept[LABEL] = pack_value(label)
+        kept_values[LABEL] = pack_value(label)
     if draw:
-        kept[DRAW] = draw
+        kept_values[DRAW] = draw
 
-    return kept
+    return kept_values
 
 
 def wants_row(metrics: Iterable[str], objects: Mapping[str, object]) -> bool:

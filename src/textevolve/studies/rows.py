@@ -69,11 +69,15 @@ def with_profile(case: Case) -> Case:
         InputError: there is no such profile.
     """
     parameters = dict(case.parameters)
-    named: Any = parameters.pop(PROFILE, None)
-    if named is None:
+    profile_name: Any = parameters.pop(PROFILE, None)
+    if profile_name is None:
         return case
     try:
-        profile = load_profile(named) if isinstance(named, str) else build_profile(named)
+        profile = (
+            load_profile(profile_name)
+            if isinstance(profile_name, str)
+            else build_profile(profile_name)
+        )
     except InputError as error:
         raise InputError(f"case {case.id}: {error}") from None
 

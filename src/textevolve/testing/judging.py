@@ -181,8 +181,8 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
     Raises:
         InputError: the judge ignores the context or the reference.
     """
-    whole = parse_judge(judge)
-    parsed = whole.judge if isinstance(whole, HybridJudge) else whole
+    parsed_judge = parse_judge(judge)
+    parsed = parsed_judge.judge if isinstance(parsed_judge, HybridJudge) else parsed_judge
     if isinstance(parsed, RulesJudge | OwnJudge):
         return judge
     missing = other = ""
@@ -192,7 +192,7 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
         other = "faithfulness"
     elif case.reference is not None and not parsed.reads_reference:
         if not is_named and hasattr(parsed, "reference"):
-            return write_with_reference(whole)
+            return write_with_reference(parsed_judge)
         missing = "reference"
         other = "probe+rules+reference"
 

@@ -216,11 +216,11 @@ def excerpt(text: str, most: int, focus: int | None = None) -> str:
     if focus is not None:
         start = min(max(focus - part, part), len(text) - 3 * part)
         places[2:2] = [start, start + 2 * part]
-    whole = [_find_sign(text, 0, 0, place) for place in places]
+    whole_places = [_find_sign(text, 0, 0, place) for place in places]
     result = ""
     end = 0
 
-    for start, stop in zip(whole[::2], whole[1::2], strict=True):
+    for start, stop in zip(whole_places[::2], whole_places[1::2], strict=True):
         omitted = start - end
         result += (f"\n[... {omitted} characters left out ...]\n" if omitted else "") + text[
             start:stop

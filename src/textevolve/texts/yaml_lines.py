@@ -125,16 +125,16 @@ def find_line(node: yaml.Node | None, error: Exception) -> int:
     if is_there or part is None:
         return line
 
-    named: list[tuple[int, int, int]] = []
+    named_places: list[tuple[int, int, int]] = []
     for text, text_line in _list_scalars(part):
         words = re.escape(text).replace("_", "[_-]")
         match = re.search(rf"(?<![\w.-]){words}(?![\w-])", message.replace("--", " "))
         if match and text.strip():
             is_refused = message.endswith(f"not '{text}'")
             is_quoted = message[match.start() - 1 : match.start()] == "'"
-            named.append((-is_refused - is_quoted, match.start(), text_line))
+            named_places.append((-is_refused - is_quoted, match.start(), text_line))
 
-    return min(named, default=(0, 0, line))[-1]
+    return min(named_places, default=(0, 0, line))[-1]
 
 
 def _list_scalars(node: yaml.Node) -> Iterator[tuple[str, int]]:

@@ -113,16 +113,16 @@ class RecordedSpan(Span):
         """Start a span below this one, without making it the current span. The name of a step ends
         in its number in the loop. If a sibling has the same name, ` #2` (and so on) is appended,
         except directly below the root."""
-        shown, operation = KINDS.get(kind, CHAIN)
+        shown_kind, operation = KINDS.get(kind, CHAIN)
 
         if kind == "model":
             name, about = name_model(name)
             request = facts.get("request")
             facts = {**about, **facts}
             if "agent" in about:
-                shown, operation = KINDS["agent"]
+                shown_kind, operation = KINDS["agent"]
             elif isinstance(request, Request) and request.embeds:
-                shown = "EMBEDDING"
+                shown_kind = "EMBEDDING"
                 operation = "embeddings"
 
         title = f"{operation} {name}" if kind in ("agent", "model") else name
@@ -135,7 +135,7 @@ class RecordedSpan(Span):
             self.names[title] += 1
             title += f" #{self.names[title]}" if self.names[title] > 1 else ""
         span_kind = trace.SpanKind.CLIENT if kind == "model" else trace.SpanKind.INTERNAL
-        attributes = {"openinference.span.kind": shown}
+        attributes = {"openinference.span.kind": shown_kind}
         span = self.tracer.start_span(title, self.context, span_kind, attributes)
         context = set_span_in_context(span, self.context)
         shared = drop_none(pick(facts, SHARED))
@@ -184,8 +184,14 @@ class RecordedSpan(Span):
         for name, value in facts.items():
             if isinstance(value, EvaluationResult):
                 attributes |= {f"{prefix}.score": value.score, f"{prefix}.passed": value.passed}
-                shown = {"score": value.score, "passed": value.passed, "feedback": value.feedback}
-                attributes |= self._describe_text("output", shown) if self.kind == "judge" else {}
+                shown_result = {
+                    "score": value.score,
+                    "passed": value.passed,
+                    "feedback": value.feedback,
+                }
+                attributes |= (
+                    self._describe_text("output", shown_result) if self.kind == "judge" else {}
+                )
             elif isinstance(value, Failure):
                 self.fail(value.reason, value.kind)
             elif isinstance(value, Request):
@@ -248,22 +254,24 @@ class RecordedSpan(Span):
 
     def _describe_request(self, request: Request) -> dict[str, Any]:
         names = ("temperature", "max_tokens", "seed")
-        known = {f"gen_ai.request.{name}": getattr(request, name) for name in names}
-        said = [{"role": one.role, "content": one.text} for one in request.messages]
-        known |= self._describe_text("input", {"messages": said})
-        return known | self._describe_messages("input", request.messages)
+        request_fields = {f"gen_ai.request.{name}": getattr(request, name) for name in names}
+        messages = [{"role": message.role, "content": message.text} for message in request.messages]
+        request_fields |= self._describe_text("input", {"messages": messages})
+        return request_fields | self._describe_messages("input", request.messages)
 
     def _describe_response(self, response: Response) -> dict[str, Any]:
         usage = response.usage
         tokens = "llm.token_count"
-        known: dict[str, Any] = {"gen_ai.response.finish_reasons": [response.finish_reason]}
+        response_fields: dict[str, Any] = {
+            "gen_ai.response.finish_reasons": [response.finish_reason]
+        }
         for names in usage.models:
-            known["gen_ai.response.model"] = names.partition(ANSWERED_BY)[2]
+            response_fields["gen_ai.response.model"] = names.partition(ANSWERED_BY)[2]
         if response.replayed:
-            known[JOURNAL_HIT] = True
+            response_fields[JOURNAL_HIT] = True
             self.count(calls_replayed=1)
         else:
-            known |= {
+            response_fields |= {
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,
                 "gen_ai.usage.output_tokens": usage.completion_tokens,
                 "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
@@ -277,9 +285,11 @@ class RecordedSpan(Span):
             self.count(calls=1, tokens_in=usage.prompt_tokens, tokens_out=usage.completion_tokens)
 
         answer = Message("assistant", (response.text,), (), response.tool_calls)
-        known |= self._describe_text("output", response.text)
+        response_fields |= self._describe_text("output", response.text)
 
-        return known | self._describe_messages("output", (answer,), response.finish_reason)
+        return response_fields | self._describe_messages(
+            "output", (answer,), response.finish_reason
+        )
 
     def _describe_messages(
         self, side: str, messages: tuple[Message, ...], finish_reason: str = ""

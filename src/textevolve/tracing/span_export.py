@@ -54,8 +54,8 @@ def open_tracer(name: str, destination: str, collector: str) -> Tracer:
     Raises:
         SettingsError: the file cannot be written, or the address is invalid.
     """
-    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: name}
-    provider = TracerProvider(resource=Resource.create(named))
+    resource_fields = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: name}
+    provider = TracerProvider(resource=Resource.create(resource_fields))
     provider.add_span_processor(_open_processor(destination, collector))
 
     return provider.get_tracer(name)

@@ -612,8 +612,8 @@ class Gatherer:
         reason = "the endpoint refuses a field of the request, which is left out from now on"
 
         try:
-            read = self._client.read_batched
-            response = call.context.run(read, line.status, line.body, call.request, seconds)
+            read_answer = self._client.read_batched
+            response = call.context.run(read_answer, line.status, line.body, call.request, seconds)
             if response is not None:
                 if not call.answer.done():
                     call.answer.set_result(response)

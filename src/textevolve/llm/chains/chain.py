@@ -231,14 +231,14 @@ class Chain:
             InputError: no step has this name, or there are several templates.
         """
         steps = _model_steps(self)
-        named = [step for step in steps if name in (None, step.name)]
-        if len(named) == 1:
-            return named[0].name, named[0].template
+        matching_steps = [step for step in steps if name in (None, step.name)]
+        if len(matching_steps) == 1:
+            return matching_steps[0].name, matching_steps[0].template
         there = ", ".join(dict.fromkeys(step.name for step in steps)) or "none"
         problem = f"no step '{name}' calls a model; there are: {there}"
         if name is None:
             problem = f"several steps call a model; name one of: {there}"
-        elif named:
+        elif matching_steps:
             problem = f"two steps have the name '{name}'; give them different names"
 
         raise InputError(f"chain '{self.name}': {problem}")

@@ -60,12 +60,12 @@ class ChatFile(BaseModel):
     @property
     def rendering(self) -> dict[str, Any]:
         """Return the arguments that only a template of a model knows, without unset ones."""
-        own = {
+        set_arguments = {
             "documents": self.documents,
             "continue_final_message": self.continue_final_message or None,
             "chat_template": self.chat_template,
         }
-        return {**self.chat_template_kwargs, **drop_none(own)}
+        return {**self.chat_template_kwargs, **drop_none(set_arguments)}
 
 
 def read_conversation(text: str, name: str) -> ChatFile:

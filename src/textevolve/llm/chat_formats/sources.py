@@ -289,8 +289,8 @@ class JinjaTemplate:
         """
         if chat_template is not None:
             # A model with one template has no names, so the text is a source.
-            named = {**self.named, "default": self.source} if self.named else {}
-            return named.get(chat_template, chat_template)
+            sources_by_name = {**self.named, "default": self.source} if self.named else {}
+            return sources_by_name.get(chat_template, chat_template)
         if has_tools and "tool_use" in self.named:
             return self.named["tool_use"]
         if not self.source and self.named:
@@ -412,34 +412,41 @@ def read_chat_template(path: Path | str) -> JinjaTemplate:
 
     config = place if place.suffix == ".json" else place.with_name(CONFIG)
     config_fields = _load(config) if config.is_file() else {}
-    named: dict[str, str] = {}
+    sources_by_name: dict[str, str] = {}
     if place.suffix in _JINJA:
         source = _read(place)
         if place.name == JINJA:
-            named = {
+            sources_by_name = {
                 file.stem: _read(file) for file in sorted((place.parent / NAMED).glob("*.jinja"))
             }
     else:
-        named = _named(config_fields, place)
-        source = named.pop("default", "")
+        sources_by_name = _named(config_fields, place)
+        source = sources_by_name.pop("default", "")
     bos = _token(config_fields, "bos_token")
     eos = _token(config_fields, "eos_token")
 
     return JinjaTemplate(
-        source, bos, eos, origin=str(place), tokens=_more_tokens(config_fields), named=named
+        source,
+        bos,
+        eos,
+        origin=str(place),
+        tokens=_more_tokens(config_fields),
+        named=sources_by_name,
     )
 
 
 def _more_tokens(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the special tokens of a configuration beside those for the beginning and the end:
     those that all models may have, and the model's own, such as `image_token`."""
-    own: dict[str, Any] = {name: fields[name] for name in fields if name.endswith("_token")}
+    tokens: dict[str, Any] = {name: fields[name] for name in fields if name.endswith("_token")}
     for group in ("extra_special_tokens", "model_specific_special_tokens"):
-        own |= as_object(fields.get(group))
-    texts = {name: _token(own, name) for name in (*TOKENS, *own)}
-    known = ("bos_token", "eos_token")
+        tokens |= as_object(fields.get(group))
+    texts = {name: _token(tokens, name) for name in (*TOKENS, *tokens)}
+    usual_names = ("bos_token", "eos_token")
 
-    return {name: text for name, text in texts.items() if text is not None and name not in known}
+    return {
+        name: text for name, text in texts.items() if text is not None and name not in usual_names
+    }
 
 
 def _token(fields: Mapping[str, Any], name: str) -> str | None:
@@ -456,18 +463,18 @@ def _named(fields: Mapping[str, Any], place: Path) -> dict[str, str]:
     if isinstance(written, str):
         return {"default": written}
 
-    named: dict[str, str] = {}
+    sources_by_name: dict[str, str] = {}
     for entry in as_array(written):
         match entry:
             case {"name": str(name), "template": str(source)}:
-                named[name] = source
+                sources_by_name[name] = source
             case _:
                 pass
 
-    if not named:
+    if not sources_by_name:
         raise InputError(f"{place}: has no field chat_template")
 
-    return named
+    return sources_by_name
 
 
 def _load(place: Path) -> dict[str, Any]:

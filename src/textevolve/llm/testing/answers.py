@@ -491,9 +491,9 @@ def decision(wire: Wire, request: Mapping[str, Any]) -> bytes:
     raw: Any = request.get("questions")
 
     if wire == "systemone":
-        named = _QUESTIONS.validate_python(raw or {})
-        questions = list(named.values())
-        answers = {name: _answer(state, question) for name, question in named.items()}
+        asked_questions = _QUESTIONS.validate_python(raw or {})
+        questions = list(asked_questions.values())
+        answers = {name: _answer(state, question) for name, question in asked_questions.items()}
     else:
         questions = _LISTED.validate_python(raw or [])
         answers = [_answer(state, question) for question in questions]

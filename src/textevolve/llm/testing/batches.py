@@ -259,7 +259,7 @@ def _answer_lines(
     good = list[bytes]()
     bad = list[bytes]()
 
-    for number, (key, asked) in enumerate(lines):
+    for number, (key, request_body) in enumerate(lines):
         third = number % 3 == 0
         if fault in HALVES and number >= len(lines) / 2:
             bad.append(write_error_line(key, f"batch_{fault}", "not asked"))
@@ -267,7 +267,7 @@ def _answer_lines(
             body = {"error": {"message": "it went wrong"}}
             bad.append(write_result_line(key, WRONG_LINES[fault], body))
         elif not (third and fault is BatchFault.LOST_LINES):
-            answer = ask(asked, encode(asked))
+            answer = ask(request_body, encode(request_body))
             if third and fault is BatchFault.FAILED_FIRST:
                 good.append(write_result_line(key, 500, {"error": {"message": "it went wrong"}}))
             result = write_result_line(key, answer.status, _body(answer))

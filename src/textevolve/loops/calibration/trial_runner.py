@@ -154,8 +154,8 @@ def take_examples(
         raise InputError(f"no row has the label column '{label}'; columns: {', '.join(columns)}")
     if program is None:
         hidden: dict[str, Hidden] = {} if label is None else {label: "label"}
-        shown = [name for name in columns if name != label]
-        check_spelling(template, shown, "the template", hidden)
+        shown_columns = [name for name in columns if name != label]
+        check_spelling(template, shown_columns, "the template", hidden)
     names = require_names(template, columns, program)
     inputs = names if program is None else program.inputs
     if inputs is not None and label in inputs:

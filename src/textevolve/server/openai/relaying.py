@@ -148,8 +148,8 @@ async def _post(relay: Relay, body: Mapping[str, Any]) -> BegunAnswer:
     if answer.status == 200:
         return answer
     refused = await relay.refusal_of(answer)
-    asked = relay.reports_streams and hides_usage(body)
-    if asked and refused_field(refused.status, refused.refusal, ["stream_options"]):
+    wants_usage = relay.reports_streams and hides_usage(body)
+    if wants_usage and refused_field(refused.status, refused.refusal, ["stream_options"]):
         # Our own wish is refused, not the client's: it is left out from now on.
         relay.reports_streams = False
         return await _post(relay, body)
@@ -225,8 +225,8 @@ class RelayedAnswer:
                 return
             yield kind.encode()
             async with aclosing(_read_parts(answer, reader)) as parts:
-                shown = leave_out_usage(parts) if hides_usage(self.body) else parts
-                async for part in shown:
+                shown_parts = leave_out_usage(parts) if hides_usage(self.body) else parts
+                async for part in shown_parts:
                     yield part
 
     async def complete(self) -> JsonObject:

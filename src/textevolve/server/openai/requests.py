@@ -324,7 +324,11 @@ async def cut_at_stop(pieces: AnswerPieces, stop: str | Sequence[str] | None) ->
                 continue
 
             waiting = "" if cut else waiting + piece
-            places = [place for one in stops if one and (place := waiting.find(one)) >= 0]
+            places = [
+                place
+                for stop_text in stops
+                if stop_text and (place := waiting.find(stop_text)) >= 0
+            ]
             cut = cut or bool(places)
             ready = min(places) if places else max(0, len(waiting) - longest + 1)
             if ready:

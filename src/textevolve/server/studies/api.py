@@ -96,10 +96,10 @@ async def begin(
         plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
         registered = await asyncio.to_thread(plan.register, store)
         run = registered.record
-        known = await asyncio.to_thread(store.get_served, run.id)
+        earlier_run = await asyncio.to_thread(store.get_served, run.id)
 
         # The namespace of the settings marks no run, so one that is made anew finds the old ones.
-        if known is not None and known.outlives(mark):
+        if earlier_run is not None and earlier_run.outlives(mark):
             plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=owner)
             registered = await asyncio.to_thread(plan.register, store)
             run = registered.record
