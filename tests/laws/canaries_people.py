@@ -85,6 +85,8 @@ def id_of_task(listed: str) -> str:
 
 SPACE = "/v1/namespaces/acme"
 MEMORIES = f"{SPACE}/collections/notes/memories"
+SLASHED = "daily/first"
+"""The name of a run of acme's, which the page of runs reads as a path."""
 ROUTES: Mapping[str, Route] = {
     "GET /v1/studies": Route("/v1/studies", "study"),
     "GET /v1/studies/{run_id}": Route("/v1/studies/RUN", "study"),
@@ -145,6 +147,7 @@ ROUTES: Mapping[str, Route] = {
     },
     "GET /runs": Route("/runs", "study"),
     "GET /runs/{run_ref}": Route("/runs/RUN", "case"),
+    "GET /runs/{run_name:path}": Route(f"/runs/{SLASHED}", "case"),
     "GET /runs/{run_ref}/rows": Route("/runs/RUN/rows", "case"),
     "GET /runs/{run_ref}/row": Route("/runs/RUN/row"),
     "GET /runs/{run_ref}/cases/{number}": Route("/runs/RUN/cases/1", "case"),

@@ -657,7 +657,8 @@ def ask_server(cli, home, host: Host, serve) -> Served:  # noqa: F811
     keys["root"] = people.make_key(cli, "root")
     url = serve(keys=True)
     served = Served({}, keys)
-    ids["RUN"] = begin_study(url, keys["acme"])
+    ids["RUN"] = begin_study(url, keys["acme"], people.word_of("study"))
+    begin_study(url, keys["acme"], people.SLASHED, seed=2)
     tell_agent(url, keys["acme"], host, served)
 
     for caller in ("beta", "acme"):
@@ -692,12 +693,12 @@ def furnish_tenants(cli, home, host: Host) -> dict[str, str]:
     return {"MEMORY": memories["acme"], "TASK": people.id_of_task(listed)}
 
 
-def begin_study(url: str, key: str) -> str:
-    """Begin acme's study and wait for its end; return its id."""
+def begin_study(url: str, key: str, name: str, **fields: object) -> str:
+    """Begin a study of acme's and wait for its end; return its id."""
     row = {"input": people.word_of("case"), "output": "a", "reference": "a"}
-    study = {"kind": "evaluate", "cases": ["c.jsonl"], "judge": "metric:exact"}
+    study = {"kind": "evaluate", "cases": ["c.jsonl"], "judge": "metric:exact", **fields}
     files = {"c.jsonl": write_rows([row])}
-    run = {"name": people.word_of("study"), "namespace": "acme", "files": files}
+    run = {"name": name, "namespace": "acme", "files": files}
     begun = json.loads(people.request(f"{url}/v1/studies", key, {**study, "run": run}).text)
     address = f"{url}/v1/studies/{begun['id']}"
 
