@@ -255,6 +255,24 @@ def test_functions_of_a_program_are_targets(home):
     assert results[0].scores == (1.0,)
 
 
+def test_new_version_repeats_calls(home):
+    """What an application reads is no part of its code: a version says that it has changed."""
+    words = home / "words.txt"
+
+    def ask_place(row):
+        return words.read_text()
+
+    def measure(version):
+        options = {"label": "place", "metric": "exact", "target_version": version}
+        return textevolve.compare([{"place": "Oslo"}], targets=[ask_place], **options)
+
+    words.write_text("Oslo")
+    assert measure("1").variants[0].mean.value == 1
+    words.write_text("Bergen")
+    assert measure("1").variants[0].mean.value == 1
+    assert measure("2").variants[0].mean.value == 0
+
+
 def ask(target, body="{}", objects=None, settings=None):
     """The answer of a target to one body, without retries."""
 

@@ -53,6 +53,7 @@ class LabelOptions(TypedDict, total=False):
 
 
 class CompareOptions(LabelOptions, ChainOptions, total=False):
+    target_version: str | None
     outputs: str | Iterable[str] | None
     baseline: str | None
     samples: int | None
