@@ -1,0 +1,64 @@
+"""A user reads a comparison whose rows all begin with the same words of a prompt."""
+
+import csv
+import json
+
+TEAMS = {"p01": "payroll", "p02": "access", "p03": "billing"}
+COMMAND = ["compare", "-p", "team.txt", "-d", "tickets.csv", "--label", "team", "--metric", "exact"]
+
+
+def write_tickets(home) -> None:
+    lines = ["ticket,message,team"]
+    lines += [f"{ticket},Words about {ticket}.,{team}" for ticket, team in TEAMS.items()]
+    (home / "tickets.csv").write_text("\n".join(lines) + "\n")
+    (home / "team.txt").write_text("Which team should get this e-mail, of all teams?\n\n{message}")
+
+
+def test_rows_have_names_and_columns(cli, home, model):
+    write_tickets(home)
+    outcome = cli(*COMMAND, "-m", model, "-o", "rows.csv", "-o", "rows.html")
+    assert outcome.code == 0, outcome.err
+    listing = outcome.out.partition("Outputs\n")[2]
+    for ticket, team in TEAMS.items():
+        (line,) = [line for line in listing.splitlines() if line.startswith(ticket)]
+        assert f"Words about {ticket}." in line
+        assert team in line
+    assert "Which team" not in listing
+
+    with (home / "rows.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["ticket"] for row in rows] == list(TEAMS)
+    assert rows[0]["message"] == "Words about p01."
+
+    # The page has the rows before the figures.
+    page = (home / "rows.html").read_text()
+    assert page.index('"title":"p01"') < page.index("Failures and lowest scores")
+
+
+def test_listed_records_show_what_was_judged(cli, home, model):
+    write_tickets(home)
+    assert cli(*COMMAND, "-m", model).code == 0
+    text = cli("runs", "show", "last", "--below", "1").out
+    assert "Words about p01." in text
+    assert "payroll" in text
+
+
+def test_people_stand_beside_judges(cli, home):
+    items = [
+        {"id": "a", "input": "Why?", "output": "Because it is so, for a reason.", "label": "pass"},
+        {"id": "b", "input": "When?", "output": "No.", "label": "pass"},
+        {"id": "c", "input": "Who?", "output": "No.", "label": "fail"},
+    ]
+    (home / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    (home / "rules.yaml").write_text("rules:\n  - {kind: length, unit: words, min: 3, max: 40}\n")
+    outcome = cli(
+        "bench", "agreement", "items.jsonl", "--judge", "rules:rules.yaml", "-o", "rows.jsonl"
+    )
+    assert outcome.code == 0, outcome.err
+    # By hand: people pass a and b, of which the rule fails b; both fail c.
+    confusion = outcome.out.partition("Confusion matrix\n")[2].splitlines()
+    counts = [line.split()[-4:] for line in confusion[2:4]]
+    assert counts == [["pass", "1", "1", "0"], ["fail", "0", "1", "0"]]
+    assert "fail, not pass" in outcome.out
+    rows = [json.loads(line) for line in (home / "rows.jsonl").read_text().splitlines()]
+    assert [(row["response"], row["people"]) for row in rows][1] == ("No.", "pass")
