@@ -34,6 +34,7 @@ from textevolve.llm.chat_formats.sources import (
     JinjaTemplate,
     is_model_file,
     read_chat_template,
+    render_request,
 )
 from textevolve.llm.providers import LOCAL, PROVIDERS
 from textevolve.llm.quantize import Quantized, check_copy, quantize_file, quantized_name
@@ -240,8 +241,8 @@ def convert(
     if template is not None or (to is None and chat.chat_template is not None):
         # A request may bring its own template, which needs no model.
         model = JinjaTemplate("") if template is None else read_chat_template(template)
-        text = model.render(
-            messages, tools=chat.tools, add_generation_prompt=chat.asks, **rendering
+        text = render_request(
+            model, messages, tools=chat.tools, add_generation_prompt=chat.asks, **rendering
         )
         _write(text)
     elif chat.tools or rendering:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, time
 from multiprocessing import Pipe
@@ -342,6 +343,74 @@ def _cut_at_end(text: str, final_text: str) -> str:
     is_whole = text.startswith(_END_MARK, place)
 
     return text[:place] if is_whole else text[:place].rstrip()
+
+
+def render_request(
+    template: JinjaTemplate,
+    messages: ChatMessages,
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = False,
+    **values: Any,
+) -> str:
+    """Render the messages of a chat request as a server does: the arguments of its tool calls are
+    texts of JSON, and most templates expect objects. A template that needs the texts gets them, and
+    one that needs a content gets an empty one.
+
+    Raises:
+        InputError: as `JinjaTemplate.render`.
+    """
+
+    def render(talk: ChatMessages) -> str:
+        return template.render(
+            talk, tools=tools, add_generation_prompt=add_generation_prompt, **values
+        )
+
+    objects: list[Mapping[str, Any]] = []
+    parsed = [_parse_arguments(message, objects) for message in messages]
+    filled = [[_fill_content(message) for message in talk] for talk in (parsed, messages)]
+    talks = [parsed, messages, *filled]
+
+    try:
+        text = render(parsed)
+    except InputError:
+        for talk in talks[1:]:
+            if talk != parsed:
+                with suppress(InputError):
+                    return render(talk)
+        raise
+
+    # An object that a template joins to its text is written as Python writes it.
+    return render(messages) if any(str(given) in text for given in objects) else text
+
+
+def _fill_content(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a message that only calls tools an empty text, without which some templates fail."""
+    is_bare = message.get("content") is None and as_array(message.get("tool_calls"))
+    return {**message, "content": ""} if is_bare else message
+
+
+def _parse_arguments(
+    message: Mapping[str, Any], objects: list[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return the message with arguments of tool calls as objects, which are added to `objects`."""
+    calls: list[Any] = []
+    for call in as_array(message.get("tool_calls")):
+        function = as_object(as_object(call).get("function"))
+        arguments = function.get("arguments")
+        try:
+            value = json.loads(arguments) if isinstance(arguments, str) else None
+        except (ValueError, RecursionError):
+            value = None
+
+        if isinstance(value, dict):
+            given = cast("dict[str, Any]", value)
+            if given:
+                objects.append(given)
+            call = {**as_object(call), "function": {**function, "arguments": given}}
+        calls.append(call)
+
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _prepare(message: Mapping[str, Any]) -> dict[str, Any]:
