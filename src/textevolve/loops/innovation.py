@@ -19,7 +19,6 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from textevolve.debate.modes import Selection
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
@@ -153,7 +152,7 @@ class InnovationPlan(Frozen):
         ge=0,
     )
     rounds: int = option(3, "The most refinements of the input.", group="Search", ge=0)
-    select: Selection = option(
+    select: Literal[argmax, sample] = option(
         "argmax",
         "Which input is refined next: argmax (the best) or sample (at random by scores).",
         group="Advanced",

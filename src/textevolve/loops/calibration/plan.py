@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from textevolve.debate.modes import Selection
 from textevolve.errors import BudgetError, InputError
 from textevolve.evaluation import Evaluator, Result, Usage, empty_default
 from textevolve.events import Listener, silence
@@ -169,7 +168,7 @@ class CalibrationPlan(Frozen):
         group=PROTEGI,
         metavar="NAME",
     )
-    select: Selection = option(
+    select: Literal["argmax", "sample"] = option(
         "argmax",
         "Which template is rewritten next, or kept in the beam: argmax (the best) or sample (at"
         " random by scores).",
