@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import count, zip_longest
 from random import Random
 from statistics import fmean
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -152,7 +153,7 @@ class InnovationPlan(Frozen):
         ge=0,
     )
     rounds: int = option(3, "The most refinements of the input.", group="Search", ge=0)
-    select: Literal[argmax, sample] = option(
+    select: Literal["argmax", "sample"] = option(
         "argmax",
         "Which input is refined next: argmax (the best) or sample (at random by scores).",
         group="Advanced",
