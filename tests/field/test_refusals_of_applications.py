@@ -5,6 +5,7 @@ The statuses are those of RFC 9110; the application words its refusals as no mod
 """
 
 import json
+import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler
@@ -24,7 +25,7 @@ class Guarded(BaseHTTPRequestHandler):
         is_refused = app.refuses_all or "secret" in row["question"]
         status = app.status if is_refused else 200
         if is_refused:
-            time.sleep(app.refuses_after)
+            app.may_refuse.wait()
         body = json.dumps(app.refusal if is_refused else {"answer": "Lima"}).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -33,6 +34,8 @@ class Guarded(BaseHTTPRequestHandler):
             self.send_header("Location", "/login?next=ask")
         self.end_headers()
         self.wfile.write(body)
+        if not is_refused:
+            app.answered.release()
 
     def log_message(self, *_):
         pass
@@ -44,10 +47,13 @@ def app():
         serving.rows = Counter()
         serving.status = 403
         serving.refuses_all = False
-        serving.refuses_after = 0.0
+        serving.may_refuse = threading.Event()
+        serving.may_refuse.set()
+        serving.answered = threading.Semaphore(0)
         serving.refusal = {"detail": "this tenant may not ask that"}
         serving.url += "/ask"
         yield serving
+        serving.may_refuse.set()
 
 
 def write_rows(home, refused, answered):
@@ -132,14 +138,25 @@ def test_many_refusals_fail_alone(cli, home, app):
     assert app.rows.total() == 17
 
 
+def refuse_once_answered(app, rows):
+    """Lets the refusals go half a second after so many rows have their answers, which a client on a
+    busy machine has read by then."""
+    for _ in range(rows):
+        app.answered.acquire(timeout=30)
+    time.sleep(0.5)
+    app.may_refuse.set()
+
+
 @pytest.mark.slow
 def test_earlier_answers_keep_running(cli, home, app):
     """The answer of the first session came before the refusals, which the second meets first."""
-    app.refuses_after = 0.3
+    app.may_refuse.clear()
+    refusing = threading.Thread(target=refuse_once_answered, args=(app, 2))
+    refusing.start()
     write_rows(home, 9, 2)
     assert compare(cli, home, app, concurrency=11)[0].code == 3
+    refusing.join()
 
-    app.refuses_after = 0.0
     outcome, cells = compare(cli, home, app)
     assert outcome.code == 3, outcome.err
     assert "(403)" in cells["r8"]["reason"]
