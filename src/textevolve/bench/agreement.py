@@ -16,7 +16,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from textevolve.bench.escalation import mean_figure
+from textevolve.bench.escalation import difference_figure, mean_figure
 from textevolve.bench.fitting import FOLDS, draw_folds, split_folds
 from textevolve.bench.items import (
     ALWAYS_FAIL,
@@ -176,6 +176,8 @@ class JudgeSummary:
             frequent first.
         calibration: The calibration of the judge's probabilities; None if it has none.
         responses: The figures on single responses; None if items are pairs.
+        over_length: The accuracy less that of a look at the length (`LengthRule`) on the same
+            items, in [-1, 1]. A judge whose interval reaches 0 is not shown to read the texts.
     """
 
     name: str
@@ -183,6 +185,7 @@ class JudgeSummary:
     covered: int
     coverage: float
     accuracy: Statistic
+    over_length: Statistic
     kappa: Statistic
     ties: float
     position: Position | None
@@ -191,6 +194,21 @@ class JudgeSummary:
     failures: Mapping[str, int]
     calibration: Calibration | None = None
     responses: ResponseFigures | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRule:
+    """The best answers that a look at the length of the texts gives: nobody reads them for it.
+
+    Attributes:
+        name: The rule, such as "the longer text".
+        accuracy: Its share of right answers, with an interval by group.
+        credits: Its agreement with people on each item, in [0, 1]; NaN without a label.
+    """
+
+    name: str
+    accuracy: Statistic
+    credits: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +250,8 @@ class AgreementSummary:
         always_first: The accuracy of always choosing the first text, and `always_shorter` and
             `always_longer`: of choosing the shortest or longest text in characters. A judge that is
             no better than these rules has shown nothing.
+        length_rule: The best rule that looks at the length of the texts alone, and `length`: its
+            accuracy.
         judges: The figures of each judge.
         comparisons: The comparisons of all pairs of judges.
         seed: The seed of the bootstrap.
@@ -244,6 +264,8 @@ class AgreementSummary:
     always_first: float
     always_shorter: float
     always_longer: float
+    length_rule: str
+    length: Statistic
     judges: tuple[JudgeSummary, ...]
     comparisons: tuple[JudgeComparison, ...]
     seed: int
@@ -301,10 +323,11 @@ def summarise(
     outcomes = gather_outcomes(items, verdicts, threshold)
     groups = [item.group for item in items]
     judges: list[JudgeSummary] = []
+    length = look_at_length(items, groups, seed=seed)
     for name, of_items in outcomes.items():
         of_judge = [verdict for verdict in verdicts if verdict.judge == name]
         measure = _Measure(items, list(of_items.values()), of_judge, groups, seed)
-        judges.append(measure.all())
+        judges.append(measure.all(length))
 
     labelled = [item for item in items if item.labelled]
     blind = map_values(mean_present, blind_credits(labelled))
@@ -317,11 +340,45 @@ def summarise(
         always_first=first_place,
         always_shorter=shorter,
         always_longer=longer,
+        length_rule=length.name,
+        length=length.accuracy,
         judges=tuple(judges),
         comparisons=_compare_all(outcomes, groups, seed),
         seed=seed,
         people=_describe_people(labelled, seed) if items[0].is_single else None,
     )
+
+
+def look_at_length(items: Sequence[Item], groups: Sequence[str], *, seed: int = 0) -> LengthRule:
+    """Return the better of the two rules that look at the length alone: of several texts the longer
+    or the shorter one is the better; a single response passes from a number of characters on, or up
+    to one, which is chosen on other questions in ten cross-validation folds."""
+    if items[0].is_single:
+        people = _majorities(items)
+        lengths = np.array([len(item.candidates[0]) for item in items], dtype=np.float64)
+        rules = {
+            "a response that is long enough": _length_passes(lengths, people, groups, seed),
+            "a response that is short enough": _length_passes(-lengths, people, groups, seed),
+        }
+    else:
+        blind = blind_credits(items)
+        rules = {"the longer text": blind[BLIND[2]], "the shorter text": blind[BLIND[1]]}
+
+    def accuracy(name: str) -> float:
+        share = mean_present(rules[name])
+        return -math.inf if math.isnan(share) else share
+
+    best = max(rules, key=accuracy)
+    return LengthRule(best, mean_figure(rules[best], groups, seed), tuple(rules[best]))
+
+
+def _length_passes(
+    scores: Array, people: Array, groups: Sequence[str], seed: int
+) -> Sequence[float]:
+    """Return the agreement with people on each response of a threshold that is cross-validated."""
+    passed = validate_threshold(scores, people, groups, seed=seed)
+    agrees = np.where(np.isnan(passed + people), np.nan, passed == people)
+    return [float(value) for value in agrees]
 
 
 def _describe_people(items: Sequence[Item], seed: int) -> PeopleFigures:
@@ -405,7 +462,7 @@ class _Measure:
     groups: Sequence[str]
     seed: int
 
-    def all(self) -> JudgeSummary:
+    def all(self, length: LengthRule) -> JudgeSummary:
         responses = self.responses() if self.items[0].is_single else None
         covered = [outcome for outcome in self.outcomes if outcome.scores]
         credits = [outcome.credit for outcome in self.outcomes]
@@ -419,6 +476,7 @@ class _Measure:
             covered=len(covered),
             coverage=len(covered) / len(self.items),
             accuracy=mean_figure(credits, self.groups, seed=self.seed),
+            over_length=difference_figure(credits, length.credits, self.groups, seed=self.seed),
             kappa=responses.verdicts.kappa if responses else self.kappa(),
             ties=mean_present([float(outcome.winner == TIED) for outcome in covered]),
             position=self.position() if len(orders) == 2 else None,

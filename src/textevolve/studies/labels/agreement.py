@@ -19,6 +19,7 @@ from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outco
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
 from textevolve.judges.judge import SeveralJudges
+from textevolve.judges.plain import LookJudge
 from textevolve.mappings import drop_empty, drop_none
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -61,6 +62,11 @@ BLIND_NOTE = (
     " judge that scores no more than they do has shown nothing."
 )
 
+OVER_LENGTH = (
+    "Over length: the accuracy less that of the better of two looks at the length alone, in points"
+    " of 100."
+)
+
 
 @dataclass(frozen=True)
 class MeasuredJudges(Result):
@@ -86,10 +92,31 @@ def summary_sentence(summary: AgreementSummary) -> str:
     does = describe_right(is_single=summary.people is not None)
     share = cell_text(estimate(best.accuracy), Column("", "percent", 1))
     blind = max(value for _, value in summary.blind_answers)
-
-    return (
+    sentence = (
         f"{prefix}{best.name} {does} in {share} of the items, the best baseline that reads no text"
         f" in {wording.percent(blind, 1)}."
+    )
+
+    return f"{sentence} {_warn_of_length(summary)}".strip()
+
+
+def _warn_of_length(summary: AgreementSummary) -> str:
+    """Name the judges that are not shown to agree with people more than a look at the length does;
+    empty if there are none, or if people's labels leave nothing to compare."""
+    unproven: list[str] = []
+    for judge in summary.judges:
+        measured = judge.name != LookJudge.title and math.isfinite(judge.over_length.value)
+        # Where all differences are 0 there is no interval.
+        if measured and not judge.over_length.interval.low > 0:
+            unproven.append(judge.name)
+
+    if not unproven:
+        return ""
+
+    return (
+        f"On these items a look at the length ({summary.length_rule}) is right in"
+        f" {wording.percent(summary.length.value, 1)}, and it is not shown that"
+        f" {' or '.join(unproven)} does better."
     )
 
 
@@ -134,6 +161,7 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
     columns = (
         "judge",
         Column("accuracy", "percent", 1),
+        Column("over length", "percent", 1),
         Column("kappa", "number"),
         Column("ties", "percent", 1),
         Column("covered", "percent", 0),
@@ -147,14 +175,15 @@ def _draw_accuracy(summary: AgreementSummary) -> Table:
             shares += [math.nan, math.nan]
         else:
             shares += [judge.position.consistency.value, judge.position.first]
-        rows.append((judge.name, estimate(judge.accuracy), *map(finite, shares)))
+        over_length = estimate(judge.over_length)
+        rows.append((judge.name, estimate(judge.accuracy), over_length, *map(finite, shares)))
 
     return Table(
         "Agreement with people",
         columns,
         rows + _list_baselines(summary, len(columns)),
-        note=f"{BLIND_NOTE.format('three')} Same winner: in both orders. First won: share of"
-        " all verdicts won by the text shown first; 50 % is no position bias.",
+        note=f"{BLIND_NOTE.format('three')} {OVER_LENGTH} Same winner: in both orders."
+        " First won: share of all verdicts won by the text shown first; 50 % is no position bias.",
     )
 
 
@@ -165,25 +194,27 @@ def _draw_responses(summary: AgreementSummary) -> Table:
     percents = [Column(name, "percent", 1) for name in ("accuracy", "precision", "recall")]
     numbers = [Column(name, "number") for name in ("kappa", "alpha", "AUC")]
     columns = ["judge", *percents, *numbers, Column("covered", "percent", 0)]
+    columns.append(Column("over length", "percent", 1))
     rows: list[tuple[Cell, ...]] = []
 
     for judge in summary.judges:
         figures = judge.responses
         if figures is None:
             continue
-        rows.append((judge.name, *_cells(figures.verdicts), estimate(figures.auc), judge.coverage))
+        cells = (*_cells(figures.verdicts), estimate(figures.auc), judge.coverage)
+        rows.append((judge.name, *cells, estimate(judge.over_length)))
         if math.isfinite(figures.threshold):
             name = f"{judge.name} from {figures.threshold:.4g} on"
-            rows.append((name, *_cells(figures.validated), "", ""))
+            rows.append((name, *_cells(figures.validated), "", "", ""))
 
     return Table(
         "Agreement with people",
         columns,
         rows + _list_baselines(summary, len(columns)),
-        note=f"{BLIND_NOTE.format('two')} Precision: share of the responses failed by the judge"
-        " that people fail, too; recall: share of the responses failed by people that the"
-        " judge fails, too. Alpha: Krippendorff's. AUC: how often a response that people"
-        " pass has a higher score than one that they fail. From a score on: the judge"
+        note=f"{BLIND_NOTE.format('two')} {OVER_LENGTH} Precision: share of the responses"
+        " failed by the judge that people fail, too; recall: share of the responses failed by"
+        " people that the judge fails, too. Alpha: Krippendorff's. AUC: how often a response that"
+        " people pass has a higher score than one that they fail. From a score on: the judge"
         " with --threshold at the score of the highest kappa; cross-validated, by"
         " thresholds chosen in ten folds on other questions.",
     )
