@@ -152,6 +152,33 @@ def is_same_model(requested: str, answering: str) -> bool:
     return other in (name, alias) or bool(dated)
 
 
+_FAMILIES = re.compile(
+    r"(?<![a-z])(?:chat)?(?P<name>gpt|claude|gemini|gemma|llama|qwen|qwq|mistral|mixtral|codestral"
+    r"|deepseek|grok|phi|command|nova|kimi|glm)(?![a-z])|(?<![a-z0-9])(?P<openai>o[134])(?![a-z0-9])"
+)
+_OF_ONE_MAKER = {
+    "gemma": "gemini",
+    "qwq": "qwen",
+    "mixtral": "mistral",
+    "codestral": "mistral",
+}
+
+
+def model_family(model: str) -> str:
+    """Return the family of a model by its name, such as "gpt" for "azure/gpt-4o-mini#judge" and
+    "openai/o3": the maker's line of models, or else the letters with which the name begins. The
+    version and what a fine-tune is called are ignored."""
+    name = model.casefold().partition("#")[0]
+    known = _FAMILIES.search(name)
+    if known is None:
+        first = re.search(r"[a-z]+", name.rpartition("/")[2])
+        return first[0] if first else name
+    if known["openai"]:
+        return "gpt"
+
+    return _OF_ONE_MAKER.get(known["name"], known["name"])
+
+
 def other_models(usage: Usage) -> str:
     """List the models that answered instead of the requested one, and changed versions; empty if
     there are none."""

@@ -288,7 +288,26 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     )
 
 
-def report(_spec: CompareSpec, comparison: Comparison) -> Report:
+def _list_kin(spec: CompareSpec) -> str:
+    """Name the models whose answers a judge of their own family grades, one line a judge; empty if
+    there are none. Models recognise their own texts and prefer them: Panickssery, Bowman and Feng
+    (2024), arXiv 2404.13076."""
+    answering = [variant.model for variant in variants_of(spec) if variant.model]
+    lines: list[str] = []
+
+    for text, judge in with_models(spec).items():
+        families = {wording.model_family(str(model)) for model in judge.models("") if model}
+        kin = [model for model in answering if wording.model_family(model) in families]
+        if kin:
+            lines.append(f"{text}: {', '.join(dict.fromkeys(kin))}")
+    if not lines:
+        return ""
+
+    advice = "Models prefer texts of their own family; a judge of another shows by how much."
+    return "\n".join([*lines, advice])
+
+
+def report(spec: CompareSpec, comparison: Comparison) -> Report:
     facts = {
         "Score": scorer_label(comparison.decides),
         "Used for judging": wording.spent(comparison.judging) if comparison.judging.calls else "",
@@ -296,6 +315,9 @@ def report(_spec: CompareSpec, comparison: Comparison) -> Report:
     if comparison.no_number:
         # Wrong answers, but most often because of the form that the prompt asks for.
         facts["Without a number"] = wording.count(comparison.no_number, "output")
+
+    if kin := _list_kin(spec):
+        facts["Judged by its own family"] = kin
 
     return Report("Comparison", comparison.sentence, _blocks(comparison), facts)
 
