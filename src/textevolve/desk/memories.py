@@ -59,6 +59,12 @@ class SourceMessage:
     position: int | None = None
     text: str = ""
 
+    def erasing_command(self, namespace: str | None) -> str:
+        """Return the command that erases the message; the whole chat if its number is not known."""
+        command = f"textevolve agents sessions delete {self.session}"
+        command += f" --message {self.position}" if self.position else ""
+        return command + (f" --namespace {namespace}" if namespace else "")
+
 
 @dataclass
 class MemoryDesk:

@@ -401,9 +401,10 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
         f"{wording.count(new.memories, 'new memory')}, importance {new.importance:.1f} of"
         f" {new.threshold:g}{NewestMemories.describe_private(new.private)}"
     )
+    if not new.memories:
+        return Report(title, f"Nothing to integrate: {sums}.", [])
     if not new.due:
-        advice = " Use --always to integrate anyway." if new.memories else ""
-        return Report(title, f"Not due: {sums}.{advice}", [])
+        return Report(title, f"Not due: {sums}. Use --always to integrate anyway.", [])
     blocks: list[Block] = []
     if integration.questions:
         blocks.append(Tree("Insights", [_branch(question) for question in integration.questions]))
