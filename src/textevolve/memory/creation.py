@@ -139,13 +139,13 @@ async def _ask_about_each(
     One structured answer is worse: a model of 1.5B then reports every near note as replaced
     (docs/measurements.md).
     """
-    probabilities = [await _probability(model, REPLACED, new, note) for note in near]
+    probabilities = [await probability(model, REPLACED, new, note) for note in near]
     most = max(range(len(near)), key=probabilities.__getitem__)
     highest = probabilities[most]
     if highest >= SURE_LEAST:
         return "replaces", most, f"both cannot be true (P = {highest:.2f})"
     if not lacks(near[0].text, new.text):
-        redundancy = await _probability(model, KNOWN, new, near[0])
+        redundancy = await probability(model, KNOWN, new, near[0])
         if redundancy >= SURE_LEAST:
             return "same", 0, f"known already (P = {redundancy:.2f})"
 
@@ -156,7 +156,7 @@ async def _ask_about_each(
     return "different", most, f"both can be true (P = {1 - highest:.2f})"
 
 
-async def _probability(
+async def probability(
     model: Model, question: Question, note: ComparedNote, other: ComparedNote
 ) -> float:
     """Return P(yes) of a question about two notes. `note`: the new one; `other`: the earlier one.
