@@ -259,8 +259,8 @@ class LangGraphHandler(BaseCallbackHandler):
         """Return the nodes around this one from a namespace such as `outer:id|1|inner:id`: their
         labels, each with its number if there are several, and their names. A bare number is the
         number of graphs that the node before it has already run."""
-        path = list[str]()
-        names = list[str]()
+        path: list[str] = []
+        names: list[str] = []
         around = ""
 
         for part in space[1].split(BETWEEN)[:-1]:

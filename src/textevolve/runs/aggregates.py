@@ -219,7 +219,7 @@ def describe_scores(figures: Aggregates, noun: str) -> str:
     such as "case"."""
     rate = figures.pass_rate
     mean = describe_mean(figures.mean)
-    parts = list[str]()
+    parts: list[str] = []
 
     if rate.value is not None:
         passed = round(rate.value * figures.verdicts)
@@ -305,7 +305,7 @@ def draw_aggregates(
         rows.append(row)
 
     # Equal means have no best one, and of two judges the milder one is not the better one.
-    best = frozenset[int]()
+    best: frozenset[int] = frozenset()
     values = [mean.value or 0.0 for mean in means]
     highest = max(values)
     if not are_judges and highest > min(values):

@@ -140,7 +140,7 @@ async def rehearse(
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
     number of the rehearsal, which seeds the lengths of answers."""
     journal = _Memory()
-    calls = list[Usage]()
+    calls: list[Usage] = []
     models: dict[str, Model] = {}
 
     def model_of(name: str) -> Model:

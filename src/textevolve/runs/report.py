@@ -481,7 +481,7 @@ class _CountedRecords:
     sums: dict[str, Aggregates] = empty_default(dict)
 
     def __iter__(self) -> Iterator[Any]:
-        sums = dict[str, Aggregates]()
+        sums: dict[str, Aggregates] = {}
         for number, record in enumerate(self.records(), 1):
             row = self.study.row(record)
             sums.setdefault(row.variant, Aggregates(self.threshold)).add(row)
@@ -742,7 +742,7 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
         }
         for variants in runs
     )
-    shared = dict[str, dict[str, tuple[float, float]]]()
+    shared: dict[str, dict[str, tuple[float, float]]] = {}
     for (variant, case), mean in before.items():
         if (variant, case) in after:
             shared.setdefault(variant, {})[case] = mean, after[variant, case]

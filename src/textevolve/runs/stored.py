@@ -300,7 +300,7 @@ class RecordKeeper:
         self._run_id = run_id
         self._waiting: list[tuple[Any, Row]] = []
         self._written = time.monotonic()
-        self.skipped = set[str]()
+        self.skipped: set[str] = set()
 
     async def add(self, record: Any) -> None:
         row = self._study.row(record)

@@ -551,11 +551,11 @@ def _check_rows(
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
     """Check all rows, and copy the intact ones, unless their run is lost."""
-    intact = Counter[str]()
-    unreadable = Counter[str]()
-    n_cases = Counter[str]()
-    incomplete = set[str]()
-    runs = dict[str, int]()
+    intact: Counter[str] = Counter()
+    unreadable: Counter[str] = Counter()
+    n_cases: Counter[str] = Counter()
+    incomplete: set[str] = set()
+    runs: dict[str, int] = {}
 
     for table in (tables.runs, *(each for each in copied_tables() if each is not tables.runs)):
         for row in read_table(table):
@@ -638,7 +638,7 @@ class _DamagedFile:
         self._raw = raw
         self.complaint = complaint
         self._raw.row_factory = sqlite3.Row
-        self.gaps = Counter[str]()
+        self.gaps: Counter[str] = Counter()
 
     def check_revision(self, path: Path) -> None:
         """Check that this version knows all tables and columns of the file, as it can neither check

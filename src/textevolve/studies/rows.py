@@ -110,9 +110,9 @@ class RowNames:
     that no row takes another's place."""
 
     def __init__(self) -> None:
-        self._taken = set[str]()
-        self._counts = Counter[str]()
-        self._names = dict[tuple[str, int], str]()
+        self._taken: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._names: dict[tuple[str, int], str] = {}
 
     def name(self, row: Mapping[str, Any], number: int) -> str:
         """Return the id of a row, or else its number."""
@@ -149,7 +149,7 @@ class EqualRows:
     observations, whatever their ids."""
 
     def __init__(self) -> None:
-        self._first = dict[int, str]()
+        self._first: dict[int, str] = {}
 
     def find(self, content: str, id: str) -> dict[str, str]:
         """Return the parameter that names the earlier row with this content; empty without one."""

@@ -64,7 +64,7 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
     if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
         return
     seen.add(id(node))
-    names = set[tuple[str, str]]()
+    names: set[tuple[str, str]] = set()
 
     for part in cast("list[Any]", node.value):
         key, value = cast("tuple[Any, Any]", part if isinstance(part, tuple) else (None, part))

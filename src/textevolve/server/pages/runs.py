@@ -452,7 +452,7 @@ def show_history(request: Request, server: Server, opened: Opened, caller: MayRe
 @router.get("/runs/{run_ref}/totals")
 def show_totals(request: Request, server: Server, opened: Opened) -> Response:
     """Show models, settings and cost; sums over all calls take a while if there are many."""
-    facts = dict[str, str]()
+    facts: dict[str, str] = {}
     if opened.of_study is not None:
         facts = describe_run(server.store, opened.of_study)
     return draw(request, "run_totals.html", facts_of_run=facts)

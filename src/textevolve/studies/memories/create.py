@@ -92,7 +92,7 @@ def read_dialogues(path: str) -> Iterator[UserDialogue]:
     Raises:
         InputError: something cannot be read, or is no dialogue; names file and line.
     """
-    seen = set[str]()
+    seen: set[str] = set()
     unread = Columns()
 
     for file, name in find_files(path, "dialogue"):
@@ -119,7 +119,7 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[UserDialogue]:
     Raises:
         InputError: an object is no dialogue; names it.
     """
-    seen = set[str]()
+    seen: set[str] = set()
     unread = Columns()
     several = list(dialogues)
     for number, dialogue in enumerate([several] if list_messages(several) else several, 1):

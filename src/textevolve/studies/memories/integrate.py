@@ -146,7 +146,7 @@ def _read_marks(
     """Return the integrated version of each collection, as read from labels, the newest first, and
     the version of the collection of insights that the newest label made."""
     names = {collection.full_name for collection in collections}
-    since = dict[str, int]()
+    since: dict[str, int] = {}
     insights_version = 0
 
     for label, version in marks:
@@ -184,7 +184,7 @@ async def run(
         yield IntegrationRecord(replace(gathered, usage=usage, failure=questions))
         return
     yield IntegrationRecord(replace(gathered, questions=questions, usage=usage))
-    failures = list[Failure | None]()
+    failures: list[Failure | None] = []
 
     async with aclosing(stream(enumerate(questions, 1), work.draw, bench.concurrency)) as drawn:
         async for drawn_question in drawn:
