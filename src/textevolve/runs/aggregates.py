@@ -7,14 +7,14 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.bench.variants import describe_differences
 from textevolve.evaluation import Figure, empty_default, reaches
-from textevolve.json_texts import as_array
+from textevolve.json_texts import as_array, is_object
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.runs.study import RecordStatus, Row
@@ -378,8 +378,8 @@ def collect_figures(
 def _name_parts(data: Any) -> Mapping[str, Any]:
     """Return the parts of a mapping by their names, and those of a list by their labels, or as the
     ends of an interval; other data has no parts."""
-    if isinstance(data, dict):
-        return cast("Mapping[str, Any]", data)
+    if is_object(data):
+        return data
     members = as_array(data)
     rows = map(_name_parts, members)
     labelled = {row[name]: row for row in rows for name in [*row][:1] if name in LABELS}
