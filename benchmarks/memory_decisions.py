@@ -2,11 +2,17 @@
 
     python benchmarks/memory_decisions.py [--model local/qwen2.5-coder-1.5b] [--updates 12]
                                           [--others 16] [--ways questions,structured]
-                                          [--store FILE]
+                                          [--seed 11] [--margins] [--store FILE]
 
 Facts of made users (`memory-eval synth`): an update must be found to replace its original among the
 nearest notes, and any other fact must replace none. Asked as `memories create` asks: by yes / no
 questions about each note, and in one structured answer about all of them.
+
+With `--margins`: from which P(replaced) an earlier note should count as replaced, and from which
+P(known) a new one as known. Beside the made users, pairs of notes on one theme are asked about, of
+which the later one changes the earlier one, says the same, or stands beside it. Told are, for each
+least probability, the changes that are found and the other notes that would be closed wrongly, and
+the repetitions that are found and the other notes that would be dropped wrongly.
 """
 
 from __future__ import annotations
@@ -25,19 +31,78 @@ from kept_run import keep_run, open_run
 from textevolve.errors import AnswerError
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
-from textevolve.memory.creation import ComparedNote, compare_notes
+from textevolve.memory.creation import KNOWN, REPLACED, ComparedNote, compare_notes, probability
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.settings import read_settings
 from textevolve.store.repository import open_store
 
 EMBEDDER = "local/minilm"
+MARGINS = (0.45, 0.48, 0.49, 0.5, 0.51, 0.52, 0.53, 0.55, 0.6)
+
+CHANGES = (
+    ("Rana lives in Aarhus.", "Rana has moved to Odense."),
+    ("Piet drives to work.", "Piet sold his car and takes the tram to work now."),
+    ("Ines is single.", "Ines married Tomas in May."),
+    ("Wout eats meat every day.", "Wout has become a vegetarian."),
+    ("Mila plans to study law.", "Mila has decided to study biology instead of law."),
+    ("The meeting is on Monday at nine.", "The meeting was moved to Thursday."),
+    ("Oskar smokes twenty cigarettes a day.", "Oskar stopped smoking two months ago."),
+    ("Yara's phone number ends in 4471.", "Yara has a new phone number, which ends in 0926."),
+    ("Lena works for a bank.", "Lena left the bank and teaches mathematics."),
+    ("Nils has no pets.", "Nils has adopted a dog called Bruno."),
+    ("Petra's favourite colour is green.", "Petra says that her favourite colour is now yellow."),
+    ("Hugo is learning Spanish.", "Hugo gave up Spanish and is learning Polish."),
+    ("Vera's flight leaves on 3 June.", "Vera's flight was cancelled; she leaves on 5 June."),
+    ("Emil lives with his parents.", "Emil has rented a flat of his own."),
+    ("Dora takes 5 mg of the drug daily.", "The doctor raised Dora's daily dose to 10 mg."),
+    ("Jan is afraid of flying.", "Jan is no longer afraid of flying after his course."),
+)
+"""An earlier note and a later one that changes it."""
+ADDITIONS = (
+    ("Rana lives in Aarhus.", "Rana's sister lives in Odense."),
+    ("Piet drives to work.", "Piet cycles at weekends."),
+    ("Ines is married to Tomas.", "Ines and Tomas have two children."),
+    ("Wout likes ramen.", "Wout likes pizza, too."),
+    ("Mila studies law.", "Mila's exam in law is in June."),
+    ("The meeting is on Monday at nine.", "The meeting on Monday takes place in room 12."),
+    ("Oskar smokes twenty cigarettes a day.", "Oskar drinks no alcohol."),
+    ("Yara's phone number ends in 4471.", "Yara's office number ends in 0926."),
+    ("Lena works for a bank.", "Lena starts work at eight in the morning."),
+    ("Nils has a dog called Bruno.", "Nils has a cat called Olga."),
+    ("Petra's favourite colour is green.", "Petra painted her kitchen yellow."),
+    ("Hugo is learning Spanish.", "Hugo speaks Polish at home."),
+    ("Vera's flight leaves on 3 June.", "Vera has booked a hotel for 5 June."),
+    ("Emil lives with his parents.", "Emil's parents are called Rosa and Karl."),
+    ("Dora takes 5 mg of the drug daily.", "Dora takes vitamin D in winter."),
+    ("Jan is afraid of flying.", "Jan is afraid of spiders."),
+)
+"""An earlier note and a later one that leaves it true."""
+REPETITIONS = (
+    ("Rana lives in Aarhus.", "Rana's home is in Aarhus."),
+    ("Piet drives to work.", "Piet takes the car to work."),
+    ("Ines is married to Tomas.", "Tomas is the husband of Ines."),
+    ("Wout likes ramen.", "Wout is fond of ramen."),
+    ("Mila studies law.", "Mila is a student of law."),
+    ("The meeting is on Monday at nine.", "They meet on Monday at nine."),
+    ("Oskar smokes twenty cigarettes a day.", "Oskar smokes a lot."),
+    ("Yara's phone number ends in 4471.", "The last digits of Yara's phone number are 4471."),
+    ("Lena works for a bank.", "Lena is employed at a bank."),
+    ("Nils has a dog called Bruno.", "Bruno is the name of the dog of Nils."),
+    ("Petra's favourite colour is green.", "Petra likes green best of all colours."),
+    ("Hugo is learning Spanish.", "Hugo takes lessons in Spanish."),
+    ("Vera's flight leaves on 3 June.", "Vera flies on 3 June."),
+    ("Emil lives with his parents.", "Emil still lives at his parents' place."),
+    ("Dora takes 5 mg of the drug daily.", "Dora's daily dose of the drug is 5 mg."),
+    ("Jan is afraid of flying.", "Flying frightens Jan."),
+)
+"""An earlier note and a later one that says the same, or less."""
 
 
-def draw_cases(updates: int, others: int) -> list[tuple[str, list[str], str | None]]:
+def draw_cases(updates: int, others: int, seed: int) -> list[tuple[str, list[str], str | None]]:
     """A new fact, what was known before, and what it replaces, if it does."""
     cases: list[tuple[str, list[str], str | None]] = []
-    for user in synthesise(8, 4, 11):
+    for user in synthesise(8, 4, seed):
         notes: list[str] = []
         for session in user.sessions:
             for point in session.points:
@@ -83,12 +148,64 @@ async def measure(
     )
 
 
+def tell_margins(name: str, decisions: list[tuple[str, float, str | None]]) -> None:
+    """One row for each least probability. A decision: the most probable note, its probability, and
+    the note that is replaced indeed, if one is."""
+    changed = [decision for decision in decisions if decision[2] is not None]
+    others = [decision for decision in decisions if decision[2] is None]
+    for least in MARGINS:
+        right = sum(note == original for note, p, original in changed if p >= least)
+        wrong = sum(p >= least for _, p, _ in others)
+        wrong_note = sum(note != original for note, p, original in changed if p >= least)
+        cells = (
+            f"{right} of {len(changed)}",
+            f"{wrong} of {len(others)}",
+            f"{wrong_note} of {len(changed)}",
+        )
+        print(f"| {name} | {least:g} |", " | ".join(cells), "|", flush=True)
+
+
+async def measure_margins(
+    model: Model, cases: list[tuple[str, list[ComparedNote], str | None]]
+) -> None:
+    pairs = [(new, old, True) for old, new in CHANGES]
+    pairs += [(new, old, False) for old, new in ADDITIONS]
+    one_note = [(new, [ComparedNote(old)], old if is_new else None) for new, old, is_new in pairs]
+    known: dict[bool, list[float]] = {True: [], False: []}
+    for pairs_of_kind in (REPETITIONS, CHANGES, ADDITIONS):
+        for old, new in pairs_of_kind:
+            share = await probability(model, KNOWN, ComparedNote(new), ComparedNote(old))
+            known[pairs_of_kind is REPETITIONS].append(share)
+            print(f"known {share:.3f} {new} | {old}", file=sys.stderr)
+    print("| from P(known) | repetitions found | others dropped |")
+    print("|---|---|---|")
+    for least in MARGINS:
+        counts = [
+            f"{sum(p >= least for p in shares)} of {len(shares)}" for shares in known.values()
+        ]
+        print(f"| {least:g} |", " | ".join(counts), "|", flush=True)
+
+    print("| facts | from P | changes found | others closed | wrong note closed |")
+    print("|---|---|---|---|---|")
+    for name, part in (("pairs on one theme", one_note), ("made users", cases)):
+        decisions: list[tuple[str, float, str | None]] = []
+        for new, near, original in part:
+            shares = [await probability(model, REPLACED, ComparedNote(new), note) for note in near]
+            most = max(range(len(near)), key=shares.__getitem__)
+            kind = "other" if original is None else "change"
+            print(f"{kind} {shares[most]:.3f} {new} | {near[most].text}", file=sys.stderr)
+            decisions.append((near[most].text, shares[most], original))
+        tell_margins(name, decisions)
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--updates", type=int, default=12)
     parser.add_argument("--others", type=int, default=16)
     parser.add_argument("--ways", default="questions,structured")
+    parser.add_argument("--seed", type=int, default=11, help="of the made users")
+    parser.add_argument("--margins", action="store_true", help="from which P a note is replaced")
     parser.add_argument("--store", type=Path)
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
@@ -99,10 +216,13 @@ async def main() -> None:
         run = await keep_run(store, settings, options.model, parameters, [])
         async with open_run(store, run, settings) as bench:
             embedder = bench.model_of(EMBEDDER)
-            drawn = draw_cases(options.updates, options.others)
+            drawn = draw_cases(options.updates, options.others, options.seed)
             cases = [(new, await find_near(embedder, new, notes), old) for new, notes, old in drawn]
             cases = [case for case in cases if case[1]]
             print(f"{options.model}: {len(cases)} facts with a near note, of {len(drawn)}\n")
+            if options.margins:
+                await measure_margins(bench.model, cases)
+                return
             print("| asked | updates right | others right | seconds a fact |\n|---|---|---|---|")
             for way in options.ways.split(","):
                 await measure(way, bench.model, cases)

@@ -2,7 +2,7 @@
 
     python benchmarks/server.py                      1,000 streams at once, 200 new ones a second
     python benchmarks/server.py --rate 20 --seconds 10
-    python benchmarks/server.py --bodies             the longest wait while large bodies come in
+    python benchmarks/server.py --bodies             /health alone, and while large bodies come in
 
 The model is a loopback server in a process of its own: its first token comes after 200 ms, and the
 stream lasts `--length` seconds, so that `--rate` times that many are open at once. It is asked
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import os
 import socket
@@ -56,8 +57,17 @@ def serve_model(port: int, length: float, tokens: int) -> None:
         await response.write(b"data: [DONE]\n\n")
         return response
 
+    async def embed(request: web.Request) -> web.Response:
+        texts = (await request.json())["input"]
+        rows = [
+            {"index": index, "embedding": list(hashlib.sha256(text.encode()).digest())}
+            for index, text in enumerate(texts)
+        ]
+        return web.json_response({"data": rows})
+
     app = web.Application()
     app.router.add_post("/v1/chat/completions", chat)
+    app.router.add_post("/v1/embeddings", embed)
     web.run_app(app, host="127.0.0.1", port=port, print=None, backlog=4096)
 
 
@@ -137,52 +147,76 @@ async def load(url: str, model: str, rate: float, seconds: float, pid: int) -> M
 
 STALL = 1.0
 """The seconds without an answer that count as a stall."""
+ALONE = 1000
+"""The requests of /health without other load."""
+AT_ONCE = 3
+"""The equal requests that are sent at once; a {} in their path is the number of each."""
 
 
 def large_bodies() -> Iterator[tuple[str, str, bytes]]:
-    """Yield the name, the path and the content of requests of the largest sizes. The server refuses
-    each after it has read all of it, so that nothing but the reading is measured."""
+    """Yield the name, the path and the content of requests. The first three are of the largest
+    sizes, and the server refuses each after it has read all of it, so that nothing but the reading
+    is measured. It accepts the last two, and does what they ask for."""
+    memories = "namespaces/large/collections/notes{}/memories/import"
     line = '{"text": "memory %07d of a large import, as long as a usual sentence"}\n'
     lines = "".join(line % n for n in range(600_000)) + '{"text": 1}\n'
-    yield "import", "namespaces/large/collections/notes/memories/import", lines.encode()
+    yield "import, refused", memories, lines.encode()
     cases = [{"input": f"q{n}", "candidates": ["a", "b"]} for n in range(400_000)]
     study = {"kind": "evaluate", "judge": "nowhere", "run": {"cases": cases}}
-    yield "study", "studies", json.dumps(study).encode()
+    yield "study, refused", "studies", json.dumps(study).encode()
     messages = [{"role": "user", "content": f"m{n}"} for n in range(300_000)]
     chat = {"model": "judge/probe", "messages": [*messages, {"role": "nobody"}]}
-    yield "chat", "chat/completions", json.dumps(chat).encode()
+    yield "chat, refused", "chat/completions", json.dumps(chat).encode()
+    yield "import of 5,000", memories, "".join(line % n for n in range(5000)).encode()
+    study = {"kind": "evaluate", "judge": "look:length", "run": {"cases": cases[:20_000]}}
+    yield "study of 20,000 rows", "studies", json.dumps(study).encode()
 
 
-async def watch(url: str) -> None:
-    """Send three of each large body at once, and tell how long /health waited meanwhile."""
+async def watch(url: str, embedder: str) -> None:
+    """Send three of each large body at once, and tell how long /health waited meanwhile; before
+    that, how long it takes without load. All of /health is asked on one kept connection."""
     timeout = aiohttp.ClientTimeout(total=600)
     headers = {"Content-Type": "application/json"}
-    async with aiohttp.ClientSession(timeout=timeout) as session:
+    kept = aiohttp.TCPConnector(limit=1)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        aiohttp.ClientSession(timeout=timeout, connector=kept) as asking,
+    ):
 
         async def send(path: str, body: bytes) -> int:
             async with session.post(f"{url}/v1/{path}", data=body, headers=headers) as answer:
                 await answer.read()
                 return answer.status
 
-        embedder = {"name": "notes", "embedder": "local/minilm"}
+        async def ask_health() -> float:
+            began = time.monotonic()
+            async with asking.get(f"{url}/health") as answer:
+                await answer.read()
+            return time.monotonic() - began
+
         await send("namespaces", json.dumps({"name": "large"}).encode())
-        await send("namespaces/large/collections", json.dumps(embedder).encode())
+        for n in range(AT_ONCE):
+            collection = {"name": f"notes{n}", "embedder": embedder}
+            await send("namespaces/large/collections", json.dumps(collection).encode())
+        tell_waits("no load", [await ask_health() for _ in range(ALONE)])
+
         for name, path, body in large_bodies():
             waits: list[float] = []
-            sending = asyncio.gather(*(send(path, body) for _ in range(3)))
+            sending = asyncio.gather(*(send(path.format(n), body) for n in range(AT_ONCE)))
             while not sending.done():
-                began = time.monotonic()
-                async with session.get(f"{url}/health") as answer:
-                    await answer.read()
-                waits.append(time.monotonic() - began)
+                waits.append(await ask_health())
                 await asyncio.sleep(0.01)
-            stalls = sum(wait > STALL for wait in waits)
-            print(
-                f"{name:7}  3 x {len(body) / 2**20:.0f} MiB  answered {sorted(await sending)}"
-                f"  /health p50 {np.percentile(waits, 50) * 1000:.1f} ms, longest"
-                f" {max(waits) * 1000:.0f} ms, {stalls} stalls above {STALL:g} s",
-                flush=True,
-            )
+            size = f"{AT_ONCE} x {len(body) / 2**20:.1f} MiB"
+            tell_waits(f"{name}, {size}, answered {sorted(await sending)}", waits)
+
+
+def tell_waits(load: str, waits: Sequence[float]) -> None:
+    stalls = sum(wait > STALL for wait in waits)
+    print(
+        f"{load}: /health p50 {np.percentile(waits, 50) * 1000:.2f} ms, longest"
+        f" {max(waits) * 1000:.0f} ms, {stalls} of {len(waits)} above {STALL:g} s",
+        flush=True,
+    )
 
 
 def cpu_of(pid: int) -> float:
@@ -260,7 +294,7 @@ def main() -> None:
         )
         if options.bodies:
             with process(*ours, "--judge", "probe") as (_, port):
-                asyncio.run(watch(f"http://127.0.0.1:{port}"))
+                asyncio.run(watch(f"http://127.0.0.1:{port}", f"{model}#{MODEL}"))
             return
 
         arguments = (options.rate, options.seconds)

@@ -126,6 +126,8 @@ def test_actions_are_pinned():
     for file in files:
         for line in file.read_text().splitlines():
             used = re.search(r"uses: (\S+)@(\S+)(.*)", line)
-            if used and used[1] != "pypa/gh-action-pypi-publish":
+            if used and used[1] == "pypa/gh-action-pypi-publish":
+                assert re.fullmatch(r"v[0-9]+\.[0-9]+\.[0-9]+|[0-9a-f]{40}", used[2]), line
+            elif used:
                 assert re.fullmatch("[0-9a-f]{40}", used[2]), line
                 assert re.fullmatch(r" # v[0-9]+\.[0-9]+\.[0-9]+", used[3]), line

@@ -31,6 +31,8 @@ from types import (
 )
 from typing import Any, TypeAlias, cast
 
+from textevolve.json_texts import is_mapping, is_sequence
+
 Content: TypeAlias = Any
 """JSON-ready data that is equal for equal values, and different for different ones."""
 
@@ -224,11 +226,10 @@ class _Reader:
 
     def _read_parts(self, value: object) -> Content:
         """Return the content of a collection, or of what is no data."""
-        if isinstance(value, Mapping):
-            return self._read_mapping(cast("Mapping[Any, Any]", value))
-        if isinstance(value, list | tuple):
-            members = cast("Iterable[object]", value)
-            return [_type_name(members), [self._read(member) for member in members]]
+        if is_mapping(value):
+            return self._read_mapping(value)
+        if is_sequence(value):
+            return [_type_name(value), [self._read(member) for member in value]]
         if isinstance(value, set | frozenset):
             members = cast("Iterable[object]", value)
             return [

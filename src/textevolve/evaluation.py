@@ -22,6 +22,7 @@ from textevolve.errors import (
     TextEvolveError,
 )
 from textevolve.images import check_image, image_reference
+from textevolve.json_texts import is_mapping
 from textevolve.mappings import drop_empty
 from textevolve.showing import Shown
 from textevolve.trajectory import Trajectory
@@ -316,15 +317,15 @@ def read_parts(result: Any) -> tuple[Any, str]:
         return result
 
     def read(name: str) -> Any:
-        if isinstance(result, Mapping):
-            return cast("Mapping[str, Any]", result).get(name)
+        if is_mapping(result):
+            return result.get(name)
         return getattr(result, name, None)
 
     score = next((value for name in SCORES if (value := read(name)) is not None), None)
     score = VERDICTS.get(score, score) if isinstance(score, str) else score
     inner = read("metadata")
     reasons: list[Any] = [read(name) for name in REASONS]
-    reasons += [cast("Any", inner).get("rationale")] if isinstance(inner, Mapping) else []
+    reasons += [inner.get("rationale")] if is_mapping(inner) else []
 
     return score, next((text for text in reasons if isinstance(text, str) and text), "")
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 CONTAINERS = ("[", "{")
 """The first characters of an array and of an object in JSON."""
@@ -42,8 +42,8 @@ def find_path(value: Any, path: str) -> Any:
     object is looked into."""
     for step in path.split("."):
         value = parse_printed(value)
-        if step == "*" and isinstance(value, dict):
-            fields = list(cast(dict[str, Any], value).values())
+        if step == "*" and is_object(value):
+            fields = list(value.values())
             value = fields[0] if len(fields) == 1 else None
             continue
 
@@ -65,14 +65,34 @@ def write_text(value: object) -> str:
     return str(value)
 
 
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Return whether a value is an object of JSON."""
+    return isinstance(value, dict)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Return whether a value is a mapping, of JSON or of Python."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Return whether a value is an array of JSON."""
+    return isinstance(value, list)
+
+
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether a value is an array of JSON, or a tuple of Python."""
+    return isinstance(value, list | tuple)
+
+
 def as_object(value: object) -> dict[str, Any]:
     """Return an object of JSON as it is, and {} for any other value."""
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    return value if is_object(value) else {}
 
 
 def as_array(value: object) -> list[Any]:
     """Return an array of JSON, or a tuple of Python, as a list, and [] for any other value."""
-    return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else []
+    return list(value) if is_sequence(value) else []
 
 
 TYPE = "$type"
@@ -101,8 +121,8 @@ def pack_value(value: object) -> Any:
         if math.isnan(value):
             return None
         return float(value) if math.isfinite(value) else _mark("float", str(float(value)))
-    if isinstance(value, list):
-        return list(map(pack_value, cast("list[object]", value)))
+    if is_array(value):
+        return list(map(pack_value, value))
     if isinstance(value, Mapping):
         return _pack_mapping(cast("Mapping[object, object]", value))
     if isinstance(value, tuple | set | frozenset):
@@ -142,11 +162,10 @@ def _mark(kind: str, content: Any) -> dict[str, Any]:
 
 def unpack_value(data: Any) -> Any:
     """Return the value that `pack_value` wrote as JSON data."""
-    if isinstance(data, list):
-        return list(map(unpack_value, cast("list[Any]", data)))
-    if not isinstance(data, dict):
+    if is_array(data):
+        return list(map(unpack_value, data))
+    if not is_object(data):
         return data
-    fields = cast("dict[str, Any]", data)
-    if TYPE in fields:
-        return _READERS[fields[TYPE]](fields["value"])
-    return {name: unpack_value(value) for name, value in fields.items()}
+    if TYPE in data:
+        return _READERS[data[TYPE]](data["value"])
+    return {name: unpack_value(value) for name, value in data.items()}

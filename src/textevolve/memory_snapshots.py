@@ -133,8 +133,8 @@ class RowPins:
 
     def __init__(self) -> None:
         # The id of the first case that names each of them, for the error if there is none.
-        self._agents = dict[str, str]()
-        self._collections = dict[str, str]()
+        self._agents: dict[str, str] = {}
+        self._collections: dict[str, str] = {}
 
     def add(self, case: Case) -> None:
         """Note the agents and collections that a case names."""
@@ -160,8 +160,8 @@ class RowPins:
         """
         if not self._agents and not self._collections:
             return {}
-        agents = dict[str, Any]()
-        versions = dict[str, int]()
+        agents: dict[str, Any] = {}
+        versions: dict[str, int] = {}
         collections = dict(self._collections)
 
         with Store(settings.memory_location) as resources:
@@ -217,7 +217,7 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
 
 
 def _read_versions(resources: Store, names: Iterable[str], namespace: str) -> dict[str, int]:
-    versions = dict[str, int]()
+    versions: dict[str, int] = {}
     for name in names:
         try:
             collection = find_collection(resources, name, namespace)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from textevolve.json_texts import parse_text, write_text
+from textevolve.json_texts import is_mapping, is_sequence, parse_text, write_text
 from textevolve.mappings import drop_none, first_of, pick
 
 RawMessage: TypeAlias = Mapping[str, Any]
@@ -143,13 +143,13 @@ class RecordedMessage:
 
 def fields_of(value: object) -> dict[str, Any]:
     """Return the entries of a mapping; empty for any other value."""
-    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else {}
+    return dict(value) if is_mapping(value) else {}
 
 
 def list_entries(value: object) -> list[Any]:
     """Return the items of a list or a tuple, or of its JSON; empty for any other value."""
     parsed = parse_text(value)
-    return list(cast("Sequence[Any]", parsed)) if isinstance(parsed, list | tuple) else []
+    return list(parsed) if is_sequence(parsed) else []
 
 
 def list_messages(value: object) -> Sequence[RawMessage] | None:
@@ -332,11 +332,11 @@ class MessageParts:
         """Add a part, or the parts of a list."""
         if depth > MOST_LEVELS:
             self.texts.append(self.describe({"type": "part nested too deeply"}))
-        elif isinstance(part, list | tuple):
-            for inner in cast("Sequence[object]", part):
+        elif is_sequence(part):
+            for inner in part:
                 self.add(inner, depth + 1)
-        elif isinstance(part, Mapping):
-            self._add_object(_open_part(fields_of(cast("object", part))), depth)
+        elif is_mapping(part):
+            self._add_object(_open_part(fields_of(part)), depth)
         elif part is not None:
             self.texts.append(str(part))
 
@@ -427,11 +427,11 @@ def _read_result(fields: Mapping[str, Any]) -> RecordedResult:
 def result_text(result: RecordedResult, describe: DescribePart = describe_part) -> str:
     """Return the content of a result as text: the texts of its parts, or JSON."""
     content: object = result.content
-    if not isinstance(content, list | tuple):
+    if not is_sequence(content):
         return "" if content is None else write_text(content)
 
     parts = MessageParts(describe)
-    parts.add(cast("object", content))
+    parts.add(content)
 
     return parts.text
 
@@ -499,19 +499,18 @@ def drop_thoughts(value: object) -> object:
     parts and fields of its messages that hold them. Texts of users stay as they are."""
     if isinstance(value, str):
         return split_thought(value)[1]
-    if isinstance(value, list | tuple):
-        items = cast("Sequence[object]", value)
-        if all(isinstance(item, str) for item in items):
+    if is_sequence(value):
+        if all(isinstance(item, str) for item in value):
             # The pieces of one text that was streamed.
-            joined_text = "".join(cast("Sequence[str]", items))
+            joined_text = "".join(value)
             answer = split_thought(joined_text)[1]
-            return items if answer == joined_text else answer
-        kept_items = [drop_thoughts(item) for item in items if not _is_thought(item)]
+            return value if answer == joined_text else answer
+        kept_items = [drop_thoughts(item) for item in value if not _is_thought(item)]
         return tuple(kept_items) if isinstance(value, tuple) else kept_items
-    if not isinstance(value, Mapping):
+    if not is_mapping(value):
         return value
 
-    fields = fields_of(cast("object", value))
+    fields = fields_of(value)
     if str(fields.get("role") or fields.get("type")).lower() in THOUGHTLESS:
         return fields
     # A field such as `reasoning` may be a part of a structured answer outside of a message.
@@ -533,12 +532,12 @@ def drop_media(value: object) -> object:
     if isinstance(value, str):
         text = _DATA_ADDRESS.sub(lambda match: f"<{MEDIA.get(match[1], 'file')}>", value)
         return _LONG_RUN.sub(_name_data, text)
-    if isinstance(value, list | tuple):
-        return [drop_media(part) for part in cast("Sequence[object]", value)]
-    if not isinstance(value, Mapping):
+    if is_sequence(value):
+        return [drop_media(part) for part in value]
+    if not is_mapping(value):
         return value
 
-    fields = fields_of(cast("object", value))
+    fields = fields_of(value)
     mime = first_of(fields, MIME_TYPES)
     medium = MEDIA.get(str(mime).partition("/")[0], "file") if mime else ""
     # A field such as `file` beside others may be any field of a state.

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.json_texts import parse_text, write_text
+from textevolve.json_texts import (
+    is_array,
+    is_mapping,
+    is_object,
+    is_sequence,
+    parse_text,
+    write_text,
+)
 from textevolve.mappings import drop_none, first_of
 from textevolve.messages import (
     ARGUMENTS,
@@ -89,10 +96,9 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> Trajectory | None:
     steps = stated.get("steps")
     errors = _as_list(stated.get("errors"))
 
-    if isinstance(steps, list):
-        listed = cast("list[Any]", steps)
-        errors += filter(None, map(_find_error, _list_objects(listed)))
-        steps = len(listed)
+    if is_array(steps):
+        errors += filter(None, map(_find_error, _list_objects(steps)))
+        steps = len(steps)
     elif steps is not None and (steps := _read_count(steps)) is None:
         raise InputError(f"{where}: steps must be a list or a number, not {stated['steps']!r:.60}")
 
@@ -115,8 +121,8 @@ def _read_count(value: object) -> int | None:
 
 def _as_list(value: object) -> list[Any]:
     """Return a list unchanged, a text as a list of one, and an empty list for any other value."""
-    if isinstance(value, list | tuple):
-        return list(cast("list[Any]", value))
+    if is_sequence(value):
+        return list(value)
     return [value] if isinstance(value, str) else []
 
 
@@ -132,11 +138,11 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
         InputError: a passage has no text; names `where`.
     """
     parsed = parse_text(value)
-    items = cast("list[Any]", parsed) if isinstance(parsed, list | tuple) else [parsed]
+    items = parsed if is_sequence(parsed) else [parsed]
     texts: list[str] = []
 
     for item in items:
-        passage = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {"text": item}
+        passage = item if is_mapping(item) else {"text": item}
         text = first_of(passage, PASSAGE_FIELDS)
         if not isinstance(text, str):
             raise InputError(
@@ -159,13 +165,12 @@ def read_tool_calls(value: object, where: str) -> tuple[ToolUse, ...]:
     parsed = parse_text(value)
     if isinstance(parsed, str) and not parsed.lstrip().startswith(("[", "{")):
         parsed = parsed.split(",")
-    if not isinstance(parsed, list | tuple):
+    if not is_sequence(parsed):
         raise InputError(f"{where}: tool calls must be a list, not {value!r:.60}")
-    items = cast("list[Any]", parsed)
-    if list_messages(items):
-        return _read_messages(items, where)
+    if list_messages(parsed):
+        return _read_messages(parsed, where)
 
-    return tuple(_read_call(entry, where) for entry in items)
+    return tuple(_read_call(entry, where) for entry in parsed)
 
 
 def _read_messages(items: Sequence[Any], where: str) -> tuple[ToolUse, ...]:
@@ -182,7 +187,7 @@ def _read_messages(items: Sequence[Any], where: str) -> tuple[ToolUse, ...]:
 
 
 def _read_call(item: Any, where: str) -> ToolUse:
-    call = drop_none(cast("dict[str, Any]", item)) if isinstance(item, Mapping) else {"name": item}
+    call = drop_none(item) if is_mapping(item) else {"name": item}
     if isinstance(call.get("function"), Mapping):
         call = drop_none({**call, **call["function"]})
     name = first_of(call, CALL_NAMES)
@@ -199,7 +204,7 @@ def _read_call(item: Any, where: str) -> ToolUse:
 
 
 def _is_deep(value: Any, levels: int) -> bool:
-    parts = list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else value
+    parts = list(value.values()) if is_object(value) else value
     inner = [] if isinstance(parts, str) else _as_list(parts)
     return not levels or any(_is_deep(item, levels - 1) for item in inner)
 

@@ -309,7 +309,7 @@ async def open_workbench(
             )
             model_of = await stack.enter_async_context(opened)
         model_of = let_decide(model_of, settings)
-        targets = dict[str, Model]()
+        targets: dict[str, Model] = {}
         callees: Mapping[str, str] = setting.described.get("callees", {})
 
         def target_of(target: Target) -> Model:
@@ -397,7 +397,7 @@ async def open_models(
     until the `deadline` (as `time.monotonic` counts). `addresses`: what is added to the keys of the
     calls of models whose address is another than before, since it gives other answers."""
     budget = make_budget(limits)
-    models = dict[str, Model]()
+    models: dict[str, Model] = {}
     limits_of: dict[str, tuple[RateBucket, ...]] = {}
 
     async with AsyncExitStack() as stack:

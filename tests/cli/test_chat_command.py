@@ -165,7 +165,9 @@ def test_sessions_are_listed_shown_and_removed(cli, agents, model, home) -> None
         ("user", "Hi."),
         ("assistant", "You said: Hi."),
     ]
-    assert cli("agents", "sessions", "delete", rows[0]["id"], "-y", "--namespace", "acme").code == 0
+    deleted = cli("agents", "sessions", "delete", rows[0]["id"], "-y", "--namespace", "acme")
+    assert deleted.code == 0
+    assert "textevolve runs delete" in deleted.err
     assert len(cli("agents", "sessions", "list", "--namespace", "acme", "--json").rows) == 1
 
 

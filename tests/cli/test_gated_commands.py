@@ -66,6 +66,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, j
     refused = cli(*command(model, "--no-worse-than", "nobody"))
     assert (refused.code, server.calls) == (2, 0)
     assert "error: --no-worse-than: run nobody: is not in this store" in refused.err
+    assert cli("runs", "list", "--json").rows == []  # nothing of it is kept
     assert cli(*command(model, "--margin", 0.1)).code == 2
     assert cli(*command(model, "--name", "main")).code == 0
     calls = server.calls
@@ -73,6 +74,7 @@ def test_what_cannot_be_compared_is_said_before_anything_is_asked(cli, server, j
     other = cli(*command(model, "--no-worse-than", "main"))
     assert (other.code, server.calls) == (2, calls)
     assert "case 'r0' has another input" in other.err
+    assert [run["status"] for run in cli("runs", "list", "--json").rows] == ["finished"]
     (judged / "t.txt").write_text("Say {input}.")
     compare = ("compare", "-p", "t.txt", "-m", model, "-d", "cases.csv")
     kind = cli(*compare, "--metric", "exact", "--label", "candidate_1", "--no-worse-than", "main")

@@ -10,12 +10,16 @@ import time
 import numpy as np
 import pytest
 
+from server import conftest as server_fixtures
 from textevolve import Client
 from textevolve.agents.chat import MessageDetails, SessionMessage
 from textevolve.agents.resources import AgentSpec, CollectionSpec
 from textevolve.errors import InputError
 from textevolve.memory.record import Add, NewMemory, Origin
 from textevolve.store import Store, kinds
+
+ask = server_fixtures.ask
+serve = server_fixtures.serve
 
 VECTOR = np.ones(8, dtype=np.float32) / 8**0.5
 SAID = "By the way, I secretly collect zeppelins in my cellar."
@@ -95,6 +99,32 @@ def test_python_erases_the_source(home, chat):
         with pytest.raises(InputError, match="use erase"):
             notes.forget(memory.id, with_source=True)
         assert notes.forget(memory.id, erase=True, with_source=True) == []
+    assert texts_of(home, chat)[2] == "[erased]"
+
+
+@pytest.mark.slow
+def test_http_names_the_source(cli, home, chat, serve, ask):
+    url = serve() + "/v1/namespaces/default/collections/notes/memories"
+    (memory,) = ask(url)[1]["data"]
+    refused = ask(f"{url}/{memory['id']}?with_source=true", method="DELETE")
+    assert refused[0] == 400
+    status, answer, *_ = ask(f"{url}/{memory['id']}?erase=true", method="DELETE")
+    (source,) = answer["sources"]
+    assert (status, source["session"], source["message"]) == (200, chat, 3)
+    assert texts_of(home, chat)[2] == SAID
+
+    erased = cli(*source["erased_by"].split()[1:], "--yes")
+    assert erased.out == f"erased message 3 of session {chat}\n"
+    assert texts_of(home, chat) == ["Hello", "Hi!", "[erased]", "How nice."]
+    serve.end()
+    assert not words_in_files(home)
+
+
+def test_http_erases_the_source(home, chat, serve, ask):
+    url = serve() + "/v1/namespaces/default/collections/notes/memories"
+    (memory,) = ask(url)[1]["data"]
+    address = f"{url}/{memory['id']}?erase=true&with_source=true"
+    assert ask(address, method="DELETE")[0] == 204
     assert texts_of(home, chat)[2] == "[erased]"
 
 

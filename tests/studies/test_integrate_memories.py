@@ -43,7 +43,8 @@ def test_insights_are_kept_with_what_they_rest_on(cli, server, model, store):
 
     calls = server.calls
     again = integrate(cli, model, "--threshold", "3.5")
-    assert "Not due: 0 new memories" in again.out
+    assert "Nothing to integrate: 0 new memories" in again.out
+    assert "Nothing to integrate" in integrate(cli, model, "--always", "--seed", "2").out
     assert server.calls == calls
     add_memories(store, ["Mrs. Okafor sleeps with the lamp on."], 0.6)
     more = integrate(cli, model)

@@ -192,7 +192,7 @@ class Learner:
     def __init__(self, learn: Learn) -> None:
         self._learn = learn
         self._turn = asyncio.Lock()
-        self._tasks = set[asyncio.Task[Learned]]()
+        self._tasks: set[asyncio.Task[Learned]] = set()
 
     def add(self, turn: FinishedTurn) -> asyncio.Task[Learned]:
         """Queue a turn, from which memories are then made; the returned task has the result."""

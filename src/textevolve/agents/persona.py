@@ -100,7 +100,7 @@ _ABBREVIATED = re.compile(
 def split_persona(text: str) -> tuple[PersonaSentence, ...]:
     """Split a persona into sentences; joined again they give the same text. A line without a full
     stop is a sentence, too."""
-    sentences = list[PersonaSentence]()
+    sentences: list[PersonaSentence] = []
     begun = 0
     bare = text.strip()
 
@@ -168,8 +168,8 @@ def compose_persona(
     `most_tokens` tokens, and more than it has now."""
     sentences = split_persona(text)
     most = max(most_tokens, count_tokens(text.strip()))
-    accepted = list[PersonaChange]()
-    refused = list[RefusedChange]()
+    accepted: list[PersonaChange] = []
+    refused: list[RefusedChange] = []
 
     for change in changes:
         tried = _apply_edits(sentences, [*accepted, change])
@@ -192,7 +192,7 @@ def compose_persona(
 
 def _apply_edits(sentences: Sequence[PersonaSentence], changes: Sequence[PersonaChange]) -> str:
     edits = {change.sentence: change.text for change in changes if change.sentence}
-    parts = list[str]()
+    parts: list[str] = []
     for number, sentence in enumerate(sentences, 1):
         if text := edits.get(number, sentence.text):  # a removed sentence has none
             parts += [text, sentence.gap]
@@ -248,7 +248,7 @@ def batch_memories(
 ) -> list[tuple[MemoryRecord, ...]]:
     """Split memories, in their order, into batches of at most `plan.budget` tokens."""
     remaining = list(memories)
-    batches = list[tuple[MemoryRecord, ...]]()
+    batches: list[tuple[MemoryRecord, ...]] = []
     while remaining:
         number = count_fitting([memory.text for memory in remaining], plan.budget)
         batches.append(tuple(remaining[:number]))
@@ -344,8 +344,8 @@ async def propose_changes(
         persona=persona,
         memories=texts,
     )
-    accepted = list[PersonaChange]()
-    refused = list[RefusedChange]()
+    accepted: list[PersonaChange] = []
+    refused: list[RefusedChange] = []
 
     for change in answer.changes:
         text = "" if change.action == "remove" else finish_sentence(change.text)
@@ -381,12 +381,12 @@ async def choose_changes(
         AnswerError: no usable answer came.
     """
     candidates = list(proposed)
-    refused = list[RefusedChange]()
+    refused: list[RefusedChange] = []
     chosen = len(candidates) < 2
 
     while not chosen:
         chosen = len(candidates) <= GROUP
-        survivors = list[PersonaChange]()
+        survivors: list[PersonaChange] = []
         for begin in range(0, len(candidates), GROUP):
             proposals = await _choose(model, sentences, candidates[begin : begin + GROUP], plan)
             survivors += proposals.changes
@@ -420,8 +420,8 @@ async def _choose(
         persona=[sentence.text for sentence in sentences],
         changes=lines,
     )
-    chosen = dict[int, PersonaChange]()
-    gone = set[int]()
+    chosen: dict[int, PersonaChange] = {}
+    gone: set[int] = set()
 
     for choice in answer.chosen:
         place = choice.change - 1

@@ -45,6 +45,7 @@ from textevolve.evaluation import (
     attempt,
     check_results,
 )
+from textevolve.json_texts import is_array, is_object
 from textevolve.llm.meter import DistinctCalls, Tab, open_tab
 from textevolve.mappings import drop_none
 from textevolve.rows import read_text
@@ -99,10 +100,9 @@ class CardCase(Frozen):
     @classmethod
     def _without_retired(cls, row: Any) -> Any:
         """Drop the empty fields of families that no longer exist."""
-        if not isinstance(row, dict):
+        if not is_object(row):
             return row
-        fields = cast("dict[str, Any]", row)
-        return {name: value for name, value in fields.items() if value or name not in RETIRED}
+        return {name: value for name, value in row.items() if value or name not in RETIRED}
 
     @model_validator(mode="after")
     def _consistent(self) -> CardCase:
@@ -158,12 +158,12 @@ def parse_cases(text: str, source: str) -> tuple[CardCase, ...]:
         InputError: a case is wrong; names file, line and reason.
     """
     node, rows = parse_yaml(text, source)
-    if not isinstance(rows, list) or not rows:
+    if not is_array(rows) or not rows:
         raise InputError(f"{source}:1: must be a list of cases")
     nodes: list[yaml.Node] = cast("yaml.SequenceNode", node).value
     cases: dict[str, CardCase] = {}
 
-    for row, place in zip(cast("list[Any]", rows), nodes, strict=True):
+    for row, place in zip(rows, nodes, strict=True):
         case = build_at(CardCase, row, place, source)
         if case.id in cases:
             line = line_of(place, ("id",))

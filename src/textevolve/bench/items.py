@@ -34,7 +34,7 @@ from textevolve.bench.labels import (
 )
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
-from textevolve.json_texts import parse_printed, parse_text
+from textevolve.json_texts import is_array, is_object, parse_printed, parse_text
 from textevolve.mappings import map_values
 from textevolve.report import wording
 from textevolve.rows import Placed, Row, place_rows, read_rows
@@ -617,18 +617,16 @@ def _describe_options(kind: object, criteria: Any, labels: Any) -> dict[str, str
     """Return the descriptions of a question's options by name; those of a multiple choice are in
     the order of `labels`."""
     options: dict[str, Any] = {}
-    if isinstance(criteria, list):
-        levels = enumerate(cast("list[Any]", criteria))
+    if is_array(criteria):
+        levels = enumerate(criteria)
         options = {str(text if kind == "choice" else level): text for level, text in levels}
-    elif isinstance(criteria, dict):
-        options = {str(name): text for name, text in cast(Row, criteria).items()}
+    elif is_object(criteria):
+        options = {str(name): text for name, text in criteria.items()}
 
     if kind == "noul":
         options = {name: options.get(key) for key, name in NOUL.items()}
-    elif kind == "choice" and isinstance(labels, list):
-        options = {
-            str(label): options.get(str(label)) for label in cast("list[Any]", labels)
-        } or options
+    elif kind == "choice" and is_array(labels):
+        options = {str(label): options.get(str(label)) for label in labels} or options
 
     return map_values(_write, options)
 

@@ -26,7 +26,7 @@ def compare_variants(
     p-values are corrected for the number of variants (Holm 1979), and intervals are widened
     accordingly."""
     base = scores.get(baseline, {})
-    pairs = dict[str, tuple[list[float], list[float]]]()
+    pairs: dict[str, tuple[list[float], list[float]]] = {}
     groups: list[list[str]] = []
     for variant, variant_scores in scores.items():
         shared = [row for row in variant_scores if row in base]

@@ -269,9 +269,7 @@ def forget(
     for memory in memories:
         typer.echo(f"{'erased' if erase else 'forgot'} {memory.id}")
     for source in dict.fromkeys(sources):
-        command = f"textevolve agents sessions delete {source.session}"
-        command += f" --message {source.position}" if source.position else ""
-        command += f" --namespace {namespace}" if namespace else ""
+        command = source.erasing_command(namespace)
         what = f"message {source.position}" if source.position else "a message"
         say(f"{what} of the chat {source.session} still says it; erase it with: {command}")
 

@@ -111,3 +111,7 @@ def delete(
         sessions.delete(chat.id)
 
     typer.echo(f"removed session {chat.id}: {messages}")
+    say(
+        "its words stay in the model calls of its answers, which `textevolve runs delete RUN`"
+        " removes; `textevolve runs list` shows the runs (kinds chat and server)"
+    )

@@ -32,7 +32,7 @@ from textevolve.cli.results import (
     write_tests,
 )
 from textevolve.engine import sync
-from textevolve.errors import ClusterError, FatalModelError, TextEvolveError
+from textevolve.errors import ClusterError, FatalModelError, InputError, TextEvolveError
 from textevolve.evaluation import Usage
 from textevolve.events import (
     BatchPolled,
@@ -263,11 +263,17 @@ def execute(
     follow: Callable[[driver.Launch], AsyncGenerator[Any]] | None = None,
 ) -> int:
     """Perform the missing part of a run, show and write its results, and return the exit code. If a
-    gate on the judges already fails, nothing is performed. An interrupted run shows and writes its
+    gate on the judges already fails, nothing is performed; then, or if a gate is refused, a new run
+    is not kept. An interrupted run shows and writes its
     results so far. `follow`: yields the records of a run that another machine performs."""
     study = run.study
-    watch = GateWatch(store, run, run_options.gates, settings)
+    try:
+        watch = GateWatch(store, run, run_options.gates, settings)
+    except InputError:
+        _drop_new(store, run)
+        raise
     if not watch.judges.holds:
+        _drop_new(store, run)
         for outcome in watch.judges.outcomes:
             say(str(outcome))
         return GATED
@@ -326,6 +332,12 @@ def execute(
         return 0 if gated.holds else GATED
 
     return 0 if watch.is_complete else PARTLY
+
+
+def _drop_new(store: Store, run: StudyRun) -> None:
+    """Delete a run of which nothing was performed, unless an earlier command began it."""
+    if run.is_new:
+        store.delete_run(run.id)
 
 
 LIMIT_OPTIONS = ("max_cost", "max_tokens", "max_calls", "time_limit")

@@ -295,7 +295,7 @@ class Chats:
         store = bench.resources.memories(agent.namespace)
         sessions = self._sessions(plan)
         learner = None
-        pending = list[FinishedTurn]()
+        pending: list[FinishedTurn] = []
         collection = agent.spec.memories
 
         if collection is not None and request.options.memory and request.memory == "on":

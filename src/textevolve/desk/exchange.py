@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import asdict, fields, replace
 from itertools import pairwise
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,6 +21,7 @@ from textevolve.agents.resources import AgentSpec, SpecVersion
 from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
+from textevolve.json_texts import is_mapping, is_sequence
 from textevolve.memory.record import MemoryRecord, stream_memories, write_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Diff, Report, Table, Texts
@@ -166,13 +167,12 @@ async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: s
 def _bring_home(value: Any, prefix: str) -> Any:
     """Return an agent's fields with the former namespace removed from the names of its
     collections."""
-    if isinstance(value, Mapping):
-        members = cast(Mapping[str, Any], value)
+    if is_mapping(value):
         names = ("memory", "collections", "memories", "insights")
-        return {n: _bring_home(v, prefix) if n in names else v for n, v in members.items()}
+        return {n: _bring_home(v, prefix) if n in names else v for n, v in value.items()}
 
-    if isinstance(value, list | tuple):
-        return [_bring_home(each, prefix) for each in cast(Sequence[Any], value)]
+    if is_sequence(value):
+        return [_bring_home(each, prefix) for each in value]
 
     return value.removeprefix(prefix) if isinstance(value, str) else value
 
@@ -275,6 +275,6 @@ def _cell(name: str, value: Any) -> Any:
 def _write(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, cast(Sequence[Any], value)))
+    if is_sequence(value):
+        return ", ".join(map(str, value))
     return "" if value is None else str(value)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from textevolve.agents.chat import CHAT_SOURCE, learned_messages
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, NotFoundError
 from textevolve.events import Listener, silence
+from textevolve.json_texts import is_sequence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.memory.cue import Memory
 from textevolve.memory.recall import Recalled
@@ -58,6 +59,12 @@ class SourceMessage:
     session: str
     position: int | None = None
     text: str = ""
+
+    def erasing_command(self, namespace: str | None) -> str:
+        """Return the command that erases the message; the whole chat if its number is not known."""
+        command = f"textevolve agents sessions delete {self.session}"
+        command += f" --message {self.position}" if self.position else ""
+        return command + (f" --namespace {namespace}" if namespace else "")
 
 
 @dataclass
@@ -374,6 +381,6 @@ def _head(memory: MemoryRecord) -> str:
 
 
 def _format_value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return "; ".join(_format_value(part) for part in cast(Sequence[Any], value))
+    if is_sequence(value):
+        return "; ".join(_format_value(part) for part in value)
     return str(value)

@@ -172,7 +172,7 @@ async def pipe(
     The first error stops all work, and is raised after the results that finished before it.
     """
     gate = asyncio.Semaphore(concurrency)
-    running = set[asyncio.Future[R]]()
+    running: set[asyncio.Future[R]] = set()
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
 
     def finish(task: asyncio.Future[R]) -> None:

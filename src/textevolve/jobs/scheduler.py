@@ -67,7 +67,7 @@ class JobOutcome:
 async def work_on_jobs(desk: JobDesk, at_once: int = AT_ONCE) -> None:
     """Run due jobs, at most `at_once` concurrently, until the task is cancelled. Jobs that are
     running then are released, and the next scheduler resumes them."""
-    running = set[asyncio.Task[JobOutcome | None]]()
+    running: set[asyncio.Task[JobOutcome | None]] = set()
     try:
         while True:
             wait = LOOK_SECONDS

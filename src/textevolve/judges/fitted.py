@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import yaml
@@ -29,6 +29,7 @@ from textevolve.evaluation import (
     choose_candidates,
     share_scored,
 )
+from textevolve.json_texts import is_object
 from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import Judge, describe_parts, judge, judge_argument, parse_judge
 from textevolve.judges.opening import has_log_odds, ranks_of
@@ -141,13 +142,13 @@ def load_fitted(path: str) -> FittedFile:
 
 def parse_fitted(text: str, source: str) -> FittedFile:
     node, data = parse_yaml(text, source)
-    if not isinstance(data, dict) or "signals" not in data:
+    if not is_object(data) or "signals" not in data:
         raise InputError(
             f"{source}: is not a fitted judge; make one with: textevolve judges fit LABELS -o"
             " NAME.judge"
         )
 
-    return build_at(FittedFile, cast("dict[str, Any]", data), node, source)
+    return build_at(FittedFile, data, node, source)
 
 
 def check_name(path: str | Path) -> None:

@@ -710,7 +710,7 @@ def token_grammar(tokens: list[Token]) -> tuple[str, int]:
     """
     signs: list[str] = []
     most = 0
-    pending = list[Token]()
+    pending: list[Token] = []
 
     for token in tokens:
         pending.append(token)

@@ -102,7 +102,7 @@ def _mark(content: Any, message: Message, marked: Collection[int]) -> list[dict[
     after each marked part, where the cache mark is."""
     sent = as_array(content)
     pictures = [part for part in sent if part["type"] != "text"]
-    texts = list[dict[str, Any]]()
+    texts: list[dict[str, Any]] = []
     begun = ""
 
     for number, part in enumerate(message.parts):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import time
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import (
     AccessError,
@@ -24,7 +24,7 @@ from textevolve.errors import (
     TooLongError,
     UnavailableError,
 )
-from textevolve.json_texts import as_array, as_object
+from textevolve.json_texts import as_array, as_object, is_array, is_object
 from textevolve.llm.limiting import read_reset, sum_spans
 from textevolve.llm.model import Request
 from textevolve.llm.providers import Endpoint
@@ -185,13 +185,12 @@ def read_refusal(body: bytes) -> Refusal:
     """Read the parts of an error's body in any of the usual formats."""
     text = body.decode("utf-8", "replace")
     parsed = _parse(text)
-    if isinstance(parsed, list) and parsed:
-        parsed = cast("list[Any]", parsed)[0]
-    if not isinstance(parsed, dict):
+    if is_array(parsed) and parsed:
+        parsed = parsed[0]
+    if not is_object(parsed):
         return Refusal(text, is_plain=parsed is None)
-    outer = cast("dict[str, Any]", parsed)
 
-    return error_object(outer.get("error") or outer.get("detail") or outer)
+    return error_object(parsed.get("error") or parsed.get("detail") or parsed)
 
 
 def _parse(text: str) -> Any:
@@ -208,22 +207,21 @@ NESTED = 4
 def error_object(error: Any, depth: int = NESTED) -> Refusal:
     """Read an error. If it is a gateway's and holds that of the provider, the provider's words
     count, and the gateway's where it has none."""
-    if isinstance(error, list):
-        return _read_details(cast("list[Any]", error))
-    if not isinstance(error, dict):
+    if is_array(error):
+        return _read_details(error)
+    if not is_object(error):
         return Refusal(error if isinstance(error, str) else json.dumps(error))
-    fields = cast("dict[str, Any]", error)
     names = ("code", "type", "status", "error_type")
-    code = " ".join(str(fields[k]) for k in names if fields.get(k))
-    limit = fields.get("n_ctx")
+    code = " ".join(str(error[k]) for k in names if error.get(k))
+    limit = error.get("n_ctx")
     refusal = Refusal(
-        message=str(fields.get("message") or fields.get("detail") or json.dumps(fields)),
+        message=str(error.get("message") or error.get("detail") or json.dumps(error)),
         code=code,
-        param=str(fields.get("param") or ""),
+        param=str(error.get("param") or ""),
         limit=limit if isinstance(limit, int) else None,
-        wait=_find_wait(fields),
+        wait=_find_wait(error),
     )
-    inner = _find_inner(fields) if depth else None
+    inner = _find_inner(error) if depth else None
     if inner is None:
         return refusal
 
@@ -244,8 +242,8 @@ def _find_inner(fields: Mapping[str, Any]) -> Any:
 
     for place in places:
         value = _parse(place) if isinstance(place, str) else place
-        if isinstance(value, list):
-            value = next(iter(cast("list[Any]", value)), None)
+        if is_array(value):
+            value = next(iter(value), None)
         inner = as_object(value)
         if inner:
             return inner.get("error") or inner.get("detail") or inner

@@ -20,11 +20,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import AnswerError
+from textevolve.json_texts import is_object
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prompts import load_template
 from textevolve.llm.wire import EMBEDDING
@@ -152,11 +153,10 @@ def answer_schema(answer: type[BaseModel]) -> str:
 
     def strip(node: object, names: bool = False) -> Any:
         """Remove titles. `names`: the keys of `node` are names of fields, so a "title" stays."""
-        if isinstance(node, dict):
-            mapping = cast(dict[str, object], node)
+        if is_object(node):
             return {
                 key: strip(value, key in ("properties", "$defs") and not names)
-                for key, value in mapping.items()
+                for key, value in node.items()
                 if names or key != "title"
             }
 

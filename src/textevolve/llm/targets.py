@@ -12,13 +12,14 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, WithJsonSchema, model_validator
 
 from textevolve.addresses import KEY_FORM
 from textevolve.errors import InputError
+from textevolve.json_texts import is_object
 from textevolve.llm.providers import split_address
 from textevolve.reach import is_confined
 from textevolve.rows import read_text
@@ -114,10 +115,10 @@ class Target(Frozen):
         if not value.lower().endswith(ENDINGS) or value.startswith((COMMAND, OWN)):
             return {"target": value}
         _, fields = parse_yaml(read_text(value), value)
-        if not isinstance(fields, dict):
+        if not is_object(fields):
             raise InputError(f"{value}:1: must be a mapping with target and other fields")
 
-        return {"name": Path(value).stem, **cast("dict[str, Any]", fields)}
+        return {"name": Path(value).stem, **fields}
 
     @model_validator(mode="after")
     def _usable(self) -> Target:

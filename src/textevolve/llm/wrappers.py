@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
-from time import perf_counter, time
+from time import perf_counter, process_time, thread_time, time
 from typing import Any, TypeVar
 
 from textevolve.errors import (
@@ -578,14 +578,25 @@ T = TypeVar("T")
 
 WATCH_SECONDS = 5.0
 """The most seconds between two looks at the server; shorter calls are not watched."""
+WORK_SECONDS = 1.0
+WORK_SHARE = 0.05
+"""The processor seconds that count as work of the server: so many, or this share of the patience if
+that is less. Other threads of the process use less while they wait for a model."""
+WORK_PATIENCES = 10
+"""The most times of the patience for which work without a change of the state counts."""
 
 
 class ProgressWatch:
-    """A watch over the calls of one server, which makes them fail if the server makes no progress.
+    """A watch over the calls of one server in this process, which makes them fail if the server
+    makes no progress.
+
+    The state of llama.cpp's server changes after each batch of tokens, which on a busy machine may
+    take longer than the patience. So the processor time of the process counts, too.
 
     Args:
         look: Returns the server's state as bytes.
-        patience: The most seconds for which the state may stay the same.
+        patience: The most seconds for which the state may stay the same while the server does not
+            work; while it works, `WORK_PATIENCES` times as many.
     """
 
     def __init__(self, name: str, look: Callable[[], Awaitable[bytes]], patience: float) -> None:
@@ -593,8 +604,11 @@ class ProgressWatch:
         self._look = look
         self._patience = patience
         self._every = min(WATCH_SECONDS, patience / 4)
+        self._least_work = min(WORK_SECONDS, WORK_SHARE * patience)
         self._state = b""
         self._moved = 0.0
+        self._used = 0.0
+        self._worked = 0.0
         self._in_flight = 0
 
     async def follow(self, call: Coroutine[Any, Any, T]) -> T:
@@ -606,6 +620,7 @@ class ProgressWatch:
         loop = asyncio.get_running_loop()
         if not self._in_flight:  # idle before, which is no standstill
             self._moved = loop.time()
+            self._used = _processor_seconds()
         self._in_flight += 1
         answer = asyncio.ensure_future(call)
         watch = asyncio.ensure_future(self._watch())
@@ -627,15 +642,18 @@ class ProgressWatch:
         while True:
             await asyncio.sleep(self._every)
             await self._note_progress()
-            if loop.time() - self._moved >= self._patience:
+            now = loop.time()
+            is_idle = now - max(self._moved, self._worked) >= self._patience
+            if is_idle or now - self._moved >= WORK_PATIENCES * self._patience:
                 raise UnavailableError(
-                    f"{self._name}: the local model has made no progress for {self._patience:g} s;"
-                    " use a smaller model, or raise the setting timeouts.read"
+                    f"{self._name}: the local model has made no progress for"
+                    f" {now - self._moved:.3g} s; use a smaller model, give it more of the"
+                    " processor (other programs may use it), or raise the setting timeouts.read"
                 )
 
     async def _note_progress(self) -> None:
-        """Look at the server's state, and note the time if it has changed. A state that does not
-        arrive in time counts as no progress."""
+        """Look at the server's state and at its use of the processor, and note the time of each
+        change. A state that does not arrive in time counts as no change."""
         state = self._state
         now = asyncio.get_running_loop().time()
 
@@ -646,6 +664,16 @@ class ProgressWatch:
         except (TimeoutError, ModelError):
             pass
 
+        now = asyncio.get_running_loop().time()
         if state != self._state:
             self._state = state
-            self._moved = asyncio.get_running_loop().time()
+            self._moved = now
+        used = _processor_seconds()
+        if used - self._used >= self._least_work:
+            self._used = used
+            self._worked = now
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of all threads of the process but this one, which runs the loop."""
+    return process_time() - thread_time()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from textevolve.errors import InputError
-from textevolve.json_texts import as_array
+from textevolve.json_texts import as_array, is_array, is_object
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import drop_none
 from textevolve.memory.record import DialogueTurn
@@ -34,37 +34,35 @@ from textevolve.texts.numbers import reject_odd_number
 def _drop_nulls(value: Any) -> Any:
     """Remove null values from an object, or from each object of a list, so they count as
     missing."""
-    if isinstance(value, list):
-        return [_drop_nulls(each) for each in cast("list[Any]", value)]
-    if not isinstance(value, dict):
+    if is_array(value):
+        return [_drop_nulls(each) for each in value]
+    if not is_object(value):
         return value
-    parts = cast("dict[str, Any]", value)
-    return drop_none(parts)
+    return drop_none(value)
 
 
 def _objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a list with their positions, from 0."""
     for place, each in enumerate(as_array(value)):
-        if isinstance(each, dict):
-            yield place, cast("dict[str, Any]", each)
+        if is_object(each):
+            yield place, each
 
 
 def _read_texts(value: Any) -> Any:
     """Convert a text, a list of texts, or a list of objects with a text into a list of texts."""
     if isinstance(value, str):
         return (value,) if value.strip() else ()
-    if not isinstance(value, list):
+    if not is_array(value):
         raise ValueError("must be a list of texts")
-    return tuple(_read_text(each) for each in cast("list[Any]", value))
+    return tuple(_read_text(each) for each in value)
 
 
 def _read_text(value: Any) -> Any:
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    parts = cast("dict[str, Any]", value)
     for name in ("memory_content", "memory", "content", "text"):
-        if isinstance(parts.get(name), str):
-            return parts[name]
+        if isinstance(value.get(name), str):
+            return value[name]
     raise ValueError("an object must have its text in memory_content, memory, content or text")
 
 

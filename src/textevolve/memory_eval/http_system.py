@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from textevolve.addresses import is_loopback
 from textevolve.errors import InputError
 from textevolve.evaluation import Usage
+from textevolve.json_texts import is_object
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request, Response, text_hash
@@ -92,8 +93,8 @@ class HttpSystem(MemorySystem):
 
     async def answer(self, question: str, memories: Sequence[str], /) -> str:
         answer = await self._ask("/answer", {"question": question, "memories": list(memories)})
-        if isinstance(answer, dict):
-            answer = cast("dict[str, Any]", answer).get("answer")
+        if is_object(answer):
+            answer = answer.get("answer")
         return read_answer_text(answer, f"{self.name}/answer")
 
     async def aclose(self) -> None:

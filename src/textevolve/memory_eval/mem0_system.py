@@ -14,9 +14,9 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from textevolve.errors import (
     AnswerError,
@@ -25,6 +25,7 @@ from textevolve.errors import (
     UnavailableError,
     describe_error,
 )
+from textevolve.json_texts import is_mapping, is_object
 from textevolve.llm.model import text_hash
 from textevolve.llm.providers import LOCAL, resolve
 from textevolve.llm.refusals import one_line
@@ -60,12 +61,12 @@ def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:
     """
     if path:
         _, file = parse_yaml(read_text(path), path)
-        if not isinstance(file, dict) or not all(
-            isinstance(cast("dict[str, Any]", file).get(part), dict) for part in ("llm", "embedder")
+        if not is_object(file) or not all(
+            isinstance(file.get(part), dict) for part in ("llm", "embedder")
         ):
             raise InputError(f"{path}: must be mem0's configuration, with llm and embedder in it")
 
-        return cast("dict[str, Any]", file)
+        return file
 
     chat = os.environ.get(MODEL) or settings.model
     embedder = os.environ.get(EMBEDDER)
@@ -100,11 +101,10 @@ def read_configuration(path: str | None, settings: Settings) -> dict[str, Any]:
 
 def keys_in(value: Any) -> list[str]:
     """Return each `api_key` in a configuration that has at least 8 characters."""
-    if not isinstance(value, Mapping):
+    if not is_mapping(value):
         return []
-    parts = cast("Mapping[str, Any]", value)
-    keys = [key for part in parts.values() for key in keys_in(part)]
-    key = parts.get("api_key")
+    keys = [key for part in value.values() for key in keys_in(part)]
+    key = value.get("api_key")
     return [*keys, key] if isinstance(key, str) and len(key) >= 8 else keys
 
 

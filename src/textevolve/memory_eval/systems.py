@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from textevolve.errors import AnswerError, InputError, UnavailableError
 from textevolve.evaluation import mend_text
+from textevolve.json_texts import is_mapping
 from textevolve.memory_eval.dataset import DialogueTurn, User, write_turn
 from textevolve.user_code import call_function, call_plain, is_async
 
@@ -285,9 +286,8 @@ def read_answer_text(answer: Any, source: str) -> str:
 def _unwrap(value: Any, names: Sequence[str]) -> Any:
     """Return the field of an object under the first name that it has; otherwise the value
     itself."""
-    if isinstance(value, Mapping):
-        mapping = cast("Mapping[str, Any]", value)
-        return next((mapping[name] for name in names if name in mapping), mapping)
+    if is_mapping(value):
+        return next((value[name] for name in names if name in value), value)
     return value
 
 

@@ -24,6 +24,7 @@ from textevolve.evaluation import (
     reaches,
     read_parts,
 )
+from textevolve.json_texts import is_object, is_sequence
 from textevolve.rows import read_text
 from textevolve.texts.numbers import read_number
 from textevolve.texts.patterns import is_found
@@ -145,11 +146,7 @@ def predict_fields(output: str) -> ExampleFields:
     except (ValueError, RecursionError):
         return OnlyField(output)
 
-    return (
-        ExampleFields(cast("dict[str, Any]", parsed))
-        if isinstance(parsed, dict)
-        else OnlyField(output)
-    )
+    return ExampleFields(parsed) if is_object(parsed) else OnlyField(output)
 
 
 def read_score(value: Any, passes: float) -> EvaluationResult:
@@ -176,11 +173,11 @@ def _parts_of(value: Any) -> tuple[Any, str]:
     """Return the score and the feedback text in a metric's return value."""
     score: Any = value
     text: Any = None
-    if isinstance(value, tuple | list) and len(cast("Sequence[Any]", value)) == 2:
-        score, text = cast("Sequence[Any]", value)
-    elif as_number(cast("Any", value)) is None and not isinstance(value, str):
+    if is_sequence(value) and len(value) == 2:
+        score, text = value
+    elif as_number(value) is None and not isinstance(value, str):
         number, text = read_parts(value)
-        score = cast("Any", value) if number is None else number
+        score = value if number is None else number
 
     if text is not None and not isinstance(text, str):
         raise InputError(
@@ -447,8 +444,8 @@ def read_schema(file: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: not valid JSON ({error})") from None
 
-    if not isinstance(schema, dict):
+    if not is_object(schema):
         raise InputError(f"{file}: a JSON schema is an object, not {type(schema).__name__}")
-    check_schema(cast("dict[str, Any]", schema), file)
+    check_schema(schema, file)
 
-    return cast("dict[str, Any]", schema)
+    return schema

@@ -27,7 +27,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
-from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text, write_text
+from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, parse_text, write_text
 from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
 
@@ -340,8 +340,8 @@ def _list_records(document: object, form: str, shared: SpanFields) -> Iterator[t
     record = _unfold(as_object(document))
     columns: list[Any] = list(record.values())
 
-    if isinstance(document, list):
-        inner = [("", item) for item in as_array(cast(object, document))]
+    if is_array(document):
+        inner = [("", item) for item in as_array(document)]
     elif columns and all(
         isinstance(column, dict) and [*column] == [*columns[0]] for column in columns
     ):

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Awaitable, Collection, Iterator, Mapping
 from contextlib import suppress
 from numbers import Real
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from textevolve.errors import InputError, TextEvolveError
 from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
-from textevolve.json_texts import write_text
+from textevolve.json_texts import is_array, write_text
 from textevolve.messages import drop_media, drop_thoughts
 from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.snapshots import SnapshotLimits, find_loss, take_snapshot
@@ -266,12 +266,10 @@ def as_text(value: Any) -> str:
     """Return a text unchanged, a generator's texts joined, and any other value as JSON."""
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, list) and value:
-        parts = cast("list[Any]", value)
-        if all(isinstance(part, str) for part in parts):
-            return "".join(parts)
+    if is_array(value) and value and all(isinstance(part, str) for part in value):
+        return "".join(value)
 
-    return write_text(cast("object", value))
+    return write_text(value)
 
 
 # Evaluators of nodes that call no model: consistency with earlier nodes, duration and tokens.

@@ -388,9 +388,9 @@ def read_run(history: History) -> Trajectory:
     items = [item for step in history.entries for item in sorted(step, key=lambda i: i.timestamp)]
     around = {item.path[:end] for item in items for end in range(1, len(item.path) + 1)}
     steps = sum((*item.path, item.node) not in around for item in items)
-    failed = list[str]()
-    calls = list[Any]()
-    messages = list[Any]()
+    failed: list[str] = []
+    calls: list[Any] = []
+    messages: list[Any] = []
 
     for item in items:
         error = None if item.interrupted else item.error

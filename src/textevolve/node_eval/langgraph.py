@@ -15,6 +15,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from textevolve.errors import InputError, SettingsError
+from textevolve.json_texts import is_array, is_object
 from textevolve.mappings import map_values
 from textevolve.node_eval.history import Instruction, read_instruction
 from textevolve.node_eval.run_records import NodeRun, OpenNode
@@ -259,8 +260,8 @@ class LangGraphHandler(BaseCallbackHandler):
         """Return the nodes around this one from a namespace such as `outer:id|1|inner:id`: their
         labels, each with its number if there are several, and their names. A bare number is the
         number of graphs that the node before it has already run."""
-        path = list[str]()
-        names = list[str]()
+        path: list[str] = []
+        names: list[str] = []
         around = ""
 
         for part in space[1].split(BETWEEN)[:-1]:
@@ -345,12 +346,10 @@ def _read_output(output: Any) -> Any:
     """Return a node's update of the state, without its command for the next node."""
     if isinstance(output, Command):
         return cast("Command[Any]", output).update
-    if isinstance(output, list):
-        parts = cast("list[Any]", output)
-        if any(isinstance(part, Command) for part in parts):
-            return [_read_output(part) for part in parts]
+    if is_array(output) and any(isinstance(part, Command) for part in output):
+        return [_read_output(part) for part in output]
 
-    return cast(Any, output)
+    return output
 
 
 def _read_reason(error: GraphBubbleUp) -> Any:
@@ -364,7 +363,7 @@ def _read_reason(error: GraphBubbleUp) -> Any:
 def _count_tokens(response: LLMResult) -> int | None:
     """Return the number of tokens that the model reports; None if it reports none."""
     usage = cast(Any, (response.llm_output or {}).get("token_usage"))
-    if isinstance(usage, dict) and isinstance(total := cast(Any, usage).get("total_tokens"), int):
+    if is_object(usage) and isinstance(total := usage.get("total_tokens"), int):
         return total
     messages = (
         getattr(generation, "message", None) for few in response.generations for generation in few

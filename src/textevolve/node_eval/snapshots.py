@@ -23,6 +23,8 @@ from pathlib import PurePath
 from typing import Any, cast
 from uuid import UUID
 
+from textevolve.json_texts import is_object, is_sequence
+
 MASK = "***"
 """The text that replaces a secret."""
 MARK = "<{}: not kept>"
@@ -268,8 +270,8 @@ def find_loss(value: Any) -> str | None:
     if isinstance(value, str):
         match = _MARKED.search(value)
         return match and match[0]
-    inner: Iterable[Any] = cast("Iterable[Any]", value) if isinstance(value, (list, tuple)) else ()
-    if isinstance(value, dict):
-        inner = cast("dict[Any, Any]", value).values()
+    inner: Iterable[Any] = value if is_sequence(value) else ()
+    if is_object(value):
+        inner = value.values()
 
     return next((loss for part in inner if (loss := find_loss(part))), None)

@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from textevolve.json_texts import CONTAINERS, as_array, as_object, parse_text
+from textevolve.json_texts import CONTAINERS, as_array, as_object, is_mapping, is_object, parse_text
 from textevolve.mappings import drop_empty, first_of, map_values
 from textevolve.messages import (
     BODIES,
@@ -89,9 +89,9 @@ def read_messages(value: object, role: str) -> list[SpanMessage]:
 def read_raw(raw: object, role: str) -> SpanMessage:
     """Read a message as a text: the results of tools, what was said, and tool calls. A thought is
     no part of it. `role`: the role of a message that names none."""
-    if not isinstance(raw, Mapping):
+    if not is_mapping(raw):
         return SpanMessage(role, flatten(raw))
-    fields = dict(open_message(fields_of(cast("object", raw))))
+    fields = dict(open_message(fields_of(raw)))
     is_recorded = any(fields.get(key) not in (None, []) for key in CONTENTS)
     for key in BODIES:
         fields[key] = _parse_parts(fields.get(key))
@@ -611,9 +611,8 @@ def _as_state(value: object) -> dict[str, Any]:
     """Return an object unchanged, a result of CrewAI with its `text`; for other values a state
     with the `text` and the original `value`."""
     parsed = parse_text(value, CONTAINERS)
-    if isinstance(parsed, dict):
-        fields = cast(dict[str, Any], parsed)
-        return {"text": fields["raw"], **fields} if fields.keys() >= CREWAI else fields
+    if is_object(parsed):
+        return {"text": parsed["raw"], **parsed} if parsed.keys() >= CREWAI else parsed
     if isinstance(parsed, str):
         return {"text": parsed}
 

@@ -14,17 +14,24 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.json_texts import CONTAINERS, as_object, parse_printed, parse_text
+from textevolve.json_texts import (
+    CONTAINERS,
+    as_object,
+    is_object,
+    is_sequence,
+    parse_printed,
+    parse_text,
+)
 from textevolve.mappings import map_values
 from textevolve.node_eval.documents import VALUES, is_export, read_documents
 from textevolve.node_eval.history import ID_NAMES, History, HistoryItem, Instruction
@@ -196,10 +203,10 @@ def _write_numbers(value: Any) -> Any:
         return str(value)
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return f"(an integer of {value.bit_length():,} bits)"
-    if isinstance(value, dict):
-        return map_values(_write_numbers, cast("dict[Any, Any]", value))
-    if isinstance(value, list | tuple):
-        return [_write_numbers(part) for part in cast("Sequence[Any]", value)]
+    if is_object(value):
+        return map_values(_write_numbers, value)
+    if is_sequence(value):
+        return [_write_numbers(part) for part in value]
 
     return value
 
@@ -296,7 +303,7 @@ def _begins_spans(line: str) -> bool:
     if start == "{" or start.startswith("[") or OTLP.search(line):
         return True
     record = parse_text(line, "{")
-    return isinstance(record, dict) and is_export(cast("dict[str, object]", record))
+    return is_object(record) and is_export(record)
 
 
 def _read_line(where: str, line: str, reading: Reading, unread: Columns) -> NodeLine | None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AliasChoices,
@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from textevolve.json_texts import as_array
+from textevolve.json_texts import as_array, is_array, is_object
 from textevolve.protocol.contents import (
     FILTERED,
     LENGTH,
@@ -76,11 +76,10 @@ def write_chat_message(message: Message) -> JsonObject:
 def read_text_and_images(content: object) -> tuple[str, tuple[str, ...]]:
     """Return the text of a message's content, and the URLs of its images. A content that is neither
     a text nor a list of parts is returned as Python writes it."""
-    if not isinstance(content, list):
+    if not is_array(content):
         return str(content), ()
-    parts = cast("list[JsonObject]", content)
-    text = "".join(str(part.get("text", "")) for part in parts)
-    images = [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
+    text = "".join(str(part.get("text", "")) for part in content)
+    images = [part["image_url"]["url"] for part in content if part.get("type") == "image_url"]
 
     return text, tuple(images)
 
@@ -245,12 +244,12 @@ def _readable(value: object, validate: ValidatorFunctionWrapHandler) -> Any:
 
 def _first(value: object) -> object:
     """Keep only the first choice, since others are not used and may be invalid."""
-    return cast("list[object]", value)[:1] if isinstance(value, list) else value or []
+    return value[:1] if is_array(value) else value or []
 
 
 def _reason_of(value: object) -> object:
     """Return the type of a finish reason that is an object."""
-    return cast("dict[str, object]", value).get("type") if isinstance(value, dict) else value
+    return value.get("type") if is_object(value) else value
 
 
 _Bytes = Annotated[list[Annotated[int, Field(strict=True, ge=0, le=255)]] | None, READABLE]

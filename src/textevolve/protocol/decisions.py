@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from textevolve.evaluation import Usage
+from textevolve.json_texts import is_object
 from textevolve.mappings import drop_empty, map_values
 from textevolve.protocol.contents import (
     READABLE,
@@ -363,7 +364,7 @@ def _by_name(
     in_order = len(answers) == len(questions)
     by_name: dict[str, Any] = {}
     for number, answer in enumerate(answers):
-        name = cast("dict[str, Any]", answer).get("name") if isinstance(answer, dict) else None
+        name = answer.get("name") if is_object(answer) else None
         if isinstance(name, str) or (name is None and in_order):
             by_name[name or questions[number].name] = answer
 

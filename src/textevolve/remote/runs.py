@@ -245,7 +245,7 @@ class MirrorStore(Store):
         self._folder = tempfile.TemporaryDirectory(prefix="textevolve-", ignore_cleanup_errors=True)
         super().__init__(Path(self._folder.name) / "mirror.db")
         self._address = address
-        self._totals = dict[str, RunTotals]()
+        self._totals: dict[str, RunTotals] = {}
 
     @property
     def place(self) -> str:
@@ -373,8 +373,8 @@ class RemoteServer:
         keeper = None if store is None else RecordKeeper(study, store, detail.id)
         spent = {False: usage_from_wire(detail.spent), True: usage_from_wire(detail.reused)}
         last = WireStatus(status="running", reason="")
-        seen = dict[str, Row]()
-        skipped = dict[str, Any]()
+        seen: dict[str, Row] = {}
+        skipped: dict[str, Any] = {}
 
         def report(progress: RunProgress) -> None:
             """Report new usage by events, as the calls of a local run would."""

@@ -116,7 +116,7 @@ def open_tracker(target: str, settings: Settings, *, scores: bool = True) -> Jso
         )
 
     key = find_key(kind, KEYS[kind], ask_keyring=False)
-    headers = dict[str, Key]()
+    headers: dict[str, Key] = {}
     pair = [os.environ.get(name, "") for name in PAIR]
     if kind == MLFLOW and all(pair):
         code = base64.b64encode(":".join(pair).encode()).decode()

@@ -26,7 +26,7 @@ from textevolve.evaluation import (
     Case,
     empty_default,
 )
-from textevolve.json_texts import as_array, as_object, pack_value, write_text
+from textevolve.json_texts import as_array, as_object, is_mapping, pack_value, write_text
 from textevolve.mappings import drop_none, pick
 from textevolve.messages import list_messages
 from textevolve.rows import Renaming, read_rows
@@ -415,10 +415,10 @@ class _RowSource:
         if not self.reading.parameters:
             return {}
         nested: object = self.row.get("parameters") or {}
-        if not isinstance(nested, Mapping):
+        if not is_mapping(nested):
             raise InputError(f"{self.where}: 'parameters' must be a mapping")
         known_parameters: dict[str, Any] = {}
-        for name, value in cast("Mapping[str, Any]", nested).items():
+        for name, value in nested.items():
             if name in self.reading.parameters:
                 known_parameters[name] = value
                 continue
@@ -512,8 +512,8 @@ def take_cases(
     Raises:
         InputError: an object is none of these; names its position.
     """
-    if isinstance(sources, Mapping) or not isinstance(sources, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        kind: str = type(cast(object, sources)).__name__
+    if is_mapping(sources) or not isinstance(sources, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind: str = type(sources).__name__
         raise InputError(f"cases must be a list or another iterable of them, not {kind}")
     columns = columns or Columns()
     reading = reading or RowReading()

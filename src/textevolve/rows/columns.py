@@ -12,11 +12,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import SPAN_IDS, empty_default
-from textevolve.json_texts import as_array, as_object, parse_printed, write_text
+from textevolve.json_texts import (
+    as_array,
+    as_object,
+    is_mapping,
+    is_sequence,
+    parse_printed,
+    write_text,
+)
 from textevolve.ledger import leave_out, note_line
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
@@ -242,7 +249,7 @@ def join_passages(value: object) -> str:
     parsed = parse_printed(value)
     if isinstance(parsed, str):
         return parsed if parsed.strip() else ""
-    passages = cast("Sequence[object]", parsed) if isinstance(parsed, list | tuple) else ()
+    passages = parsed if is_sequence(parsed) else ()
     texts = [_BLANK.sub("\n", passage.strip()) for passage in passages if isinstance(passage, str)]
     if len(texts) == len(passages) and (texts or isinstance(value, list | tuple) or passages == []):
         return "\n\n".join(filter(None, texts))
@@ -255,7 +262,7 @@ def list_answers(label: object) -> tuple[str, ...]:
     that is a list of texts or numbers as JSON or Python writes it; otherwise the text itself. Blank
     ones are left out."""
     parsed = parse_printed(label)
-    answers = cast("Sequence[object]", parsed) if isinstance(parsed, list | tuple) else (label,)
+    answers = parsed if is_sequence(parsed) else (label,)
     if not answers or not all(map(is_answer, answers)):
         return (column_text(label),)
     texts = (
@@ -276,9 +283,9 @@ def refuse_object(value: object, column: str, where: str) -> None:
     entries = as_array(value)
     path = f"{column}.0" if entries else column
     first_entry: object = entries[0] if entries else value
-    if not isinstance(first_entry, Mapping) or list_messages(entries):
+    if not is_mapping(first_entry) or list_messages(entries):
         return
-    fields = [f"{path}.{name}" for name in cast("Mapping[object, object]", first_entry)]
+    fields = [f"{path}.{name}" for name in first_entry]
     raise InputError(
         f"{where}: '{column}' is an object, and a reference answer is a text or a list of texts;"
         f" name the part with --map reference={fields[0] if fields else f'{path}.NAME'}"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
-from textevolve.json_texts import as_array, as_object
+from textevolve.json_texts import as_array, as_object, is_array
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat
 from textevolve.rows.columns import names_column
@@ -205,8 +205,8 @@ def list_rows(document: Any, *, by_name: bool = False) -> list[Any] | None:
     """Return the rows of a JSON document: those of a list, of a list under one of the usual names,
     or of a result file of another program. Unless it must be `by_name`, also the values of an
     object by id, and the rows of a table that is written by columns. None if it has no rows."""
-    if isinstance(document, list):
-        return cast("list[Any]", document)
+    if is_array(document):
+        return document
     fields = as_object(document)
     if (results := read_results(fields)) is not None:
         return cast("list[Any]", results)

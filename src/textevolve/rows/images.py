@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.images import image_url
+from textevolve.json_texts import is_mapping
 from textevolve.proxies import name_exemption
 from textevolve.reach import allowed_path, check_address
 from textevolve.rows.tables import STANDARD_INPUT
@@ -230,8 +231,8 @@ def list_images(value: object, where: str) -> Iterator[object]:
 
 def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
     """Return the bytes of one image, and its name in messages."""
-    while isinstance(cell, Mapping):
-        fields = cast(Mapping[str, Any], cell)
+    while is_mapping(cell):
+        fields = cell
         cell = next((fields[name] for name in _FIELDS if fields.get(name) is not None), None)
     if isinstance(cell, bytes | bytearray):
         return bytes(cell), where

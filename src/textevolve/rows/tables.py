@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.json_texts import as_array, as_object, write_text
+from textevolve.json_texts import as_array, as_object, is_array, is_object, write_text
 from textevolve.mappings import drop_empty, map_values
 from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
@@ -219,9 +219,9 @@ def parse_json(text: str, where: str, noun: str) -> Any:
 
 
 def take_object(row: Any, where: str, noun: str) -> Row:
-    if not isinstance(row, dict):
+    if not is_object(row):
         raise InputError(f"{where}: must be an object with the fields of a {noun}")
-    return cast(dict[str, Any], row)
+    return row
 
 
 # Result files of Inspect and promptfoo, read as rows with an input, an output and a reference.
@@ -277,13 +277,9 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
     if isinstance(document.get("samples"), list) and "eval" in document:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
-    results = cast("Row", results).get("results") if isinstance(results, dict) else results
+    results = cast("Row", results).get("results") if is_object(results) else results
 
-    return (
-        list(map(read_tool_result, cast("list[Row]", results)))
-        if isinstance(results, list)
-        else None
-    )
+    return list(map(read_tool_result, results)) if is_array(results) else None
 
 
 def _checked(read: Callable[[Row], Row]) -> Callable[[Row], Row]:

@@ -20,6 +20,7 @@ from numbers import Integral, Real
 from typing import IO, Any, cast
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_mapping
 from textevolve.rows.spreadsheets import defuse
 from textevolve.rows.tables import import_pyarrow
 
@@ -49,9 +50,8 @@ def plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        items = cast(Mapping[Any, Any], value).items()
-        return {str(plain(str(name))): plain(inner) for name, inner in items}
+    if is_mapping(value):
+        return {str(plain(str(name))): plain(inner) for name, inner in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Set):

@@ -7,14 +7,14 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from textevolve.bench.variants import describe_differences
 from textevolve.evaluation import Figure, empty_default, reaches
-from textevolve.json_texts import as_array
+from textevolve.json_texts import as_array, is_object
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.runs.study import RecordStatus, Row
@@ -219,7 +219,7 @@ def describe_scores(figures: Aggregates, noun: str) -> str:
     such as "case"."""
     rate = figures.pass_rate
     mean = describe_mean(figures.mean)
-    parts = list[str]()
+    parts: list[str] = []
 
     if rate.value is not None:
         passed = round(rate.value * figures.verdicts)
@@ -305,7 +305,7 @@ def draw_aggregates(
         rows.append(row)
 
     # Equal means have no best one, and of two judges the milder one is not the better one.
-    best = frozenset[int]()
+    best: frozenset[int] = frozenset()
     values = [mean.value or 0.0 for mean in means]
     highest = max(values)
     if not are_judges and highest > min(values):
@@ -378,8 +378,8 @@ def collect_figures(
 def _name_parts(data: Any) -> Mapping[str, Any]:
     """Return the parts of a mapping by their names, and those of a list by their labels, or as the
     ends of an interval; other data has no parts."""
-    if isinstance(data, dict):
-        return cast("Mapping[str, Any]", data)
+    if is_object(data):
+        return data
     members = as_array(data)
     rows = map(_name_parts, members)
     labelled = {row[name]: row for row in rows for name in [*row][:1] if name in LABELS}

@@ -455,7 +455,7 @@ def require_unchanged(
     before["code"] = pick(stored.code, shared)
     now["code"] = pick(now["code"], shared)
     # Runs of earlier versions name prompts that they do not use, or none of their judges'.
-    of_judges = set[str]()
+    of_judges: set[str] = set()
     for judge in asks.judges:
         of_judges |= judge.prompts.keys() - asks.prompts.keys()
     if of_judges.isdisjoint(stored.prompts):

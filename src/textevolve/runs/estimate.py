@@ -11,10 +11,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from random import Random
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage
+from textevolve.json_texts import is_array, is_object
 from textevolve.llm.batches.ledger import batch_price, takes_batches
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import dump_answers, load_questions
@@ -140,7 +141,7 @@ async def rehearse(
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
     number of the rehearsal, which seeds the lengths of answers."""
     journal = _Memory()
-    calls = list[Usage]()
+    calls: list[Usage] = []
     models: dict[str, Model] = {}
 
     def model_of(name: str) -> Model:
@@ -284,11 +285,10 @@ class UsableEdits:
 def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
     """Return the value with a function applied to its made-up texts, which are recognised by the
     mark at their end."""
-    if isinstance(value, dict):
-        parts = cast("dict[str, Any]", value)
-        return {name: _change_texts(part, change) for name, part in parts.items()}
-    if isinstance(value, list):
-        return [_change_texts(part, change) for part in cast("list[Any]", value)]
+    if is_object(value):
+        return {name: _change_texts(part, change) for name, part in value.items()}
+    if is_array(value):
+        return [_change_texts(part, change) for part in value]
     return change(value) if isinstance(value, str) and value.endswith("].") else value
 
 

@@ -204,7 +204,7 @@ def check_gates(
     by_variant = aggregate(rows, gates.pass_threshold)
     name = gates.no_worse_than
     checked = [variant for variant in by_variant if variant != name] or [""]
-    baselines = dict[str, Aggregates]()
+    baselines: dict[str, Aggregates] = {}
     excuse = ""
 
     if itself:
@@ -603,7 +603,7 @@ def check_judges(store: Store, run: StudyRun, gates: Gates) -> list[GateOutcome]
         for listed_run in store.list_runs(LOOKED_AT)
         if _measures(listed_run, gates.measured_on)
     ]
-    figures = dict[str, Estimate]()
+    figures: dict[str, Estimate] = {}
     blind = ("", 0.0)
 
     if measurements:
@@ -653,9 +653,9 @@ class GateWatch:
         name = gates.no_worse_than
         is_variant = name in run.study.variants(run.spec, run.stored.model)
         self._is_first = name is not None and self._baseline is None and not is_variant
-        self._rows = dict[str, Row]()
+        self._rows: dict[str, Row] = {}
         self.judges = Gated(gates, check_judges(store, run, gates))
-        self.unscored = dict[str, Row]()
+        self.unscored: dict[str, Row] = {}
         self._has_score = False
         self._reason = ""
         self.partial_reason = ""
@@ -725,7 +725,7 @@ def junit_suites(
 
 
 def _record_cases(study: AnyStudy, records: Iterable[Any], gated: Gated) -> Iterator[JUnitCase]:
-    seen = Counter[tuple[str, str]]()
+    seen: Counter[tuple[str, str]] = Counter()
     for record in records:
         row = study.row(record)
         if row.status == "scored" and row.score is None:

@@ -11,14 +11,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from textevolve.contents import digest_data, digest_object
 from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, refer_to_images
-from textevolve.json_texts import as_object
+from textevolve.json_texts import as_object, is_mapping, is_sequence
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
@@ -114,14 +114,12 @@ def _by_content(value: Any, contents: Mapping[str, str]) -> Any:
     the results."""
     if isinstance(value, str):
         return contents.get(value, value).replace("\r\n", "\n")
-    if isinstance(value, Mapping):
-        parts = cast("Mapping[str, Any]", value)
+    if is_mapping(value):
         return {
-            contents.get(name, name): _by_content(part, contents) for name, part in parts.items()
+            contents.get(name, name): _by_content(part, contents) for name, part in value.items()
         }
-    if isinstance(value, list | tuple):
-        members = cast("Sequence[Any]", value)
-        return [_by_content(member, {}) for member in members]
+    if is_sequence(value):
+        return [_by_content(member, {}) for member in value]
     return value
 
 

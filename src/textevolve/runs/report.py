@@ -18,7 +18,7 @@ from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
-from textevolve.json_texts import as_object
+from textevolve.json_texts import as_object, is_mapping, is_sequence
 from textevolve.ledger import BEGINNING
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_confined
@@ -455,11 +455,10 @@ def _spec(run: RunRecord) -> Mapping[str, Any]:
 def field_names(value: Any) -> list[str]:
     """Return the names in a field's value: the text itself, its `name`, or those of its members if
     it is a list."""
-    if isinstance(value, Mapping):
-        fields = cast(Mapping[str, Any], value)
-        return field_names(fields.get("name") or fields.get("target"))
-    if isinstance(value, list | tuple):
-        return [name for member in cast(Sequence[Any], value) for name in field_names(member)]
+    if is_mapping(value):
+        return field_names(value.get("name") or value.get("target"))
+    if is_sequence(value):
+        return [name for member in value for name in field_names(member)]
     return [value] if isinstance(value, str) and value else []
 
 
@@ -481,7 +480,7 @@ class _CountedRecords:
     sums: dict[str, Aggregates] = empty_default(dict)
 
     def __iter__(self) -> Iterator[Any]:
-        sums = dict[str, Aggregates]()
+        sums: dict[str, Aggregates] = {}
         for number, record in enumerate(self.records(), 1):
             row = self.study.row(record)
             sums.setdefault(row.variant, Aggregates(self.threshold)).add(row)
@@ -742,7 +741,7 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
         }
         for variants in runs
     )
-    shared = dict[str, dict[str, tuple[float, float]]]()
+    shared: dict[str, dict[str, tuple[float, float]]] = {}
     for (variant, case), mean in before.items():
         if (variant, case) in after:
             shared.setdefault(variant, {})[case] = mean, after[variant, case]

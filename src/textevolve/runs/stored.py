@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -23,6 +23,7 @@ from textevolve import store as stores
 from textevolve.errors import InputError, MismatchError, StoreError
 from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
+from textevolve.json_texts import is_mapping
 from textevolve.llm.providers import identify_address
 from textevolve.mappings import drop_empty
 from textevolve.report import wording
@@ -105,12 +106,10 @@ def find_moved(store: Store, addresses: Mapping[str, str]) -> dict[str, str]:
 def list_differences(before: object, now: object, path: str = "") -> Iterator[str]:
     """Yield a sentence for each input of a stored run (`before`) that differs from the current one
     (`now`). `path`: the name of the input."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        old = cast(Mapping[str, object], before)
-        new = cast(Mapping[str, object], now)
-        for name in sorted({*old, *new}):
+    if is_mapping(before) and is_mapping(now):
+        for name in sorted({*before, *now}):
             place = f"{path}.{name}" if path else name
-            yield from list_differences(old.get(name), new.get(name), place)
+            yield from list_differences(before.get(name), now.get(name), place)
     elif before != now:
         yield f"{path} was {_shorten(before)} and is now {_shorten(now)}"
 
@@ -300,7 +299,7 @@ class RecordKeeper:
         self._run_id = run_id
         self._waiting: list[tuple[Any, Row]] = []
         self._written = time.monotonic()
-        self.skipped = set[str]()
+        self.skipped: set[str] = set()
 
     async def add(self, record: Any) -> None:
         row = self._study.row(record)

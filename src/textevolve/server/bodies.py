@@ -9,13 +9,14 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_array
 
 LARGE = 256 * 1024
 """The bytes from which on a body is parsed in a thread; a smaller one takes less time than the
@@ -40,11 +41,11 @@ def validate_items(shape: type[BaseModel], values: object) -> object:
     """Validate the items of a long list one after the other, since pydantic lets no other thread
     work while it validates a list. An item that does not fit stays as it is: the validation of the
     whole names it. Anything but a long list is returned unchanged."""
-    if not isinstance(values, list) or len(cast("list[object]", values)) < MANY:
-        return cast("object", values)
+    if not is_array(values) or len(values) < MANY:
+        return values
 
     items: list[object] = []
-    for value in cast("list[object]", values):
+    for value in values:
         try:
             items.append(shape.model_validate(value))
         except (ValidationError, InputError):

@@ -289,6 +289,11 @@ _WithSource: TypeAlias = Annotated[
 ]
 
 
+KEPT_SOURCES: Mapping[int | str, dict[str, Any]] = {
+    200: {"description": "Erased; the messages in `sources` still say it."}
+}
+
+
 @memories_router.get("")
 async def list_memories(
     memories: _Read,
@@ -356,7 +361,7 @@ async def show_history(memories: _Read, id: _Id) -> Response:
     return respond({"data": [memory_data(memory) for memory in await memories.history(id)]})
 
 
-@memories_router.delete("/{id}", status_code=204)
+@memories_router.delete("/{id}", status_code=204, responses=KEPT_SOURCES)
 async def forget_memory(
     memories: _Write,
     request: Request,
@@ -364,11 +369,22 @@ async def forget_memory(
     erase: _Erase = False,
     with_source: _WithSource = False,
 ) -> Response:
-    """Close a memory: it is found no more, and its history stays."""
+    """Close a memory: it is found no more, and its history stays. If a message of a stored chat
+    still says what was erased, the answer names the message (200)."""
     if erase:
         await needs("admin")(request)
-    await memories.forget(id, erase=erase, with_source=with_source)
-    return Response(status_code=204)
+    sources = await memories.forget(id, erase=erase, with_source=with_source)
+    if not sources:
+        return Response(status_code=204)
+    kept = [
+        {
+            "session": source.session,
+            "message": source.position,
+            "erased_by": source.erasing_command(request.path_params["namespace"]),
+        }
+        for source in sources
+    ]
+    return respond({"sources": kept})
 
 
 router = APIRouter()

@@ -89,7 +89,7 @@ class LadybugGraph:
                 self._fill(connection, collection)
                 reached = set(starts)
                 newest = list(starts)
-                order = list[int]()
+                order: list[int] = []
 
                 for _ in range(hops):
                     values = {"reached": newest, "collection": collection.id}

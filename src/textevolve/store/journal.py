@@ -252,7 +252,7 @@ def find_calls(reader: Connection, run_id: str, text: str, most: int) -> list[St
     parts = {id: set(split_hashes(hashes)) for id, hashes in reader.execute(sql(query), values)}
     if len(parts) > most:
         return None
-    holding = set[bytes]()
+    holding: set[bytes] = set()
     for hashes in chunks(set[bytes]().union(*parts.values()) - _images(reader, run_id)):
         holding |= {hash for hash, body in _texts(reader, hashes).items() if text in body}
     calls: list[StoredCall] = []

@@ -378,7 +378,7 @@ class PostgresSession:
         the transaction's number, which tells after a lost connection whether the change was
         committed."""
         number = ""
-        result = list[T]()
+        result: list[T] = []
 
         def attempt(connection: Connection) -> T:
             nonlocal number

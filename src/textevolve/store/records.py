@@ -279,8 +279,8 @@ def count_standing(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
 
 
 def _sum_up(groups: Sequence[Any], revision: int) -> Standing:
-    statuses = Counter[str]()
-    variants = dict[str, list[Row[Any]]]()
+    statuses: Counter[str] = Counter()
+    variants: dict[str, list[Row[Any]]] = {}
     for group in groups:
         statuses[group.status] += group.number
         variants.setdefault(bytes_to_text(group.variant or b""), []).append(group)

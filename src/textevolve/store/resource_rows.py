@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import NotFoundError, TakenError
 from textevolve.evaluation import check_text
+from textevolve.json_texts import is_mapping, is_object
 from textevolve.spec import suggest
 from textevolve.store import tables
 from textevolve.store.dialects import insert_into
@@ -259,8 +260,8 @@ def merge_spec(spec: S, changes: Mapping[str, Any]) -> S:
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(old)
     for name, value in new.items():
-        both = isinstance(merged.get(name), dict) and isinstance(value, Mapping)
-        merged[name] = _merge(merged[name], cast(Mapping[str, Any], value)) if both else value
+        both = isinstance(merged.get(name), dict) and is_mapping(value)
+        merged[name] = _merge(merged[name], value) if both else value
     return merged
 
 
@@ -279,8 +280,8 @@ def _texts(values: Mapping[str, Any], before: str) -> Iterable[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, str):
             yield f"{before}{name}", value
-        elif isinstance(value, dict):
-            yield from _texts(cast(dict[str, Any], value), f"{before}{name}.")
+        elif is_object(value):
+            yield from _texts(value, f"{before}{name}.")
         elif isinstance(value, tuple):
             several = cast(tuple[Any, ...], value)
             yield from ((f"{before}{name}", text) for text in several if isinstance(text, str))

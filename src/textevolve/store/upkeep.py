@@ -27,6 +27,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError, TakenError
+from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prompts import JOINER
 from textevolve.mappings import pick
 from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, Vector
@@ -349,12 +350,12 @@ def _clean(value: Any, holds: Matcher, plain: bool = False) -> Any:
 def erase_derived(value: Any) -> Any:
     """Return a JSON value without what was derived from an erased text: where a fact that was read
     in a dialogue has a tombstone, its other wording and the names in it go, too."""
-    if isinstance(value, list):
-        return [erase_derived(entry) for entry in cast("list[Any]", value)]
-    if not isinstance(value, dict):
+    if is_array(value):
+        return [erase_derived(entry) for entry in value]
+    if not is_object(value):
         return value
 
-    cleaned = {name: erase_derived(entry) for name, entry in cast("dict[str, Any]", value).items()}
+    cleaned = {name: erase_derived(entry) for name, entry in value.items()}
     point = cleaned.get("point")
     parts: list[dict[str, Any]] = [cleaned, point] if isinstance(point, dict) else [cleaned]
     is_fact = any("entities" in part for part in parts)
@@ -551,11 +552,11 @@ def _check_rows(
     keep: Callable[[Table, dict[str, Any]], bool] = lambda _table, _row: True,
 ) -> Findings:
     """Check all rows, and copy the intact ones, unless their run is lost."""
-    intact = Counter[str]()
-    unreadable = Counter[str]()
-    n_cases = Counter[str]()
-    incomplete = set[str]()
-    runs = dict[str, int]()
+    intact: Counter[str] = Counter()
+    unreadable: Counter[str] = Counter()
+    n_cases: Counter[str] = Counter()
+    incomplete: set[str] = set()
+    runs: dict[str, int] = {}
 
     for table in (tables.runs, *(each for each in copied_tables() if each is not tables.runs)):
         for row in read_table(table):
@@ -638,7 +639,7 @@ class _DamagedFile:
         self._raw = raw
         self.complaint = complaint
         self._raw.row_factory = sqlite3.Row
-        self.gaps = Counter[str]()
+        self.gaps: Counter[str] = Counter()
 
     def check_revision(self, path: Path) -> None:
         """Check that this version knows all tables and columns of the file, as it can neither check

@@ -84,13 +84,13 @@ class Writer:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._queue: queue.SimpleQueue[WrittenCall | Reuse | WriteJob | None] = queue.SimpleQueue()
-        self._known = set[bytes]()
+        self._known: set[bytes] = set()
         self._sweeps = -1
         self._closed = False
         self._gate = threading.Lock()
-        self.leases = dict[str, str]()  # tokens, by the runs whose leases were taken here
-        self._lost = dict[str, BusyError]()
-        self._owed = set[str]()
+        self.leases: dict[str, str] = {}  # tokens, by the runs whose leases were taken here
+        self._lost: dict[str, BusyError] = {}
+        self._owed: set[str] = set()
         self._last_commit = 0.0
         self._last_beat = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="textevolve-store", daemon=True)
@@ -206,7 +206,7 @@ class Writer:
     def _write_group(self, calls: Sequence[WrittenCall], reuses: Sequence[Reuse]) -> None:
         """Write a group, and tell its calls. A failure ends with its group: the next one is tried
         again, since the disk may have room by then, or the lock may be free."""
-        added = set[bytes]()
+        added: set[bytes] = set()
         failure: TextEvolveError | None = None
         try:
             self._last_commit = time.monotonic()
@@ -292,7 +292,7 @@ def _renew(
     for token in owed:
         lease.release(connection, token)
     renewed = lease.renew(connection, list(leases.values()))
-    lost = dict[str, BusyError]()
+    lost: dict[str, BusyError] = {}
 
     for run_id, token in leases.items():
         if token not in renewed:

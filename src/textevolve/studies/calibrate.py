@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from pydantic import field_validator, model_validator
 
@@ -19,7 +19,7 @@ from textevolve.engine.local import follow_updates
 from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, LABEL, ROW, Case
 from textevolve.events import Event, StepFinished
-from textevolve.json_texts import pack_value, unpack_value
+from textevolve.json_texts import is_mapping, pack_value, unpack_value
 from textevolve.judges.judge import Judge, parse_judge, require_absolute
 from textevolve.llm.chains.chain import write_prompts
 from textevolve.llm.chains.chat_template import write_text_template
@@ -156,8 +156,8 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
     @classmethod
     def _write_templates(cls, template: Any) -> Any:
         saved = find_langchain_prompt(template, "the template")
-        if saved is None and isinstance(template, Mapping):
-            return write_prompts(cast("Mapping[str, str]", template))
+        if saved is None and is_mapping(template):
+            return write_prompts(template)
         if saved is None:
             return template
         if [message.role for message in saved.messages] != ["user"]:

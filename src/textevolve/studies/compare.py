@@ -254,8 +254,8 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
     records = tuple(records) if isinstance(records, Iterator) else records
     variants = variants_of(spec)
     tallies = {variant.name: _Tally() for variant in variants}
-    rows = dict[str, None]()
-    scorers = dict[str, None]()
+    rows: dict[str, None] = {}
+    scorers: dict[str, None] = {}
     failed = 0
     judging = Usage()
 

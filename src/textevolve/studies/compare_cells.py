@@ -285,8 +285,8 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
     judging = Usage()
     ending = ""
     chat: Chat = ()
-    messages = list[Message]()
-    answers = list[Output]()
+    messages: list[Message] = []
+    answers: list[Output] = []
     failure: Failure | None = None
 
     while failure is None:
@@ -354,7 +354,7 @@ async def _grade_turns(
         )
 
     labels = read_texts(output.reference)
-    turns = list[ConversationTurn]()
+    turns: list[ConversationTurn] = []
     used = output.judging
 
     for number, (before, reply) in enumerate(replies):

@@ -100,8 +100,8 @@ class QuantFigures:
 def quant_figures(spec: CompareQuantsSpec, comparison: Comparison) -> dict[str, QuantFigures]:
     """Return size and speed by model, the original first. The time that calls waited for a free
     slot is not counted."""
-    tokens = dict[str, int]()
-    seconds = dict[str, float]()
+    tokens: dict[str, int] = {}
+    seconds: dict[str, float] = {}
     for output in comparison.outputs:
         model = output.model
         tokens[model] = tokens.get(model, 0) + output.usage.completion_tokens

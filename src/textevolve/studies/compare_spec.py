@@ -11,11 +11,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_mapping, is_object, is_sequence
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
 from textevolve.llm.chains.chat_template import ChatRole, ChatTemplate, write_text_template
 from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
@@ -58,9 +59,9 @@ class NamedPrompt(Frozen):
     def _read(cls, value: Any) -> Any:
         """Replace the field `file` with the text or messages in that file, unless they are set as
         well."""
-        if not isinstance(value, dict) or "file" not in value:
-            return cast(Any, value)
-        fields = dict(cast("dict[str, Any]", value))
+        if not is_object(value) or "file" not in value:
+            return value
+        fields = dict(value)
         path = str(fields.pop("file"))
         text = fields.pop("text", None) or read_text(path)
         name = str(fields.pop("name", "") or Path(path).stem)
@@ -153,7 +154,7 @@ def read_chat(text: str, source: str) -> list[Any]:
     if saved is not None:
         return _list_messages(saved)
     _, data = parse_yaml(text, source)
-    inner: Any = cast("dict[str, Any]", data).get("messages") if isinstance(data, dict) else data
+    inner: Any = data.get("messages") if is_object(data) else data
 
     if not isinstance(inner, list) or not inner:
         raise InputError(
@@ -187,30 +188,27 @@ def take_prompts(prompts: Any) -> Any:
     """Convert prompts from Python or YAML to fields of `NamedPrompt`. They are a list of templates,
     files or fields, or a mapping from names to templates or lists of messages. A template may be
     @FILE."""
-    if isinstance(prompts, Mapping):
+    if is_mapping(prompts):
         return [
             _check(f"prompts.{name}", _by_name(str(name), prompt))
-            for name, prompt in cast("Mapping[str, Any]", prompts).items()
+            for name, prompt in prompts.items()
         ]
 
-    if not isinstance(prompts, list | tuple):
+    if not is_sequence(prompts):
         raise InputError(
             "prompts must be a list of templates, or a mapping from names to them, not"
             f" {wording.shorten(repr(prompts), 60)}"
         )
 
-    return [
-        _check(f"prompts.{n}", _take(prompt, n + 1))
-        for n, prompt in enumerate(cast("Sequence[Any]", prompts))
-    ]
+    return [_check(f"prompts.{n}", _take(prompt, n + 1)) for n, prompt in enumerate(prompts)]
 
 
 def _check(place: str, fields: Any) -> Any:
     """Return a prompt. An error names the place: that of one prompt of many would be unknown."""
-    if not isinstance(fields, Mapping):
+    if not is_mapping(fields):
         return fields
     try:
-        return NamedPrompt(**cast("Mapping[str, Any]", fields))
+        return NamedPrompt(**fields)
     except InputError as error:
         raise InputError(f"{place}: {error}") from error.__cause__
 
@@ -218,8 +216,8 @@ def _check(place: str, fields: Any) -> Any:
 def _by_name(name: str, content: Any) -> Any:
     if isinstance(content, str | Path):
         return {**_take(content, 0), "name": name}
-    if isinstance(content, Mapping):  # the fields of a prompt, such as {file: NAME}
-        return {**cast("Mapping[str, Any]", content), "name": name}
+    if is_mapping(content):  # the fields of a prompt, such as {file: NAME}
+        return {**content, "name": name}
     template = find_langchain_prompt(content)
     return {"name": name, "messages": content if template is None else _list_messages(template)}
 

@@ -6,7 +6,7 @@ signature needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, WithJsonSchema, field_serializer, field_va
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode, Selection
 from textevolve.debate.profile import Profile, Protocol, Readout
 from textevolve.errors import InputError
+from textevolve.json_texts import is_sequence
 from textevolve.judges.judge import Judge, SeveralJudges
 from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
@@ -76,8 +77,8 @@ WeightsOption: TypeAlias = Annotated[
 
 
 def _join_names(names: object) -> object:
-    several = isinstance(names, list | tuple)
-    return ",".join(map(str, cast("Iterable[object]", names))) if several else names
+    several = is_sequence(names)
+    return ",".join(map(str, names)) if several else names
 
 
 AgentNames: TypeAlias = Annotated[

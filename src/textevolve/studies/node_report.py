@@ -194,8 +194,8 @@ def summarise_nodes(
 ) -> NodesResult:
     """Return the figures of all nodes, and the first nodes, at most `most`."""
     statistics = NodeStatistics()
-    first_nodes = list[JudgedNode]()
-    unused = list[UnusedLine]()
+    first_nodes: list[JudgedNode] = []
+    unused: list[UnusedLine] = []
 
     for record in records:
         if isinstance(record, UnusedLine):
@@ -293,8 +293,8 @@ def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
     their start."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
-        inner = list[tuple[JudgedNode, Branch]]()
-        other_branches = list[tuple[JudgedNode, Branch]]()
+        inner: list[tuple[JudgedNode, Branch]] = []
+        other_branches: list[tuple[JudgedNode, Branch]] = []
         for root in roots:
             (inner if _ran_in(root[0].item, node.item) else other_branches).append(root)
         children = [replace(branch, label=step.item.node) for step, branch in _by_start(inner)]

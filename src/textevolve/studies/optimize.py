@@ -159,7 +159,7 @@ def read_cases(spec: OptimizeSpec) -> Iterator[Case]:
     if not _is_file(spec.task):
         yield task_case(spec.task)
         return
-    ids = set[str]()
+    ids: set[str] = set()
     unread = Columns()
 
     for where, row in read_rows(spec.task, "task", _is_text, spec.map):

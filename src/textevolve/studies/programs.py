@@ -11,10 +11,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import Usage
+from textevolve.json_texts import is_array, is_mapping
 from textevolve.llm.chains.chain import (
     ENDINGS,
     Chain,
@@ -128,8 +129,8 @@ def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name:
     Raises:
         IncompleteError: there is no such value, or no result.
     """
-    if isinstance(result, Mapping):
-        values = cast("Mapping[str, Any]", result)
+    if is_mapping(result):
+        values = result
         if answer is not None and answer not in values:
             there = ", ".join(map(str, values)) or "nothing"
             raise IncompleteError(f"program '{name}' gave no value '{answer}', but: {there}")
@@ -138,8 +139,8 @@ def choose_answer(result: Any, row: Mapping[str, Any], answer: str | None, name:
         fresh = {key: value for key, value in values.items() if answer or key not in row}
         result = next(iter(fresh.values())) if len(fresh) == 1 else fresh
 
-    listed = cast("list[Any]", result) if isinstance(result, list) else [result]
-    text: object = getattr(listed[-1] if listed else None, "content", cast(object, result))
+    listed = result if is_array(result) else [result]
+    text: object = getattr(listed[-1] if listed else None, "content", result)
     if text is None or text == {}:
         raise IncompleteError(f"program '{name}' gave nothing")
 

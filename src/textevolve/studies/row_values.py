@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case
-from textevolve.json_texts import pack_value, unpack_value, write_text
+from textevolve.json_texts import is_mapping, pack_value, unpack_value, write_text
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
 from textevolve.llm.model import Message
@@ -107,7 +107,7 @@ def has_media(value: Any) -> bool:
     """Return whether a chat has pictures, sounds or files, of which prompts have only the kind."""
     for message in list_messages(value) or ():
         for part in list_entries(message.get("content")):
-            if isinstance(part, Mapping) and MEDIA.search(str(cast("Any", part).get("type", ""))):
+            if is_mapping(part) and MEDIA.search(str(part.get("type", ""))):
                 return True
 
     return False

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
 from textevolve.evaluation import EQUAL_TO, Case, Usage, mend_text
-from textevolve.json_texts import as_object, find_path
+from textevolve.json_texts import as_object, find_path, is_array, is_object
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.refusals import error_object
@@ -110,9 +110,9 @@ class RowNames:
     that no row takes another's place."""
 
     def __init__(self) -> None:
-        self._taken = set[str]()
-        self._counts = Counter[str]()
-        self._names = dict[tuple[str, int], str]()
+        self._taken: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._names: dict[tuple[str, int], str] = {}
 
     def name(self, row: Mapping[str, Any], number: int) -> str:
         """Return the id of a row, or else its number."""
@@ -149,7 +149,7 @@ class EqualRows:
     observations, whatever their ids."""
 
     def __init__(self) -> None:
-        self._first = dict[int, str]()
+        self._first: dict[int, str] = {}
 
     def find(self, content: str, id: str) -> dict[str, str]:
         """Return the parameter that names the earlier row with this content; empty without one."""
@@ -242,11 +242,10 @@ def write_request(
 def _fill_body(template: Any, row: Mapping[str, Any], texts: Mapping[str, str]) -> Any:
     """Fill the columns of a row into all texts of a request's body. A text that consists of one
     placeholder is replaced by the column's value itself, which may not be a text."""
-    if isinstance(template, dict):
-        fields = cast("dict[str, Any]", template)
-        return {name: _fill_body(inner, row, texts) for name, inner in fields.items()}
-    if isinstance(template, list):
-        return [_fill_body(inner, row, texts) for inner in cast("list[Any]", template)]
+    if is_object(template):
+        return {name: _fill_body(inner, row, texts) for name, inner in template.items()}
+    if is_array(template):
+        return [_fill_body(inner, row, texts) for inner in template]
     if not isinstance(template, str):
         return template
     full_text = whole_placeholder(template, row)
@@ -460,9 +459,8 @@ def _find_text(target: Target, part: object) -> str | None:
     value = part
     if target.answer:
         value = find_path(part, target.answer)
-    elif isinstance(part, dict):
-        fields = cast("dict[str, object]", part)
-        value = first_of(drop_none(fields), ANSWER_FIELDS)
+    elif is_object(part):
+        value = first_of(drop_none(part), ANSWER_FIELDS)
 
     return None if value is None else column_text(value)
 

@@ -65,7 +65,7 @@ class AssertionRun:
         self._judge = judge or JUDGE
         self._objects = Objects()
         self._choosing = asyncio.Lock()
-        self._models = dict[str, str]()
+        self._models: dict[str, str] = {}
         self.kept = KeptOpen(self._open, "the session of tests has ended")
         self.id = ""
 

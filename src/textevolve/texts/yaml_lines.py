@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from textevolve.errors import InputError
 from textevolve.evaluation import mend_text
+from textevolve.json_texts import is_object
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -64,7 +65,7 @@ def _check_nodes(node: yaml.Node | None, source: str, seen: set[int]) -> None:
     if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
         return
     seen.add(id(node))
-    names = set[tuple[str, str]]()
+    names: set[tuple[str, str]] = set()
 
     for part in cast("list[Any]", node.value):
         key, value = cast("tuple[Any, Any]", part if isinstance(part, tuple) else (None, part))
@@ -157,9 +158,9 @@ def build_at(model: type[Model], data: Any, node: yaml.Node | None, source: str)
         InputError: the data is not valid; names the file, the line and the reason.
     """
     line = line_of(node, ())
-    if not isinstance(data, dict):
+    if not is_object(data):
         raise InputError(f"{source}:{line}: must be a mapping")
     try:
-        return model(**cast("dict[str, Any]", data))
+        return model(**data)
     except InputError as error:
         raise InputError(f"{source}:{find_line(node, error)}: {error}") from None

@@ -180,7 +180,7 @@ class RecordedSpan(Span):
 
     def note(self, **facts: object) -> None:
         prefix = LOOP if self.kind in ("loop", "step") else PREFIX
-        attributes = dict[str, Any]()
+        attributes: dict[str, Any] = {}
         for name, value in facts.items():
             if isinstance(value, EvaluationResult):
                 attributes |= {f"{prefix}.score": value.score, f"{prefix}.passed": value.passed}

@@ -100,8 +100,8 @@ class LossReport(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.places = list[str]()
-        self._reported = set[str]()
+        self.places: list[str] = []
+        self._reported: set[str] = set()
 
     def hear(self, answer: requests.Response, **_: object) -> None:
         if answer.status_code // 100 == 4 and answer.status_code not in RETRIED:

@@ -450,7 +450,7 @@ class Gatherer:
     def _take(self) -> tuple[bytearray, list[str]]:
         """Take the next job's calls from the waiting ones; return their input file and keys."""
         lines = bytearray()
-        keys = list[str]()
+        keys: list[str] = []
         for key, call in list(self._pending.items()):
             line = write_request_line(key, self._client.body(call.request))
             is_full = len(lines) + len(line) > self._options.megabytes * 1e6

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_mode
 
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, InputError
+from textevolve.json_texts import is_array, is_mapping, is_object
 from textevolve.llm.chains.chat_template import (
     ChatTemplate,
     Slot,
@@ -399,8 +400,8 @@ def _check_steps(steps: tuple[ChainStep, ...]) -> tuple[ChainStep, ...]:
 
 def _typed(names: NamesGiven) -> dict[str, Any]:
     """Return names with their types, None for names without one."""
-    if isinstance(names, Mapping):
-        return dict(cast("Mapping[str, Any]", names))
+    if is_mapping(names):
+        return dict(names)
     return dict.fromkeys([names] if isinstance(names, str) else names)
 
 
@@ -597,13 +598,13 @@ def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain
         InputError: a part of the text is invalid; the message names the line.
     """
     node, data = parse_yaml(text, source)
-    if not isinstance(data, dict):
+    if not is_object(data):
         raise InputError(f"{source}:1: a chain is a mapping with name and steps")
     place: tuple[str | int, ...] = ()
     steps: list[ChainStep] = []
 
     try:
-        spec = _ChainSpec(**{str(name): value for name, value in cast("Any", data).items()})
+        spec = _ChainSpec(**{str(name): value for name, value in data.items()})
         for number, step in enumerate(spec.steps):
             place = ("steps", number)
             steps.append(_read_step(step, folder))
@@ -690,10 +691,10 @@ _STEPS: Mapping[str, type[_AskSpec | _CallSpec]] = {"ask": _AskSpec, "call": _Ca
 
 
 def _read_step(fields: Any, folder: Path) -> ChainStep:
-    kinds = [kind for kind in _STEPS if isinstance(fields, dict) and kind in fields]
+    kinds = [kind for kind in _STEPS if is_object(fields) and kind in fields]
     if len(kinds) != 1:
         raise InputError(f"a step begins with one of: {', '.join(_STEPS)}")
-    keywords = {str(name): value for name, value in cast("dict[Any, Any]", fields).items()}
+    keywords = {str(name): value for name, value in fields.items()}
     return _STEPS[kinds[0]](**keywords).build(folder)
 
 
@@ -707,9 +708,9 @@ def _read_types(written: _Typed) -> Any:
 def _read_type(name: str, kind: Any) -> Any:
     """Return the type that a name such as `text` or `list of number` stands for, or the choice (a
     Literal) that a list of values stands for."""
-    if isinstance(kind, list) and kind:
-        return Literal[tuple(cast("list[Any]", kind))]  # pyright: ignore[reportReturnType]
-    text = str(cast(object, kind))
+    if is_array(kind) and kind:
+        return Literal[tuple(kind)]  # pyright: ignore[reportReturnType]
+    text = str(kind)
     listed = text.removeprefix("list of ")
     if listed not in TYPES:
         raise InputError(f"'{name}': no type {kind!r:.40}{suggest(text, tuple(TYPES))}")
@@ -737,11 +738,10 @@ def read_prompts(text: str, source: str) -> dict[str, str]:
         f"{source}: must be a mapping of names of templates to their texts, as in 'draft: Write"
         " ...'"
     )
-    if not isinstance(parsed, Mapping) or not parsed:
+    if not is_mapping(parsed) or not parsed:
         raise InputError(wrong)
-    templates = cast("Mapping[object, object]", parsed)
-    for name, template in templates.items():
+    for name, template in cast("Mapping[object, object]", parsed).items():
         if not isinstance(name, str) or not isinstance(template, str) or not template.strip():
             raise InputError(f"{wrong}; a wrong entry is {name!r:.60}")
 
-    return {str(name): str(template).replace("\r\n", "\n") for name, template in templates.items()}
+    return {str(name): str(template).replace("\r\n", "\n") for name, template in parsed.items()}

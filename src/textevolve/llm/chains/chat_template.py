@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_mapping
 from textevolve.llm.model import Message
 from textevolve.texts.placeholders import ARGUMENT, COMMAND, find_expression
 
@@ -107,10 +108,10 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
     value: object = values[root]
 
     for field in fields:
-        if isinstance(value, Mapping) and field in value:
-            value = cast("Mapping[str, Any]", value)[field]
-        elif field in _fields_of(cast(object, value)):
-            value = getattr(cast(object, value), field)
+        if is_mapping(value) and field in value:
+            value = value[field]
+        elif field in _fields_of(value):
+            value = getattr(value, field)
         else:
             raise InputError(f"'{name}': the value has no field '{field}'")
 

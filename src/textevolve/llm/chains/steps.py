@@ -532,6 +532,7 @@ def call(
 
     if problem:
         raise InputError(f"step '{into}': {problem}")
+
     argument_names = cast("Mapping[str, str] | str | None", arguments)
 
     return CallStep(into=into, name=into, callee=callee, arguments=argument_names)

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, Field, ValidationError
 
 from textevolve.errors import InputError
+from textevolve.json_texts import is_array
 from textevolve.llm.prompts import JOINER, literal_pattern
 from textevolve.mappings import drop_none
 from textevolve.spec import Frozen
@@ -128,11 +129,11 @@ def make_message(role: str, text: str, thought: str = "") -> dict[str, Any]:
 def _read_text(content: Any, place: int) -> str:
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
+    if not is_array(content):
         raise InputError(f"message {place}: content must be a text, not {type(content).__name__}")
     texts: list[str] = []
 
-    for part in cast("list[Any]", content):
+    for part in content:
         match part:
             case {"type": "text", "text": text}:
                 texts.append(str(text))

@@ -23,11 +23,11 @@ from datetime import date, datetime, time
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.evaluation import empty_default
-from textevolve.json_texts import as_array, as_object
+from textevolve.json_texts import as_array, as_object, is_object
 from textevolve.llm.gguf import read_tokenizer
 from textevolve.mappings import drop_none, first_of
 from textevolve.settings import today
@@ -403,11 +403,10 @@ def _parse_arguments(
         except (ValueError, RecursionError):
             value = None
 
-        if isinstance(value, dict):
-            given = cast("dict[str, Any]", value)
-            if given:
-                objects.append(given)
-            call = {**as_object(call), "function": {**function, "arguments": given}}
+        if is_object(value):
+            if value:
+                objects.append(value)
+            call = {**as_object(call), "function": {**function, "arguments": value}}
         calls.append(call)
 
     return {**message, "tool_calls": calls} if calls else message
@@ -552,9 +551,9 @@ def _load(place: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{place}: not JSON: {error}") from error
 
-    if not isinstance(data, dict):
+    if not is_object(data):
         raise InputError(f"{place}: not a JSON object")
-    return cast(dict[str, Any], data)
+    return data
 
 
 def _read(place: Path) -> str:

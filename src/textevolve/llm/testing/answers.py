@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from textevolve.evaluation import Usage
 from textevolve.images import IMAGE_TOKENS
+from textevolve.json_texts import is_array
 from textevolve.protocol.chat import (
     DONE,
     NamedChoice,
@@ -310,8 +311,8 @@ def instance(schema: Mapping[str, Any], rng: Random) -> Any:
         if "enum" in part:
             return rng.choice(part["enum"])
         kind: Any = part.get("type", "object" if "properties" in part else "string")
-        if isinstance(kind, list):
-            kind = cast("list[str]", kind)[0]
+        if is_array(kind):
+            kind = kind[0]
         if kind == "object":
             properties: Mapping[str, Any] = part.get("properties", {})
             required = part.get("required", ())

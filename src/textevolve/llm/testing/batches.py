@@ -256,8 +256,8 @@ def _answer_lines(
 ) -> tuple[list[bytes], list[bytes]]:
     """Return the results of the lines that are answered, and the errors of the others. Lines that
     `LOST_LINES` drops are in neither list."""
-    good = list[bytes]()
-    bad = list[bytes]()
+    good: list[bytes] = []
+    bad: list[bytes] = []
 
     for number, (key, request_body) in enumerate(lines):
         third = number % 3 == 0

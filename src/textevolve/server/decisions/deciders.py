@@ -26,7 +26,7 @@ from textevolve.evaluation import (
     failure_of,
 )
 from textevolve.events import CallFinished, Event
-from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
 from textevolve.judges.rubric import is_rubric_name
 from textevolve.llm.decisions import (
     Answer,
@@ -56,8 +56,8 @@ def read_state(state: object) -> Case:
     case = None
     if (chat := read_chat(value)) is not None:
         case = _read_chat(chat) or Case("", (write_chat(chat),))
-    elif isinstance(value, Mapping):
-        case = _read_fields(cast("Mapping[str, Any]", value))
+    elif is_mapping(value):
+        case = _read_fields(value)
 
     return case or Case("", (state_text(state),))
 
@@ -75,9 +75,9 @@ def _read_fields(fields: Mapping[str, Any]) -> Case | None:
     """Read a case from its fields; None if they have neither a single output nor a chat that ends
     with a reply."""
     inner = fields.get(WRAPPER)
-    if isinstance(inner, Mapping):
+    if is_mapping(inner):
         outer = {name: value for name, value in fields.items() if name != WRAPPER}
-        fields = {**cast("Mapping[str, Any]", inner), **outer}
+        fields = {**inner, **outer}
     roles = find_roles(tuple(fields))
     filled = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
     inputs = [name for name in (*roles.inputs, *roles.chats, *TURNS) if name in filled]

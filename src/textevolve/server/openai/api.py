@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from textevolve.json_texts import is_object
 from textevolve.protocol.chat import JsonObject
 from textevolve.server.bodies import parse_aside
 from textevolve.server.decisions.deciders import DecidingModel
@@ -151,7 +152,7 @@ def _refuse_key_of_session(request: Request, body: JsonObject) -> None:
     """Refuse a promise that a session cannot keep: a message that was answered is a new one when it
     comes again."""
     metadata: Any = body.get("metadata")
-    if isinstance(metadata, dict) and cast("JsonObject", metadata).get(SESSION):
+    if is_object(metadata) and metadata.get(SESSION):
         refuse_idempotency_key(
             request,
             "a message whose answer was interrupted can be sent again, and stands in its session"

@@ -22,7 +22,7 @@ from collections.abc import (
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ValidationError
@@ -31,6 +31,7 @@ from starlette.types import Receive, Scope, Send
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage, empty_default
+from textevolve.json_texts import is_array, is_object
 from textevolve.protocol.chat import (
     DONE,
     ChatBody,
@@ -82,15 +83,14 @@ async def read_json_body(request: Request) -> dict[str, Any]:
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
 
-    if not isinstance(body, dict):
+    if not is_object(body):
         raise bad_request("the body must be a JSON object")
-    content = cast("dict[str, Any]", body)
-    if not isinstance(content.get("model"), str) or not content["model"].strip():
+    if not isinstance(body.get("model"), str) or not body["model"].strip():
         raise bad_request("the field model is missing or empty: name a model", param="model")
-    if not isinstance(content.get("stream") or False, bool):
+    if not isinstance(body.get("stream") or False, bool):
         raise bad_request("stream must be true or false", param="stream")
 
-    return content
+    return body
 
 
 def read_shape(shape: type[Shape], body: Mapping[str, Any]) -> Shape:
@@ -133,7 +133,7 @@ def describe_unheeded(body: Mapping[str, Any], heeded: Collection[str]) -> list[
     unheeded = sorted(name for name, value in body.items() if value is not None)
     names = [name for name in unheeded if name not in heeded]
     messages: Any = body.get("messages")
-    sent = cast("list[Any]", messages) if isinstance(messages, list) else []
+    sent = messages if is_array(messages) else []
     thoughts = sum(isinstance(each, dict) and "reasoning_content" in each for each in sent)
 
     return [*names, *([f"thoughts (in messages: {thoughts})"] if thoughts else [])]

@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prices import usage_of
 from textevolve.mappings import drop_none
 from textevolve.protocol.chat import CompletionChunk, JsonObject, SentToolCall
@@ -133,16 +134,16 @@ def _read_input(request: ResponsesRequest) -> Iterator[JsonObject]:
 def _read_content(content: object, where: str) -> str | list[JsonObject]:
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
+    if not is_array(content):
         raise bad_request("the content must be a text or a list of parts", param=where)
-    parts = [_read_part(part, where) for part in cast("list[object]", content)]
+    parts = [_read_part(part, where) for part in content]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return parts
 
 
 def _read_part(part: object, where: str) -> JsonObject:
-    fields = cast("JsonObject", part) if isinstance(part, dict) else {}
+    fields = part if is_object(part) else {}
     kind = str(fields.get("type"))
     if kind in _PARTS and isinstance(text := fields.get(_PARTS[kind]), str):
         return {"type": "text", "text": text}
@@ -161,9 +162,9 @@ def _read_tool(tool: Mapping[str, Any], n: int) -> JsonObject:
 
 
 def _read_format(shape: object) -> JsonObject | None:
-    if not isinstance(shape, dict):
+    if not is_object(shape):
         return None
-    fields = dict(cast("JsonObject", shape))
+    fields = dict(shape)
     kind = fields.pop("type", None)
     return {"type": kind} | ({"json_schema": fields} if kind == "json_schema" else {})
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -19,7 +19,7 @@ from textevolve.desk.chats import ChatOptions, ChatRequest, MemoryUse
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult, Failure, check_case, check_text
-from textevolve.json_texts import CONTAINERS, parse_text
+from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Model
 from textevolve.llm.wire import AnswerPiece
@@ -119,8 +119,8 @@ def read_case(request: ChatBody, judge: DecidingJudge) -> tuple[Case, str]:
     end = turns[-1]
     last = parse_text(end["content"], CONTAINERS) if end["role"] == "user" else None
 
-    if isinstance(last, Mapping):
-        case = _read_object(cast("Mapping[str, Any]", last))
+    if is_mapping(last):
+        case = _read_object(last)
     else:
         case, asks = _read_judged_exchange(turns)
         rubric = rubric or asks

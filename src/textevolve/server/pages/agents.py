@@ -116,7 +116,7 @@ async def show_chat(
     agent = await read_rows(server, kinds.get, kinds.AGENTS, namespace, name)
     stored = resources.sessions(namespace)
     chat_session = None
-    messages = list[SessionMessage]()
+    messages: list[SessionMessage] = []
     if session:
         chat_session = await asyncio.to_thread(stored.get, session, agent_id=agent.id)
         messages = await asyncio.to_thread(stored.messages, chat_session.id)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -25,6 +25,7 @@ from textevolve.errors import (
     TextEvolveError,
     public_message,
 )
+from textevolve.json_texts import is_object
 from textevolve.llm.model import Request as ModelRequest
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -269,9 +270,7 @@ def _telling_text(text: str) -> str:
     except ValueError:
         return text.strip()
 
-    texts = (
-        map(str, cast("dict[str, Any]", values).values()) if isinstance(values, dict) else [text]
-    )
+    texts = map(str, values.values()) if is_object(values) else [text]
 
     return max(texts, key=len, default="").strip()
 
@@ -452,7 +451,7 @@ def show_history(request: Request, server: Server, opened: Opened, caller: MayRe
 @router.get("/runs/{run_ref}/totals")
 def show_totals(request: Request, server: Server, opened: Opened) -> Response:
     """Show models, settings and cost; sums over all calls take a while if there are many."""
-    facts = dict[str, str]()
+    facts: dict[str, str] = {}
     if opened.of_study is not None:
         facts = describe_run(server.store, opened.of_study)
     return draw(request, "run_totals.html", facts_of_run=facts)

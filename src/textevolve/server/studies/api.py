@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_images
+from textevolve.json_texts import is_object
 from textevolve.remote.wire import (
     CasePart,
     RecordPage,
@@ -145,10 +146,10 @@ def read_part(part: object) -> RunPart:
     Raises:
         InputError: an option is invalid.
     """
-    if not isinstance(part, dict):
+    if not is_object(part):
         raise InputError(f"{RUN}: must be an object")
     try:
-        fields = dict(cast("dict[str, Any]", part))
+        fields = dict(part)
         fields["cases"] = validate_items(CasePart, fields.get("cases"))
         return RunPart(**fields)
     except InputError as error:

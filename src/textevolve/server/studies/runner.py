@@ -329,7 +329,7 @@ class Runner:
     async def look(self) -> None:
         """Stop runs that were cancelled through another server on the same store, and resume
         abandoned ones, on which no server worked at two consecutive looks."""
-        free = set[str]()
+        free: set[str] = set()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

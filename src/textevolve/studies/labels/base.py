@@ -173,7 +173,7 @@ async def ask_judges(
     require_absolute_judges(items.values(), judges)
     opened = {judge.text: bench.whole_judge_of(judge) for judge in judges}
     ranges = dict.fromkeys(opened, range(samples))
-    counted = defaultdict[str, DistinctCalls](DistinctCalls)
+    counted: defaultdict[str, DistinctCalls] = defaultdict(DistinctCalls)
     verdicts: list[Verdict] = []
 
     # How many further samples a judge gets follows from the tokens of its first ones.

@@ -271,8 +271,8 @@ def find_row(record: SignalVerdict) -> Row:
 
 
 def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
-    items = dict[str, Item]()
-    models = dict[str, str | None]()
+    items: dict[str, Item] = {}
+    models: dict[str, str | None] = {}
     verdicts: list[Verdict] = []
     date = ""
     for record in records:

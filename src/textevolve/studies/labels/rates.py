@@ -81,12 +81,12 @@ def read_cases(spec: RatesSpec) -> Iterator[Case]:
     """Yield first a case whose parameters hold facts about all texts, then a case for each text,
     with the judge's verdict, and people's for labelled texts."""
     field, verdicts = _read_judged(spec)
-    labelled = list[tuple[float | None, float]]()
-    moved = set[TextKey]()
+    labelled: list[tuple[float | None, float]] = []
+    moved: set[TextKey] = set()
     unread = Columns()
     rows = list(read_rows(spec.labelled, "row", _is_column))
     by_human = any(HUMAN in row for _, row in rows)
-    people = dict[str, None]()
+    people: dict[str, None] = {}
 
     for where, row in rows:
         labels = [HUMAN] if by_human else label_columns(row)

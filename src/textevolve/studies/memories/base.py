@@ -169,7 +169,7 @@ async def read_newest(
     trust is at least `least_trust`. `versions`: the version of each collection to read. Only the
     `most` newest memories are held. `scope`: of the agent's recall; with `user` only the common
     memories are read, since all users see an agent's persona and insights."""
-    newest = list[MemoryRecord]()
+    newest: list[MemoryRecord] = []
     number = 0
     private = 0
     importance = 0.0
@@ -177,7 +177,7 @@ async def read_newest(
     for name, version in versions.items():
         store, collection = memories_of(bench.resources, name, bench.settings.namespace)
         begin = (since or {}).get(name, 0)
-        some = deque[MemoryRecord](maxlen=most)
+        some: deque[MemoryRecord] = deque(maxlen=most)
         async with aclosing(stream_memories(store, collection, version)) as records:
             async for record in records:
                 if record.added <= begin or record.origin.trust < least_trust:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
+from textevolve.json_texts import is_mapping
 from textevolve.llm.meter import open_tab, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
@@ -92,7 +93,7 @@ def read_dialogues(path: str) -> Iterator[UserDialogue]:
     Raises:
         InputError: something cannot be read, or is no dialogue; names file and line.
     """
-    seen = set[str]()
+    seen: set[str] = set()
     unread = Columns()
 
     for file, name in find_files(path, "dialogue"):
@@ -119,7 +120,7 @@ def take_dialogues(dialogues: Iterable[DialogueLike]) -> Iterator[UserDialogue]:
     Raises:
         InputError: an object is no dialogue; names it.
     """
-    seen = set[str]()
+    seen: set[str] = set()
     unread = Columns()
     several = list(dialogues)
     for number, dialogue in enumerate([several] if list_messages(several) else several, 1):
@@ -178,9 +179,9 @@ def _is_of_messages(field: str) -> bool:
 
 def _find_chat(row: object) -> object:
     """Return the value of the column that holds a row's messages."""
-    if not isinstance(row, Mapping):
+    if not is_mapping(row):
         return None
-    by_name = {fold_name(name): value for name, value in cast("Mapping[str, Any]", row).items()}
+    by_name = {fold_name(name): value for name, value in row.items()}
     return first_of(by_name, CHAT_COLUMNS)
 
 

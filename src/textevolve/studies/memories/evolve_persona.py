@@ -196,7 +196,7 @@ async def run(
         return replace(step, changes=proposals.changes, refused=proposals.refused)
 
     batches = batch_memories(newest.memories, spec)
-    steps = list[EvolutionStep]()
+    steps: list[EvolutionStep] = []
 
     async with aclosing(
         stream(enumerate(batches, 1), propose, bench.concurrency)

@@ -146,7 +146,7 @@ def _read_marks(
     """Return the integrated version of each collection, as read from labels, the newest first, and
     the version of the collection of insights that the newest label made."""
     names = {collection.full_name for collection in collections}
-    since = dict[str, int]()
+    since: dict[str, int] = {}
     insights_version = 0
 
     for label, version in marks:
@@ -184,7 +184,7 @@ async def run(
         yield IntegrationRecord(replace(gathered, usage=usage, failure=questions))
         return
     yield IntegrationRecord(replace(gathered, questions=questions, usage=usage))
-    failures = list[Failure | None]()
+    failures: list[Failure | None] = []
 
     async with aclosing(stream(enumerate(questions, 1), work.draw, bench.concurrency)) as drawn:
         async for drawn_question in drawn:
@@ -401,9 +401,10 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
         f"{wording.count(new.memories, 'new memory')}, importance {new.importance:.1f} of"
         f" {new.threshold:g}{NewestMemories.describe_private(new.private)}"
     )
+    if not new.memories:
+        return Report(title, f"Nothing to integrate: {sums}.", [])
     if not new.due:
-        advice = " Use --always to integrate anyway." if new.memories else ""
-        return Report(title, f"Not due: {sums}.{advice}", [])
+        return Report(title, f"Not due: {sums}. Use --always to integrate anyway.", [])
     blocks: list[Block] = []
     if integration.questions:
         blocks.append(Tree("Insights", [_branch(question) for question in integration.questions]))

@@ -99,7 +99,7 @@ def read_cases(spec: ReadCorpusSpec) -> Iterator[Case]:
     Raises:
         InputError: a file cannot be read, is no text, or is given twice; names it.
     """
-    seen = set[str]()
+    seen: set[str] = set()
 
     for path in spec.files:
         name = name_document(path)
@@ -173,7 +173,7 @@ class _Reading:
     async def begin(self, documents: frozenset[str]) -> None:
         """Find the earlier chunks of these documents in the version of the collection that the run
         compares with."""
-        chunks = defaultdict[str, list[StoredChunk]](list)
+        chunks: defaultdict[str, list[StoredChunk]] = defaultdict(list)
         target = self._target
         async for record in stream_memories(target.store, target.name, self._base):
             parts = record.origin.source.split(BETWEEN)
