@@ -184,6 +184,7 @@ class Section:
         facts: Facts below the heading, by their names.
         folded: Whether a page shows the section closed. A terminal only counts folded sections.
         anchor: The name for links within a page.
+        is_long: Whether a terminal only counts the section, though a page shows it open.
     """
 
     title: str
@@ -191,6 +192,7 @@ class Section:
     facts: Mapping[str, str] = empty_default(dict)
     folded: bool = False
     anchor: str = ""
+    is_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)

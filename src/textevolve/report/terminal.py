@@ -182,7 +182,7 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
                 _print(console, safe(block.title, "bold"))
             for piece in _draw(block, console):
                 _print(console, piece)
-        elif not block.folded:
+        elif not (block.folded or block.is_long):
             console.print()
             title = Text(wording.shorten(block.title, max(console.width - 8, 8)), "bold")
             _print(console, Rule(title, align="left", style="dim"))
