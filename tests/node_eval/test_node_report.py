@@ -167,5 +167,7 @@ def test_terminals_count_further_branches():
 
 
 def test_nodes_without_times_have_no_bars():
-    text = page(found(Episode("still", History([[item("a")], [item("b", seconds=0.0)]]))))
-    assert "<rect" not in text
+    still = Episode("still", History([[item("a")], [item("b", seconds=0.0)]]))
+    undated = [[item("a", timestamp=0.0, seconds=1.2)], [item("b", timestamp=0.0, seconds=6.5)]]
+    for episode in (still, Episode("undated", History(undated))):
+        assert "<rect" not in page(found(episode))

@@ -291,11 +291,12 @@ def _episodes(nodes: Iterable[JudgedNode], states: bool) -> Iterator[Branch]:
         request = wording.shorten(_request(outermost.item), REQUEST_SHOWN)
         start = min(step.item.timestamp for step in steps)
         end = max(step.item.timestamp + (step.item.seconds or 0.0) for step in steps)
-        note = f"{wording.count(len(steps), 'node')}, {_format_time(end - start)}"
+        length = end - start if start else 0.0  # without a recorded start no bar says when
+        note = wording.count(len(steps), "node") + (f", {_format_time(length)}" if length else "")
         name = f"episode {episode}"
         if request:
             note = f"{wording.shorten(name, ID_SHOWN)}, {note}"
-        nested = _nest(steps, (start, end - start), states)
+        nested = _nest(steps, (start, length), states)
         yield Branch(request or name, note, "strong", nested)
 
 
