@@ -338,7 +338,7 @@ def cell_parts(cell: Cell, format: Format, digits: int | None = None) -> tuple[s
         return value, ""
     low, high = (_plain(end, format, digits).removesuffix(" %") for end in (cell.low, cell.high))
 
-    return value, f"[{low}, {high}]"
+    return value, "" if low == high == DASH else f"[{low}, {high}]"
 
 
 def _plain(cell: str | int | float | bool | None, format: Format, digits: int | None) -> str:
