@@ -78,7 +78,8 @@ def test_a_figure_of_nothing_or_of_one_group_has_no_interval():
         alone = figure([1.0, 0.0], ["a", "a"])
         assert alone.value == 0.5
         assert alone.interval.reason == "one group only"
-        assert math.isfinite(figure([1.0, 1.0, 0.0], ["a", "a", "b"]).interval.high)
+        assert math.isnan(figure([1.0, 1.0, 0.0], ["a", "a", "b"]).interval.high)
+        assert math.isfinite(figure([1.0, 1.0, 0.0], ["a", "b", "c"]).interval.high)
     assert math.isnan(cluster_mean([math.nan]).value)
 
 

@@ -161,7 +161,25 @@ def test_few_groups_have_students_interval_of_a_jackknife():
 def test_few_shares_have_wilsons_interval_and_ends_stay_within_bounds():
     interval = s.mean_interval([1, 1, 0.5, NAN], ["a", "a", "b", "c"], bounds=s.UNIT)
     assert interval == s.wilson_interval(2 * 2.5 / 3, 2)
-    assert s.mean_interval([0.1, 1.0], bounds=s.UNIT) == s.Interval(0.0, 1.0)
+    interval = s.mean_interval([0.8, 0.9, 0.97], bounds=s.UNIT)
+    assert 0.0 < interval.low < interval.high == 1.0
+
+
+def test_too_few_groups_have_no_interval():
+    """Two groups (t is 12.7), or three far apart: the interval would hold any value."""
+    two = [0.4, 0.5, 0.6], ["a", "a", "b"]
+    far = [0.1, 0.5, 0.9], ["a", "b", "c"]
+    for values, groups in (two, far):
+        assert s.mean_interval(values, groups, bounds=s.UNIT).reason == s.TOO_FEW
+    assert s.mean_interval(*two).reason == s.TOO_FEW
+    assert s.cluster_mean(*two).interval.reason == s.TOO_FEW
+    assert s.cluster_share([1.0, 1.0, 0.0], ["a", "a", "b"]).interval.reason == s.TOO_FEW
+    assert s.cluster_share([1.0, 0.0]).interval == s.wilson_interval(1, 2)
+    # Three close together say something: 0.5 +- 4.303 * 0.01 / sqrt(3).
+    near = s.cluster_mean([0.49, 0.5, 0.51]).interval
+    assert (near.low, near.high) == pytest.approx((0.4752, 0.5248), abs=1e-4)
+    assert s.Interval(-0.2, 1.3).clipped(0, 1).reason == s.TOO_FEW
+    assert s.Interval(-0.2, 0.9).clipped(0, 1) == s.Interval(0.0, 0.9)
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0]) | st.floats(0, 1), min_size=1, max_size=40), SEEDS)

@@ -8,8 +8,10 @@ shown the argument of the one before it, at temperature 0, with one seed for all
 import json
 import re
 from dataclasses import replace
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from field.debaters import (
     AGENTS,
@@ -22,7 +24,7 @@ from field.debaters import (
     speaker_of,
 )
 from textevolve.debate.arguing import HEARD_WORDS
-from textevolve.debate.profile import load_profile
+from textevolve.debate.profile import load_profile, override
 from textevolve.debate.quoting import (
     MOST_QUOTED,
     copied_words,
@@ -35,7 +37,15 @@ from textevolve.debate.quoting import (
 )
 from textevolve.debate.result import NOTHING_TO_ADD, DebateResult
 from textevolve.llm.testing import Answer, ScriptedServer
-from textevolve.studies.judged_report import describe_move, explain_winner
+from textevolve.report.blocks import Report, Table
+from textevolve.report.html import html_fragment
+from textevolve.report.terminal import print_report
+from textevolve.studies.judged_report import (
+    describe_move,
+    describe_verdict,
+    explain_winner,
+    show_case,
+)
 
 
 async def test_each_argument_quotes_first():
@@ -231,10 +241,59 @@ async def test_equal_remarks_stand_once():
 async def test_the_winner_is_explained():
     async with ScriptedServer(arguing) as server:
         result = await debate(server, argument_words=30)
-    assert explain_winner(result) == (
-        "A is ahead of B by confidence (9.0 against 2.0 of 10); Supporter quotes A:"
-        ' "Take the bus from stop four".'
+    assert (
+        describe_verdict(result) == "A won by confidence, +0.70 over B (0.90 against 0.20 in all)"
     )
+    assert explain_winner(result) == (
+        'Supporter speaks most for A, and quotes A: "Take the bus from stop four".'
+    )
+
+
+async def test_the_heaviest_component_decides():
+    """A wide gap of a component that hardly counts did not decide."""
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server, weights={"accuracy": 0.9, "timeliness": 0.1})
+    # Of the components: confidence, relevance, accuracy, completeness, timeliness.
+    scores = ((1.0, 1.0, 8.0, 1.0, 9.0), (9.0, 9.0, 6.0, 9.0, 2.0))
+    turns = [replace(turn, scores=scores) for turn in result.turns]
+    changed = replace(result, turns=tuple(turns))
+    assert describe_verdict(changed).startswith("A won by accuracy, +0.20 over B")
+    (scores_table,) = tables_of(changed, "Scores")
+    # s_norm = (0.9 * 8 + 0.1 * 9) / 5 = 1.62 and (0.9 * 6 + 0.1 * 2) / 5 = 1.12
+    assert "s_norm (A 1.62, B 1.12 of 10) lies below the components" in scores_table.note
+
+
+async def test_changed_minds_are_a_table():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server, rounds=2, protocol="rebuttal", argument_words=30)
+    stated = replace(result, profile=override(result.profile, {"readout": "verbalized"}))
+    assert any("Nobody changed" in getattr(block, "text", "") for block in show_case(stated))
+    turns = list(stated.turns)
+    turns[1] = replace(turns[1], scores=tuple(reversed(turns[1].scores)))
+    changed = replace(stated, turns=tuple(turns))
+    (minds,) = tables_of(changed, "Who changed whose mind")
+    ((agent, round_number, scores, favourite, answered),) = minds.rows
+    assert (agent, round_number, favourite) == ("Supporter", 2, "B → A")
+    assert scores.startswith("A 2.0 → 9.0, B 9.0 → 2.0")
+    assert answered in ("Critic", "Neutral Observer")
+    assert minds.note == "1 of 3 agents changed their winner: Supporter B → A"
+
+
+def tables_of(result, title):
+    blocks = show_case(result)
+    return [block for block in blocks if isinstance(block, Table) and block.title == title]
+
+
+async def test_a_debate_stands_open_on_a_page():
+    async with ScriptedServer(arguing) as server:
+        result = await debate(server)
+    report = Report("", describe_verdict(result), list(show_case(result)))
+    page = html_fragment(report)
+    assert re.search(r"<details [^>]*open>\s*<summary><h2>Debate</h2>", page)
+    terminal = StringIO()
+    print_report(report, Console(file=terminal, width=100))
+    assert "I would reach work" not in terminal.getvalue()
+    assert "2 more sections not shown here" in terminal.getvalue()
 
 
 async def test_a_move_names_what_it_answers():

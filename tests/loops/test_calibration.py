@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from materials import take_material
@@ -18,6 +19,8 @@ from textevolve.loops.calibration.plan import (
     describe_outcome,
 )
 from textevolve.metrics.label_metrics import Grader, open_metric
+from textevolve.report.blocks import cell_text, walk
+from textevolve.studies.calibrate import CalibrateSpec, report
 
 SEED = 'What is {n} and {n} more? As JSON: {"sum": 0}'
 HELPS, IDLE = "Add carefully.", "Be friendly."
@@ -279,3 +282,31 @@ async def test_perfect_originals_need_no_search():
     assert result.stopped == "accepted"
     assert inner.asked["instructions"] == inner.asked["successor"] == 0
     assert "nothing is left to be gained" in describe_outcome(result)
+
+
+async def test_reports_begin_with_the_change():
+    result = await search(Scripted())
+    spec = CalibrateSpec(template=SEED, data="rows.csv", label="sum", metric="exact")
+    calibration = report(spec, result)
+    changes, decision, template, tried = calibration.blocks
+    assert calibration.sentence.startswith("The gain is significant: template")
+    assert (changes.before, changes.after) == (SEED, result.template)
+    assert template.texts == [("", result.template)]
+    # All rows gain the same, so that there is no interval to show.
+    assert cell_text(decision.rows[0][4], decision.heads[4]) == "1.000"
+    (original,) = tried.roots
+    made = {branch.label: branch for _, branch in walk([original])}
+    node = result.nodes[result.leader]
+    leader = made[f"template {node.number}"]
+    assert leader.scores["finals"] == node.placings[-1].mean == 1.0
+    assert leader.details[0].before == result.nodes[node.parent].text
+    assert leader.details[0].after == node.text
+
+
+async def test_demonstrations_are_named():
+    result = await search(Scripted())
+    node = replace(result.nodes[result.leader], demos=("a", "b"))
+    nodes = [node if each.number == node.number else each for each in result.nodes]
+    spec = CalibrateSpec(template=SEED, data="rows.csv", label="sum", metric="exact")
+    calibration = report(spec, replace(result, nodes=tuple(nodes)))
+    assert calibration.facts["Demonstrations"] == "rows a, b"

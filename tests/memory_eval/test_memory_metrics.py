@@ -217,14 +217,30 @@ def test_intervals_are_those_of_leaving_out_whole_users(people):
         for name in METRICS:
             figure = getattr(metrics.overall[name], kind)
             found = [value[name] for value in values if value[name] is not None]
-            if figure.low is None:
-                assert figure.value is None or len(found) < len(people) or np.ptp(found) < 1e-8
+            if figure.value is None or len(found) < len(people) or np.ptp(found) < 1e-8:
+                assert figure.low is None
                 assert figure.reason
-            else:
-                error = np.sqrt((len(found) - 1) * np.var(found))
-                half = stats.t.ppf(0.975, len(found) - 1) * error
-                expected = max(0, figure.value - half), min(1, figure.value + half)
+                continue
+            error = np.sqrt((len(found) - 1) * np.var(found))
+            half = stats.t.ppf(0.975, len(found) - 1) * error
+            expected = max(0, figure.value - half), min(1, figure.value + half)
+            if len(found) < 3 or (half > figure.value + 1e-9 and half > 1 - figure.value + 1e-9):
+                assert figure.low is figure.high is None
+                assert figure.reason == "too few users for an interval"
+            elif figure.low is not None:
                 assert [figure.low, figure.high] == pytest.approx(expected, abs=1e-9)
+            else:  # of an interval that ends where the bounds are, either may be
+                assert expected == (0, 1)
+
+
+def test_two_users_are_too_few():
+    people = [[point(2, str(n)), point(0, str(n)), point(2 * n, str(n))] for n in range(2)]
+    sums = JudgementSums()
+    for judgement in (judgement for person in people for judgement in person):
+        sums.add(judgement)
+    figure = compute_metrics(sums).overall["recall"].all
+    assert (figure.value, figure.low, figure.high) == (0.5, None, None)
+    assert figure.reason == "too few users for an interval"
 
 
 def test_many_users_are_drawn_with_replacement():

@@ -1,11 +1,15 @@
 """The report of an agent's nodes: a small history whole, of a big one the first, nothing obeyed."""
 
-from io import BytesIO
+import re
+from io import BytesIO, StringIO
+
+from rich.console import Console
 
 from textevolve.evaluation import EvaluationResult, Failure
 from textevolve.node_eval.history import History, HistoryItem, Instruction
 from textevolve.node_eval.judging import Episode, place_nodes
 from textevolve.report.html import write_html
+from textevolve.report.terminal import print_report
 from textevolve.studies.node_report import (
     WHOLE_STATE,
     JudgedNode,
@@ -20,7 +24,9 @@ from textevolve.studies.nodes import NodesSpec
 
 
 def item(node, **more):
-    return HistoryItem(timestamp=1, node=node, **{"instruction": Instruction.GENERATE, **more})
+    return HistoryItem(
+        **{"timestamp": 1, "node": node, "instruction": Instruction.GENERATE, **more}
+    )
 
 
 def found(*episodes, unused=(), **more):
@@ -102,3 +108,66 @@ def test_an_item_without_a_score_is_no_failure_and_one_that_failed_has_no_mean()
     failed = row(x=good, y=Failure("failed", "no answer"))
     assert (failed.score, failed.status, failed.reason) == (None, "failed", "y: no answer")
     assert row("the limit", x=good, y=Failure("skipped", "the limit")).status == "skipped"
+
+
+def as_terminal(result):
+    target = StringIO()
+    print_report(report(NodesSpec(), result), Console(file=target, width=120))
+    return target.getvalue()
+
+
+def agent_run(**more):
+    """Return a run of 4 s in which a search takes the second half, inside of the agent."""
+    search = item(
+        "search",
+        path=("agent",),
+        timestamp=102.0,
+        seconds=2.0,
+        instruction=Instruction.TOOL_CALL,
+        evaluation_results={"fits": EvaluationResult(0.2, False, "the wrong city")},
+    )
+    request = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "Go?"}]}
+    agent = item("agent", timestamp=100.0, seconds=4.0, input_state=request, **more)
+    return Episode("wYQjvI8eO+EQkyTnHPiNBA==", History([[search], [agent]]))
+
+
+def test_bars_start_when_nodes_did():
+    text = page(found(agent_run()))
+    bars = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', text)
+    assert bars == [("0.0", "100.0"), ("50.0", "50.0")]
+    lines = as_terminal(found(agent_run())).splitlines()
+    (agent,) = (line for line in lines if "agent" in line and "━" in line)
+    (search,) = (line for line in lines if "search" in line)
+    assert agent.startswith("━" * 16 + "  ")
+    assert search.startswith(" " * 8 + "━" * 8 + "  ")
+
+
+def test_nodes_unfold_without_headings():
+    text = page(found(agent_run()))
+    headings = re.findall(r"<h[1-6][^>]*>(.*?)</h[1-6]>", text)
+    assert not any("wYQjvI8" in heading for heading in headings)
+    assert text.count('<details class="branch') == 2
+    assert text.index("Episodes") < text.index("Evaluators")
+
+
+def test_episodes_have_their_request():
+    text = as_terminal(found(agent_run()))
+    assert "Go?  episode wYQjvI8eO+EQkyTnHPi" in text
+    assert "fits  0.20, not passed: the wrong city" in text
+    assert "2 nodes in 1 episode. fits passed 0 of 1" in text
+
+
+def test_terminals_count_further_branches():
+    history = History([[item(f"step{n}", timestamp=n, seconds=1.0)] for n in range(100)])
+    text = as_terminal(found(Episode("long", history)))
+    assert "step58" in text
+    assert "step59" not in text
+    assert "41 more lines not shown here" in text
+    assert "step99" in page(found(Episode("long", history)))
+
+
+def test_nodes_without_times_have_no_bars():
+    still = Episode("still", History([[item("a")], [item("b", seconds=0.0)]]))
+    undated = [[item("a", timestamp=0.0, seconds=1.2)], [item("b", timestamp=0.0, seconds=6.5)]]
+    for episode in (still, Episode("undated", History(undated))):
+        assert "<rect" not in page(found(episode))

@@ -20,7 +20,7 @@ from textevolve.store.repository import open_store
 from textevolve.studies.evaluate_spec import EvaluateSpec
 
 KEPT = Path(__file__).parents[1] / "guards" / "kept.db.xz"
-INTERVALS = {"evaluate": "mean", "compare": "variants.plain.pass_rate", "calibrate": "gain"}
+INTERVALS = {"evaluate": "pass_rate", "compare": "variants.plain.pass_rate", "calibrate": "gain"}
 INTERVALS |= {"agreement": "summary.judges.probe.kappa", "robustness": "checks.order.rates.sound"}
 INTERVALS |= {"rates": "raw", "innovate": "gain", "memory-eval": "overall.question_correct.all"}
 

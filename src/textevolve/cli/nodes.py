@@ -44,7 +44,7 @@ def show(
             print(write_node(record).decode())
     else:
         result = summarise_nodes(spec, records, limit)
-        show_report(report(spec, result, most=limit, states=states))
+        show_report(report(spec, result, most=None, states=states))
 
     if notice := note(StepFinished("nodes", READ, reading)):
         say(notice)

@@ -28,7 +28,14 @@ from textevolve.memory_eval.judging import (
     Subject,
     Task,
 )
-from textevolve.statistics.intervals import DRAWS, Array, draw_weights, resampling_interval
+from textevolve.statistics.intervals import (
+    DRAWS,
+    TOO_FEW,
+    UNIT,
+    Array,
+    draw_weights,
+    resampling_interval,
+)
 
 T = TypeVar("T")
 
@@ -148,8 +155,7 @@ MetricKind = Literal["all", "valid"]
 (`valid`)."""
 
 KINDS: tuple[MetricKind, ...] = ("all", "valid")
-ONE_USER = "no interval: one user only"
-"""The reason why a metric of a single user has no interval."""
+TOO_FEW_USERS = TOO_FEW.replace("groups", "users")
 
 METRICS: Mapping[str, Task] = {
     "recall": "integrity",
@@ -354,7 +360,7 @@ def _estimates(
             reason = f"not measured: {_missing_reason(name, task, table, reasons)}"
             estimates[name] = MetricEstimate(None, reason=reason, of=of)
         elif drawn is None:
-            estimates[name] = MetricEstimate(value, reason=ONE_USER, of=of)
+            estimates[name] = MetricEstimate(value, reason=TOO_FEW_USERS, of=of)
         else:
             estimates[name] = MetricEstimate(value, *interval_of(divide(*resampled[name])), of)
 
@@ -384,10 +390,12 @@ def draw_tables(tables: Sequence[Array], draws: int, seed: int) -> Iterator[Arra
 def interval_of(draws: Array) -> tuple[float | None, float | None, str]:
     """Return the ends of the interval of a metric's draws, clipped to [0, 1], or why there is
     none."""
-    ends = resampling_interval(draws)
+    ends = resampling_interval(draws).clipped(*UNIT)
+    if ends.reason == TOO_FEW:
+        return None, None, TOO_FEW_USERS
     if ends.reason:
         return None, None, f"no interval: {ends.reason.replace('groups', 'users')}"
-    return tidy(max(0.0, ends.low)), tidy(min(1.0, ends.high)), ""
+    return tidy(ends.low), tidy(ends.high), ""
 
 
 def tidy(value: Array | float) -> float:

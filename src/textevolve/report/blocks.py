@@ -91,20 +91,39 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A node of a tree: its label, a note, its colour, and its children."""
+    """A node of a tree.
+
+    Attributes:
+        note: A remark after the label.
+        scores: Scores in [0, 1] by the name of their judge.
+        span: When it began and how long it took, as shares in [0, 1] of the time of its root; None
+            if unknown.
+        facts: Facts by their names, and `details`: blocks, which a page unfolds in place.
+    """
 
     label: str
     note: str = ""
     tone: Tone = ""
     children: Sequence[Branch] = ()
+    scores: Mapping[str, float] = empty_default(dict)
+    span: tuple[float, float] | None = None
+    facts: Mapping[str, str] = empty_default(dict)
+    details: Sequence[Block] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree, which may have several roots."""
+    """A tree, which may have several roots. `most`: the number of branches from which on a terminal
+    and Markdown leave out the others; None: all are shown."""
 
     title: str
     roots: Sequence[Branch]
+    most: int | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Tell whether the time of any branch is known, so that it is drawn as a waterfall."""
+        return any(branch.span for _, branch in walk(self.roots))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +184,7 @@ class Section:
         facts: Facts below the heading, by their names.
         folded: Whether a page shows the section closed. A terminal only counts folded sections.
         anchor: The name for links within a page.
+        is_long: Whether a terminal only counts the section, though a page shows it open.
     """
 
     title: str
@@ -172,6 +192,7 @@ class Section:
     facts: Mapping[str, str] = empty_default(dict)
     folded: bool = False
     anchor: str = ""
+    is_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +300,23 @@ def walk(roots: Sequence[Branch]) -> Iterator[tuple[int, Branch]]:
         waiting += [(below, child) for child in reversed(branch.children)]
 
 
+def first_branches(tree: Tree) -> tuple[list[tuple[int, Branch]], str]:
+    """Return the branches of a tree that a terminal and Markdown show, with their depths, and a
+    remark on the number of the others; empty if all are shown."""
+    branches = list(walk(tree.roots))
+    shown = branches[: tree.most]
+    hidden = len(branches) - len(shown)
+    remark = f"{count(hidden, 'more line')} not shown here; a page in HTML has them."
+
+    return shown, remark if hidden else ""
+
+
+def describe_branch(branch: Branch) -> str:
+    """Return the scores and the note of a branch in one line."""
+    scores = ", ".join(f"{name} {number(score)}" for name, score in branch.scores.items())
+    return ", ".join(filter(None, (scores, branch.note)))
+
+
 DIGITS = {"number": 2, "percent": 1, "score": 1, "p_value": 3}
 SHADES = 10
 """The largest shade of a score's colour; the smallest is 0."""
@@ -300,7 +338,7 @@ def cell_parts(cell: Cell, format: Format, digits: int | None = None) -> tuple[s
         return value, ""
     low, high = (_plain(end, format, digits).removesuffix(" %") for end in (cell.low, cell.high))
 
-    return value, f"[{low}, {high}]"
+    return value, "" if low == high == DASH else f"[{low}, {high}]"
 
 
 def _plain(cell: str | int | float | bool | None, format: Format, digits: int | None) -> str:

@@ -36,7 +36,6 @@ from textevolve.report.blocks import (
     Matrix,
     MatrixRow,
     Note,
-    PlainBlock,
     Report,
     Section,
     Table,
@@ -255,9 +254,10 @@ def _draw_blocks(
     names: Iterator[str],
     anchors: Anchors,
 ) -> Iterator[Markup]:
+    inside = (level + 1, script, names, anchors)
     for block in blocks:
         if isinstance(block, Matrix):
-            place = min(level + 1, DEEPEST_HEADING)
+            place = min(level, DEEPEST_HEADING)
 
             def draw(below: Iterable[Block], deeper: int) -> Iterator[Markup]:
                 return _draw_blocks(below, deeper, script, names, anchors)
@@ -265,20 +265,24 @@ def _draw_blocks(
             macro = partial(_macro, of="matrix.html")
             yield macro("start_matrix", block, place, anchors, script is not None)
             yield from draw_matrix(block, place, macro, draw, name=next(names), script=script)
+        elif isinstance(block, Tree):
+            branches = [
+                (depth, branch, Markup("").join(_draw_blocks(branch.details, *inside)))
+                for depth, branch in walk(block.roots)
+            ]
+            yield _macro("show_tree", block, branches, min(level, DEEPEST_HEADING), anchors)
         elif isinstance(block, Section):
             yield _macro("start_section", block, min(level, DEEPEST_HEADING))
-            yield from _draw_blocks(block.blocks, level + 1, script, names, anchors)
+            yield from _draw_blocks(block.blocks, *inside)
             yield _macro("end_section")
         else:
-            yield _draw(block, min(level + 1, DEEPEST_HEADING), anchors)
+            yield _draw(block, min(level, DEEPEST_HEADING), anchors)
 
 
-def _draw(block: PlainBlock, level: int, anchors: Anchors) -> Markup:
+def _draw(block: Table | Diff | Transcript | Texts | Note, level: int, anchors: Anchors) -> Markup:
     match block:
         case Table():
             return _macro("show_table", block, level, anchors)
-        case Tree():
-            return _macro("show_tree", block, walk(block.roots), level, anchors)
         case Diff():
             pieces = find_differences(block.before, block.after)
             return _macro("show_diff", block, pieces, level, anchors)

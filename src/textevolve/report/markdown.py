@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from textevolve.report import blocks, wording
-from textevolve.report.blocks import Block, PlainBlock, Report, Section, find_differences, walk
+from textevolve.report.blocks import Block, PlainBlock, Report, Section, find_differences
 
 TEXT_SHOWN = 20_000
 CELL_SHOWN = 1000
@@ -150,9 +150,13 @@ def _row(cells: Iterable[str]) -> str:
 
 def _draw_tree(tree: blocks.Tree) -> str:
     lines: list[str] = []
-    for depth, branch in walk(tree.roots):
-        note = f" ({escape(branch.note)})" if branch.note else ""
-        lines.append(f"{'  ' * depth}- {escape(branch.label) or wording.DASH}{note}")
+    branches, remark = blocks.first_branches(tree)
+    for depth, branch in branches:
+        note = escape(blocks.describe_branch(branch))
+        label = escape(branch.label) or wording.DASH
+        lines.append(f"{'  ' * depth}- {label}{f' ({note})' if note else ''}")
+    lines += ["", remark] if remark else []
+
     return "\n".join(lines) + "\n"
 
 

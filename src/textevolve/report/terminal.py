@@ -28,7 +28,6 @@ from textevolve.report.blocks import (
     Section,
     Tone,
     find_differences,
-    walk,
 )
 
 # Tables in the terminal. If a table is wider than the terminal, its rows are drawn one below the
@@ -144,6 +143,8 @@ def draw_grid(
 
 
 MATRIX_ROWS = 20
+SPAN_SHOWN = 16
+"""The number of columns on which a tree's waterfall is drawn."""
 AGENT_STYLES = ("cyan", "magenta", "blue", "yellow", "green", "red")
 TONES: Mapping[Tone, str] = {
     "": "",
@@ -181,7 +182,7 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
                 _print(console, safe(block.title, "bold"))
             for piece in _draw(block, console):
                 _print(console, piece)
-        elif not block.folded:
+        elif not (block.folded or block.is_long):
             console.print()
             title = Text(wording.shorten(block.title, max(console.width - 8, 8)), "bold")
             _print(console, Rule(title, align="left", style="dim"))
@@ -216,12 +217,27 @@ def _draw(block: PlainBlock | blocks.Matrix, console: Console) -> Iterator[Rende
 
 
 def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
-    for depth, branch in walk(tree.roots):
+    branches, remark = blocks.first_branches(tree)
+    for depth, branch in branches:
         line = Text("  " * depth + ("└ " if depth else ""), "dim", overflow="fold")
+        if tree.timed:
+            line = Text(_draw_span(branch), "cyan", overflow="fold").append_text(line)
         line.append_text(safe(branch.label, TONES[branch.tone] or "not dim", CELL_SHOWN))
-        if branch.note:
-            line.append("  ").append_text(safe(branch.note, "", CELL_SHOWN))
+        if note := blocks.describe_branch(branch):
+            line.append("  ").append_text(safe(note, "", CELL_SHOWN))
         yield line
+    if remark:
+        yield Text(remark, "dim")
+
+
+def _draw_span(branch: blocks.Branch) -> str:
+    """Draw when a branch began and how long it took as a bar on `SPAN_SHOWN` columns."""
+    bar = ""
+    if branch.span is not None:
+        start, length = (round(share * SPAN_SHOWN) for share in branch.span)
+        start = min(start, SPAN_SHOWN - 1)
+        bar = " " * start + "━" * max(1, min(length, SPAN_SHOWN - start))
+    return f"{bar:{SPAN_SHOWN}}  "
 
 
 def _draw_diff(diff: blocks.Diff) -> Text:

@@ -20,6 +20,7 @@ from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import (
+    TOO_FEW,
     UNIT,
     Interval,
     Statistic,
@@ -130,15 +131,17 @@ class Aggregates:
         return f" in {wording.count(self.clusters, 'independent group')}"
 
     @property
-    def mean(self) -> Estimate:
+    def mean_statistic(self) -> Statistic:
         """The mean score of the scored records, with its 95 % interval over cases."""
         scores = self._array(self._scores)
-        if not scores.size:
-            return Estimate(None)
         statistic = cluster_mean(scores, self._list_clusters())
-        if scores.min() >= 0 and scores.max() <= 1:
+        if scores.size and scores.min() >= 0 and scores.max() <= 1:
             statistic = Statistic(statistic.value, statistic.interval.clipped(*UNIT))
-        return estimate(statistic)
+        return statistic
+
+    @property
+    def mean(self) -> Estimate:
+        return estimate(self.mean_statistic)
 
     @property
     def pass_rate(self) -> Estimate:
@@ -293,7 +296,8 @@ def draw_aggregates(
     columns.append(Column("mean score", "number", 3))
     columns += [Column(name, "count") for name in ("scored", *states)]
 
-    means = [figures.mean for figures in all_figures]
+    statistics = [figures.mean_statistic for figures in all_figures]
+    means = [estimate(statistic) for statistic in statistics]
     rows: list[list[Cell]] = []
     for (variant, figures), mean in zip(by_variant.items(), means, strict=True):
         name = wording.shorten_models(variant) if several else "all records"
@@ -320,6 +324,8 @@ def draw_aggregates(
             f" {wording.count(count, 'independent group')} of records: those of one case, group or"
             " chat, and equal rows, count as one."
         )
+    if any(statistic.interval.reason == TOO_FEW for statistic in statistics):
+        note += " A mean without an interval is one of too few independent records."
     if judged and least is None:
         note += " The judge's own verdict decides whether a record passed."
     title = f"{noun.capitalize()}s" if several else "Result"

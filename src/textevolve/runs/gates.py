@@ -384,12 +384,14 @@ def _check_difference(
     sums = [sum(members) / size for members in gaps.values()]
     difference = sum(sums) / len(sums)
     most = max(map(len, gaps.values())) / size
-    interval = betting_interval(sums, (-most, most)).clipped(*DIFFERENCES)
-    holds = interval.low > -margin
+    interval = betting_interval(sums, (-most, most))
+    low = max(interval.low, DIFFERENCES[0])
+    high = min(interval.high, DIFFERENCES[1])
+    holds = low > -margin
     cases = wording.count(len(pairs), "case")
     if len(gaps) < len(pairs):
         cases += f" in {wording.count(len(gaps), 'independent group')}"
-    ends = f"95 % {interval.low:+.3f} to {interval.high:+.3f}, {cases}"
+    ends = f"95 % {low:+.3f} to {high:+.3f}, {cases}"
     statement = f"difference to {name} {difference:+.3f} ({ends})"
     if holds or difference <= -margin:
         return holds, f"{statement}, {'above' if holds else 'not above'} {-margin:g}", difference

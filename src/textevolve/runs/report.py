@@ -33,6 +33,7 @@ from textevolve.report.blocks import (
     Report,
     Section,
     Table,
+    Tree,
     draw_cell_difference,
     draw_first,
     main_score,
@@ -540,17 +541,18 @@ def make_report(store: Store, run: StudyRun, records: Records, gated: Gated = UN
 
 
 def make_page(store: Store, run: StudyRun, records: Records, gated: Gated = UNGATED) -> Report:
-    """Return the report of a run for a page: the verdict, gates, the matrix, then the tables of
-    figures, folded, and the facts of the run. A report without a matrix has the order of
-    `make_report`."""
+    """Return the report of a run for a page: the verdict, gates, the matrix, or a tree with which
+    the study begins, then the tables of figures, folded, and the facts of the run. Another report
+    has the order of `make_report`."""
     parts = _collect_parts(store, run, records, gated)
     blocks = list(parts.report.blocks)
     about = [Section("About this run", (), parts.facts)] if parts.facts else []
     matrices = [block for block in blocks if isinstance(block, Matrix)]
+    matrices = matrices or [block for block in blocks[:1] if isinstance(block, Tree)]
     if not matrices:
         return replace(parts.report, blocks=[*parts.gates, *parts.results, *blocks, *about])
 
-    figures = [block for block in (*parts.results, *blocks) if not isinstance(block, Matrix)]
+    figures = [block for block in (*parts.results, *blocks) if block not in matrices]
 
     return replace(
         parts.report, blocks=[*parts.gates, *matrices, *map(fold_table, figures), *about]

@@ -74,10 +74,18 @@ class Interval:
     reason: str = ""
 
     def clipped(self, low: float, high: float) -> Interval:
+        """Return the part of the interval within bounds; none if it holds all that is possible, as
+        that of a few groups may, since it would say nothing."""
+        if self.low <= low and self.high >= high:
+            return Interval(reason=TOO_FEW)
         ends: list[float] = np.clip([self.low, self.high], low, high).tolist()
         return Interval(*ends, reason=self.reason)
 
 
+LEAST_GROUPS = 3
+"""The least number of groups for an interval by Student's t. From two groups t is 12.7, so that
+such an interval holds almost any value."""
+TOO_FEW = "too few groups for an interval"
 _NONE = Interval(reason="no item")
 
 
@@ -268,8 +276,8 @@ def bootstrap_interval(
     item. `statistic`: a function from sums (..., m) to values (...). `groups`: a name for each
     item; an item with "" or None is a group of its own.
 
-    There is no interval if fewer than two groups have data, if all resamples have the same value (a
-    width of 0 would claim certainty; for shares use `wilson_interval`), or if the statistic is
+    There is no interval if fewer than three groups have data, if all resamples have the same value
+    (a width of 0 would claim certainty; for shares use `wilson_interval`), or if the statistic is
     undefined in more than a twentieth of the resamples (fewer are left out).
     """
     if draws < 1:
@@ -293,6 +301,8 @@ def resampling_interval(values: Array, level: float = 0.95) -> Interval:
         return Interval(reason=f"undefined in {share:.0%} of the draws")
     if np.ptp(defined) <= TIE:
         return Interval(reason="no variation between the groups")
+    if values.size <= LEAST_GROUPS:  # the first value is that of the whole sample
+        return Interval(reason=TOO_FEW)
     if values.size > FEW:
         low, high = np.quantile(defined, [_tail(level), 1 - _tail(level)])
         return Interval(float(low), float(high))
@@ -389,7 +399,7 @@ def cluster_mean(
     Liang and Zeger (1986), "Longitudinal data analysis using generalized linear models": the
     variance is computed from each group's sum of residuals, times G / (G - 1), with G - 1 degrees
     of freedom; without groups it is Student's interval. NaN counts as missing. There is no interval
-    if fewer than two groups have data, or if nothing varies.
+    if fewer than three groups have data, or if nothing varies.
     """
     array = vector(values)
     present = ~np.isnan(array)
@@ -404,6 +414,8 @@ def cluster_mean(
     error = _error(sums, array.size)
     if error <= TIE:
         return Statistic(mean, Interval(reason="no variation between the groups"))
+    if sums.size < LEAST_GROUPS:
+        return Statistic(mean, Interval(reason=TOO_FEW))
     half = t_quantile(level, sums.size - 1) * error
 
     return Statistic(mean, Interval(mean - half, mean + half))
@@ -424,7 +436,7 @@ def cluster_share(
     intervals for proportions with small expected number of positive counts estimated from survey
     data"; it is used in Wilson's formula as by Franco et al. (2019), "Comparative study of
     confidence intervals for proportions in complex sample surveys". If each value is its own group,
-    it is Wilson's interval itself.
+    it is Wilson's interval itself; otherwise there is none for fewer than three groups.
     """
     array = vector(successes)
     names, places = np.unique(group_numbers(groups, array.size), return_inverse=True)
@@ -435,6 +447,8 @@ def cluster_share(
     share = float(array.mean())
     if clusters < 2:
         return Statistic(share, Interval(reason="one group only"))
+    if clusters < min(LEAST_GROUPS, trials):
+        return Statistic(share, Interval(reason=TOO_FEW))
     effective = float(clusters)
 
     if 0 < share < 1:

@@ -33,6 +33,7 @@ from textevolve.loops.calibration.plan import (
     CalibrationResult,
     Gain,
     Node,
+    Placing,
     describe_outcome,
     describe_power,
 )
@@ -222,16 +223,21 @@ def report(spec: CalibrateSpec, result: CalibrationResult) -> Report:
     several = len(result.templates) > 1
     subject = "a program" if several else "a prompt template"
     texts = list(result.templates.items()) if several else [("", result.template)]
-    blocks: list[Block] = [Texts(f"The template{'s' * several} to use", texts)]
+    blocks: list[Block] = []
     if result.leader:
-        blocks += _changes(result)
+        # Even if they were not accepted.
+        suffix = "" if result.accepted else ", which was not accepted"
+        title = f"What template {result.leader} changes{{}}{suffix}"
+        blocks += _changes(title, result.nodes[0], result.nodes[result.leader])
     if result.gain is not None:
         blocks.append(_validation(result, result.gain))
-    blocks.append(Tree("The search", [_grow(result, 0)]))
+    blocks.append(Texts(f"The template{'s' * several} to use", texts))
+    blocks.append(Tree("What was tried", [_grow(result, 0)]))
     groups = ""
     if any(result.groups):
         groups = f", in {result.groups[0]} and {result.groups[1]} independent groups"
     facts = {
+        **_list_demos(result.nodes[result.leader]),
         "Rows": f"{result.rows[0]} for training, {result.rows[1]} held out{groups}",
         "Search": f"{wording.count(len(result.nodes), 'template')} in"
         f" {wording.count(result.rounds, 'round')}, {wording.count(result.tried, 'trial')}",
@@ -243,19 +249,20 @@ def report(spec: CalibrateSpec, result: CalibrationResult) -> Report:
     return Report(f"Calibration of {subject}", describe_outcome(result), blocks, facts)
 
 
-def _changes(result: CalibrationResult) -> list[Diff]:
-    """Return the differences between the original templates and the best ones of the search, even
-    if these were not accepted; templates that did not change are left out."""
-    suffix = "" if result.accepted else ", which was not accepted"
-    old, new = (result.nodes[number].templates for number in (0, result.leader))
+def _list_demos(node: Node) -> dict[str, str]:
+    """Return a fact that names the rows that a template has as demonstrations, if any."""
+    rows = ", ".join(wording.shorten(row, 30) for row in node.demos)
+    return {"Demonstrations": f"rows {rows}"} if rows else {}
+
+
+def _changes(title: str, before: Node, after: Node) -> list[Diff]:
+    """Return the differences between the templates of two nodes; templates that did not change are
+    left out. `title`: with a gap for the name of one of several templates."""
+    old, new = before.templates, after.templates
     return [
-        Diff(
-            f"What template {result.leader} changes{f' in {name}' * (len(old.names) > 1)}{suffix}",
-            old[name],
-            new[name],
-        )
+        Diff(title.format(f" in {name}" * (len(old.names) > 1)), old[name], new[name])
         for name in old.names
-        if old[name] != new[name]
+        if name in new.names and old[name] != new[name]
     ]
 
 
@@ -290,11 +297,14 @@ def _validation(result: CalibrationResult, gain: Gain) -> Table:
 
 
 def _grow(result: CalibrationResult, number: int) -> Branch:
-    """Return a template as the root of a tree with all templates that were derived from it."""
+    """Return a template as the root of a tree with all templates that were derived from it; each
+    unfolds what it changed."""
     node = result.nodes[number]
     leads = node.number == result.leader and node.number != 0
     tone = "bad" if node.fault else ""
-    notes = [_place(node, n) for n in range(len(node.placings))]
+    latest = {placing.stage: placing for placing in node.placings}.values()
+    scores = {_place(placing): placing.mean for placing in latest if placing.mean is not None}
+    notes: list[str] = []
     if node.number in result.beam:
         notes.append("in the beam")
     if leads and result.accepted:
@@ -307,18 +317,21 @@ def _grow(result: CalibrationResult, number: int) -> Branch:
     if node.fault:
         notes.append(f"dropped: {node.fault}")
 
-    children = [Branch(instruction) for instruction in node.instructions]
+    children = [Branch(instruction, tone="dim") for instruction in node.instructions]
     children += [_grow(result, child.number) for child in result.nodes if child.parent == number]
     name = "original" if node.parent is None else f"template {node.number}"
+    changes = _changes("{}", result.nodes[node.parent or 0], node)
 
-    return Branch(name, ", ".join(notes), tone, children)
+    return Branch(
+        name, ", ".join(notes), tone, children, scores, facts=_list_demos(node), details=changes
+    )
 
 
-def _place(node: Node, number: int) -> str:
-    placing = node.placings[number]
+def _place(placing: Placing) -> str:
+    """Name a selection, with the rows that have a score if some lack one."""
     where = "finals" if placing.stage == "finals" else f"round {placing.round}"
     of_all = f" ({placing.scored} of {placing.asked})" if placing.scored < placing.asked else ""
-    return f"{where} {wording.number(placing.mean, 3)}{of_all}"
+    return f"{where}{of_all}"
 
 
 def flatten(result: CalibrationResult) -> Iterator[Mapping[str, Any]]:

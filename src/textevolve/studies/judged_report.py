@@ -52,7 +52,7 @@ from textevolve.trajectory import Trajectory
 
 
 def verdict(result: DebateResult) -> str:
-    """Describe the winner of a debate in a sentence."""
+    """Describe the winner of a debate in a sentence, with the component by which it won."""
     if not result.scored:
         return f"no scores: {visible(reason(result))}"
     best = result.best
@@ -63,44 +63,42 @@ def verdict(result: DebateResult) -> str:
         return f"{passed}: A scores {scores[0]:.2f} (passes from {result.profile.threshold:g})"
     if result.profile.select == "sample":
         share = percent(float(result.probabilities[best]))
-        return f"{letter(best)}, drawn with a probability of {share}"
+        return f"{letter(best)} was drawn, with a probability of {share}"
     if result.tied:
-        return f"a tie of {letters(result.tied)} at {scores[best]:.2f}"
-    runner_up = sorted(range(len(scores)), key=lambda j: -scores[j])[1]
-    lead = f"{scores[best] - scores[runner_up]:.2f} ahead of {letter(runner_up)}"
+        return f"{letters(result.tied)} tie at {scores[best]:.2f}"
 
-    return f"{letter(best)} with {scores[best]:.2f}, {lead}"
-
-
-def explain_winner(result: DebateResult) -> str:
-    """Describe in a sentence why the winner won: by which component, and by whose argument with
-    which quoted words. Empty without a single winner."""
-    winner = result.best
-    if winner is None or result.tied or len(result.case.candidates) < 2:
-        return ""
-    totals = result.unit_scores
-    runner_up = max((j for j in range(len(totals)) if j != winner), key=totals.__getitem__)
+    runner_up = max((j for j in range(len(scores)) if j != best), key=scores.__getitem__)
     components = [
         r.metadata["components"] for r in result.result if isinstance(r, EvaluationResult)
     ]
-    weights = dict(zip(result.components, result.weights.tolist(), strict=True))
     gaps = {
-        name: weight * (components[winner][name] - components[runner_up][name])
-        for name, weight in weights.items()
+        name: (components[best][name] - components[runner_up][name]) / TOP
+        for name in result.components
     }
-    name = max(gaps, key=gaps.__getitem__)
-    scores = (components[winner][name], components[runner_up][name])
-    sentence = (
-        f"{letter(winner)} is ahead of {letter(runner_up)} by {visible(name)}"
-        f" ({scores[0]:.1f} against {scores[1]:.1f} of 10)"
-    )
-    if argument := _deciding_argument(result, winner):
-        turn, candidate, words = argument
-        sentence += (
-            f'; {visible(result.agents[turn.agent])} quotes {letter(candidate)}: "{visible(words)}"'
-        )
+    weights = dict(zip(result.components, result.weights.tolist(), strict=True))
+    name = max(gaps, key=lambda name: weights[name] * gaps[name])
+    lead = f"{gaps[name]:+.2f} over {letter(runner_up)}"
+    totals = f"{scores[best]:.2f} against {scores[runner_up]:.2f} in all"
 
-    return sentence + "."
+    return f"{letter(best)} won by {visible(name)}, {lead} ({totals})"
+
+
+def explain_winner(result: DebateResult) -> str:
+    """Describe in a sentence whose argument speaks most for the winner, with its quoted words.
+    Empty without a single winner, or if nobody quotes a candidate."""
+    winner = result.best
+    if winner is None or result.tied or len(result.case.candidates) < 2:
+        return ""
+    argument = _deciding_argument(result, winner)
+    if argument is None:
+        return ""
+    turn, candidate, words = argument
+    speaker = visible(result.agents[turn.agent])
+
+    return (
+        f"{speaker} speaks most for {letter(winner)}, and quotes {letter(candidate)}:"
+        f' "{visible(words)}".'
+    )
 
 
 def _deciding_argument(result: DebateResult, winner: int) -> tuple[Turn, int, str] | None:
@@ -124,19 +122,22 @@ def _deciding_argument(result: DebateResult, winner: int) -> tuple[Turn, int, st
 
 def describe_move(move: Move) -> str:
     """Describe in a sentence what an agent's turn changed, and which argument it answers."""
-    names = range(len(move.before))
-    changed = [
-        f"{letter(j)} {move.before[j]:.1f} → {move.after[j]:.1f}"
-        for j in names
-        if abs(move.before[j] - move.after[j]) >= SHOWN_MOVE
-    ]
     answers = f", after the argument of {visible(move.answers)}" if move.answers else ""
-    return f"{visible(move.agent)}: {', '.join(changed) or 'no score changed'}{answers}"
+    return f"{visible(move.agent)}: {_changed_scores(move) or 'no score changed'}{answers}"
+
+
+def _changed_scores(move: Move) -> str:
+    """Describe the scores that a turn changed, such as `A 5.0 → 6.5`; empty if it changed none."""
+    return ", ".join(
+        f"{letter(j)} {before:.1f} → {after:.1f}"
+        for j, (before, after) in enumerate(zip(move.before, move.after, strict=True))
+        if abs(before - after) >= SHOWN_MOVE
+    )
 
 
 UNMOVED = (
-    "Scores were asked for without the arguments (readout pointwise), so no argument moved them:"
-    " after an argument small models were right no more often."
+    "No argument can change a score here: scores are asked for without the arguments (readout"
+    " pointwise, that of local models), since small models were right no more often after them."
 )
 
 
@@ -378,8 +379,7 @@ def describe_verdict(judged: Judged) -> str:
     """Return the winner in a sentence."""
     if isinstance(judged, JudgedCase):
         return _describe_best(judged)
-    sentence = verdict(judged)
-    return f"Winner: {sentence}" if judged.scored and len(judged.case.candidates) > 1 else sentence
+    return verdict(judged)
 
 
 def show_case(judged: Judged) -> Iterator[Block]:
@@ -413,7 +413,6 @@ def facts_of(judged: Judged) -> dict[str, str]:
         marks = judged.sanitized + sum(turn.sanitized for turn in judged.turns)
         harmless = f"{wording.count(marks, 'forged mark')} in the texts, made harmless"
         facts = {
-            "Debate": changes(judged) if judged.scored else "",
             "Coverage": f"{share} ({present} of {wording.count(planned, 'turn')});"
             f" {ending(judged)}",
             "Used": f"{wording.used(judged.usage)}, {wording.duration(judged.seconds)}",
@@ -445,20 +444,42 @@ def describe_deciders(counts: Counter[str]) -> str:
 
 
 def _show_debate(result: DebateResult) -> Iterator[Block]:
+    if result.scored and result.profile.readout == "pointwise" and result.profile.argue:
+        yield Note(UNMOVED)
+    if explanation := explain_winner(result):
+        yield Note(explanation)
     yield _texts(result)
     if any(turn.scores is not None for turn in result.turns):
         yield _draw_debate_scores(result)
+    if result.moves and result.profile.readout != "pointwise":
+        yield _draw_moves(result)
     if result.turns:
         rounds = [_round(result, r) for r in range(len(result.convergence))]
-        yield Section("Debate", rounds, folded=True)
+        yield Section("Debate", rounds, is_long=True)
     if result.scored:
         for j, feedback in enumerate(result.feedback):
             if feedback.strengths or feedback.weaknesses or feedback.instructions:
                 yield Texts(f"Feedback on {wording.letter(j)}", [("", str(feedback))])
-    if result.scored and result.profile.readout == "pointwise" and result.profile.argue:
-        yield Note(UNMOVED)
-    if explanation := explain_winner(result):
-        yield Note(explanation, "strong")
+
+
+def _draw_moves(result: DebateResult) -> Block:
+    """Return a table of the turns that changed scores: whose mind changed, after whose argument."""
+    rows = [
+        (move.agent, move.round + 1, changed, *_favourites(move), move.answers)
+        for move in result.moves
+        if (changed := _changed_scores(move))
+    ]
+    if not rows:
+        return Note("Nobody changed anybody's mind: no score changed after an agent's first turn.")
+    columns = ["agent", Column("round", "count"), "scores of 10", "favourite", "argument of"]
+    return Table("Who changed whose mind", columns, rows, note=changes(result))
+
+
+def _favourites(move: Move) -> list[str]:
+    """Return the candidate that an agent favoured before a turn, with the one after it if that is
+    another."""
+    tops = [arithmetic.top_candidates(np.array(scores)) for scores in (move.before, move.after)]
+    return [" → ".join(dict.fromkeys(map(letters, tops)))]
 
 
 def _texts(judged: Judged) -> Section:
@@ -534,6 +555,13 @@ def _draw_debate_scores(result: DebateResult) -> Table:
         f"Scores from 0 to 1; passed from {result.profile.threshold:g} on. ± agents:"
         " standard deviation over the agents."
     )
+    weight = float(result.weights.mean())
+    if weight < 1 and result.scored:
+        sums = ", ".join(f"{letter(j)} {s_norm:.2f}" for j, s_norm in enumerate(result.scores))
+        note += (
+            f" s_norm ({sums} of 10) lies below the components because it multiplies them by their"
+            f" weights, {weight:.2f} on average; the score is divided by the weights."
+        )
 
     return _draw_scores(result, columns, figures, note)
 
@@ -545,9 +573,6 @@ def _round(result: DebateResult, r: int) -> Section:
     blocks: list[Block] = [Note(summary)]
     for turn in (turn for turn in result.turns if turn.round == r):
         blocks += _draw_turn(turn, result.profile, result.labels, _note(turn), _list_points(turn))
-    moves = [describe_move(move) for move in result.moves if move.round == r]
-    if moves and result.profile.readout != "pointwise":
-        blocks.append(Texts("What moved", [("", "\n".join(moves))]))
     if r < len(result.summaries) and result.summaries[r]:
         blocks.append(Texts("Summary for the next round", [("", result.summaries[r])]))
 
@@ -598,7 +623,8 @@ def _list_points(turn: Turn) -> list[tuple[str, str]]:
 
 def _note(turn: Turn) -> str:
     order = ", ".join(wording.letter(j) for j in turn.order)
-    parts = [turn.model, wording.tokens(turn.usage), wording.duration(turn.seconds)]
+    model = wording.shorten_models(turn.model)
+    parts = [model, wording.tokens(turn.usage), wording.duration(turn.seconds)]
     parts += [f"shown in the order {order}"] if order else []
     parts += [f"answer read: {turn.parse_mode}"] if turn.parse_mode else []
     parts += [decided(turn.decided_by)] if turn.decided_by else []
@@ -687,7 +713,8 @@ class LiveDebate:
             case StepStarted(step="turn" | "probe" | "summary"):
                 return self._status(event)
             case StepFinished(step="turn", value=Turn() as turn):
-                note = f"{turn.model}, {wording.duration(turn.seconds)}"
+                model = wording.shorten_models(turn.model)
+                note = f"{model}, {wording.duration(turn.seconds)}"
                 profile = self._debate["profile"]
                 labels = self._debate["labels"]
                 return Report("", "", list(_draw_turn(turn, profile, labels, note)))

@@ -164,7 +164,10 @@ def _blocks(evaluation: MemoryEvaluation) -> Iterator[Block]:
     metrics = evaluation.metrics
     rows = [(TITLES[n], metrics.overall[n]) for n in METRICS if _is_known(metrics.overall[n])]
     if rows:
-        yield _table("Metrics", rows, MEANING)
+        pairs = [each for _, pair in rows for each in (pair.all, pair.valid)]
+        reasons = dict.fromkeys(e.reason for e in pairs if e.reason and e.value is not None)
+        without = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in reasons)
+        yield _table("Metrics", rows, MEANING + without)
     for names, reason in _unmeasured(evaluation).items():
         yield Note(f"Not measured: {names}: {reason}", "warning")
     for title, parts, metric_names in (

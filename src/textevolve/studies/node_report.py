@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from textevolve.errors import InputError, MismatchError
 from textevolve.evaluation import Case, EvaluationResult, Failure, Result
+from textevolve.json_texts import as_array, as_object
 from textevolve.mappings import read_fields
 from textevolve.node_eval.history import HistoryItem
 from textevolve.node_eval.judging import PlacedNode, Reading
@@ -34,7 +35,6 @@ from textevolve.report.blocks import (
     Column,
     Note,
     Report,
-    Section,
     Table,
     Texts,
     Tone,
@@ -168,7 +168,11 @@ def decode(body: bytes) -> Record:
 MOST_NODES = 1000
 """The number of nodes that are shown in full."""
 
-TREE_NODES = 50
+TREE_BRANCHES = 60
+REQUEST_SHOWN = 100
+ID_SHOWN = 28
+REQUESTS = ("text", "input", "question", "query", "task", "prompt")
+"""The keys under which the input of an agent has its request, where it has no messages."""
 STATE_SHOWN = 120
 FEEDBACK_SHOWN = 140
 WHOLE_STATE = 4000
@@ -209,10 +213,14 @@ def summarise_nodes(
 
 
 def report(
-    _spec: object, result: NodesResult, *, most: int = TREE_NODES, states: bool = False
+    _spec: object,
+    result: NodesResult,
+    *,
+    most: int | None = TREE_BRANCHES,
+    states: bool = False,
 ) -> Report:
-    """Report on nodes. `most`: the number of nodes in the tree; `states`: whether the tree shows
-    the beginning of inputs and outputs."""
+    """Report on nodes. `most`: the most branches of the tree outside of pages; `states`: whether
+    the tree shows the beginning of inputs and outputs."""
     return Report("Nodes of an agent", _sentence(result.statistics), _blocks(result, most, states))
 
 
@@ -220,13 +228,17 @@ def _sentence(statistics: NodeStatistics) -> str:
     text = f"{wording.count(statistics.nodes, 'node')} in "
     text += wording.count(statistics.episodes, "episode")
     text = f"{text}; {statistics.errors:,} ended with an error" if statistics.errors else text
-    if not statistics.by_evaluator:
-        return text
-    counts = (
-        f"{number:,} {name.replace('_', ' ')}" for name, number in count_nodes(statistics).items()
-    )
+    passed = [
+        f"{wording.shorten(name, 60)} passed {figures.passed:,} of {figures.scored:,}"
+        for name, figures in statistics.by_evaluator.items()
+    ]
+    lacking = [
+        f"{number:,} {name.replace('_', ' ')}"
+        for name, number in count_nodes(statistics).items()
+        if number and name != "judged" and passed
+    ]
 
-    return f"{text}. Nodes: {', '.join(counts)}"
+    return ". ".join(filter(None, (text, ", ".join(passed), ", ".join(lacking))))
 
 
 def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:
@@ -236,7 +248,13 @@ def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:
     return {name: getattr(statistics, name) for name in names}
 
 
-def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
+def _blocks(result: NodesResult, most: int | None, states: bool) -> Iterator[Block]:
+    if result.shown:
+        yield Tree("Episodes", list(_episodes(result.shown, states)), most)
+    if len(result.shown) < result.statistics.nodes:
+        number = wording.count(result.statistics.nodes, "node")
+        note = f"Shown: the first {len(result.shown):,} of {number}; the figures cover all."
+        yield Note(f"{note} More: nodes show TRACE --limit, or runs export RUN FILE.", "warning")
     if result.statistics.by_evaluator:
         yield _by_evaluator(result.statistics)
     if reasons := result.statistics.reasons:
@@ -245,17 +263,6 @@ def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
     if result.unused:
         columns = ("not used", "why")
         yield Table("Left out of the trace", columns, [(u.place, u.reason) for u in result.unused])
-    yield from _tree(result, most, states)
-
-    if len(result.shown) < result.statistics.nodes:
-        number = wording.count(result.statistics.nodes, "node")
-        note = (
-            f"The first {wording.count(len(result.shown), 'node')} of {number} are shown in full."
-        )
-        yield Note(f"{note} The figures cover all.", "warning")
-
-    for node in result.shown:
-        yield _in_full(node)
 
 
 def _by_evaluator(node_statistics: NodeStatistics) -> Table:
@@ -275,22 +282,37 @@ def _by_evaluator(node_statistics: NodeStatistics) -> Table:
     return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in present)], rows)
 
 
-def _tree(result: NodesResult, most: int, states: bool) -> Iterator[Block]:
-    """Yield the tree of episodes and their nested nodes, with the results of each node."""
-    roots = [
-        Branch(f"episode {episode}", tone="strong", children=_nest(nodes, states))
-        for episode, nodes in groupby(result.shown[:most], lambda node: node.episode)
-    ]
-    if roots:
-        yield Tree("Episodes", roots)
-    if hidden_count := result.statistics.nodes - min(most, len(result.shown)):
-        more = wording.count(hidden_count, "more node")
-        yield Note(f"{more}: see nodes show TRACE --limit, or runs export RUN FILE", "dim")
+def _episodes(nodes: Iterable[JudgedNode], states: bool) -> Iterator[Branch]:
+    """Yield each episode as a tree of its nested nodes, with the results of each node. An episode
+    is named by its request, which tells it from others better than its id."""
+    for episode, group in groupby(nodes, lambda node: node.episode):
+        steps = list(group)
+        outermost = min(steps, key=lambda step: (len(step.item.path), step.item.timestamp))
+        request = wording.shorten(_request(outermost.item), REQUEST_SHOWN)
+        start = min(step.item.timestamp for step in steps)
+        end = max(step.item.timestamp + (step.item.seconds or 0.0) for step in steps)
+        length = end - start if start else 0.0  # without a recorded start no bar says when
+        note = wording.count(len(steps), "node") + (f", {_format_time(length)}" if length else "")
+        name = f"episode {episode}"
+        if request:
+            note = f"{wording.shorten(name, ID_SHOWN)}, {note}"
+        nested = _nest(steps, (start, length), states)
+        yield Branch(request or name, note, "strong", nested)
 
 
-def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
+def _request(item: HistoryItem) -> str:
+    """Return what the user asked for in the input of a node; empty if it cannot be told."""
+    state = as_object(item.input_state)
+    messages = [as_object(message) for message in as_array(state.get("messages"))]
+    texts = [message.get("content") for message in messages if message.get("role") == "user"]
+    texts += [item.input_state, *map(state.get, REQUESTS)]
+
+    return next((text for text in texts if isinstance(text, str) and text.strip()), "")
+
+
+def _nest(nodes: Iterable[JudgedNode], time: tuple[float, float], states: bool) -> list[Branch]:
     """Return the nodes as a tree: each node is below the node that it ran in. Nodes are sorted by
-    their start."""
+    their start. `time`: the start (Unix time) and the length in seconds of their episode."""
     roots: list[tuple[JudgedNode, Branch]] = []
     for node in nodes:
         inner: list[tuple[JudgedNode, Branch]] = []
@@ -298,7 +320,7 @@ def _nest(nodes: Iterable[JudgedNode], states: bool) -> list[Branch]:
         for root in roots:
             (inner if _ran_in(root[0].item, node.item) else other_branches).append(root)
         children = [replace(branch, label=step.item.node) for step, branch in _by_start(inner)]
-        grown = _grow(node, states)
+        grown = _grow(node, time, states)
         roots = [*other_branches, (node, replace(grown, children=[*grown.children, *children]))]
 
     return [branch for _, branch in _by_start(roots)]
@@ -315,8 +337,14 @@ def _ran_in(item: HistoryItem, outer: HistoryItem) -> bool:
     return item.path[: len(around)] == around
 
 
-def _grow(node: JudgedNode, states: bool) -> Branch:
+def _grow(node: JudgedNode, time: tuple[float, float], states: bool) -> Branch:
+    """Return a node as a branch, with the reasons of what failed below it."""
     item = node.item
+    start, length = time
+    span = None
+    if item.seconds is not None and length:
+        span = (item.timestamp - start) / length, item.seconds / length
+    outcomes = item.evaluation_results.items()
     children = [
         Branch(f"{name}: {wording.shorten(_as_text(state), STATE_SHOWN)}", tone="dim")
         for name, state in (("in", item.input_state), ("out", item.output_state))
@@ -327,18 +355,37 @@ def _grow(node: JudgedNode, states: bool) -> Branch:
         tone: Tone = "warning" if item.interrupted else "bad"
         children.append(Branch(f"{label}: {item.error}", tone=tone))
 
-    results = item.evaluation_results.items()
-    children += [Branch(name, *_judged(outcome)) for name, outcome in results]
-    about = ", ".join(filter(None, (_about(item), f"superstep {node.step + 1}")))
+    unmet = [Branch(name, *_judged(outcome)) for name, outcome in outcomes if _is_unmet(outcome)]
+    broken = item.error is not None and not item.interrupted
 
-    return Branch(node.name or "(no name)", about, "strong", children)
+    return Branch(
+        node.name or "(no name)",
+        _about(item),
+        "bad" if unmet or broken else "",
+        [*children, *unmet],
+        {name: each.score for name, each in outcomes if isinstance(each, EvaluationResult)},
+        span,
+        *_in_full(node),
+    )
+
+
+def _is_unmet(outcome: EvaluationResult | Failure) -> bool:
+    """Tell whether a node did not pass an evaluator, or the evaluator failed."""
+    if isinstance(outcome, Failure):
+        return outcome.kind == "failed"
+    return not outcome.passed
 
 
 def _about(item: HistoryItem) -> str:
     parts = [item.instruction.name] if item.instruction else []
-    parts += [] if item.seconds is None else [wording.duration(item.seconds)]
+    parts += [] if item.seconds is None else [_format_time(item.seconds)]
     parts += [] if item.tokens is None else [wording.count(item.tokens, "token")]
     return ", ".join(parts)
+
+
+def _format_time(seconds: float) -> str:
+    """Format seconds; less than a tenth as milliseconds, since most steps in code take no more."""
+    return wording.duration(seconds) if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
 
 
 def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
@@ -353,26 +400,22 @@ def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
 def _grade(outcome: EvaluationResult | Failure) -> str:
     if isinstance(outcome, Failure):
         return "no score" if outcome.kind == "failed" else "not asked"
-    return f"{_score(outcome)}, {'passed' if outcome.passed else 'not passed'}"
+    verdict = "passed" if outcome.passed else "not passed"
+    return f"{wording.number(outcome.score)}, {verdict}"
 
 
-def _score(outcome: EvaluationResult | Failure) -> str:
-    return wording.number(None if isinstance(outcome, Failure) else outcome.score)
-
-
-def _in_full(node: JudgedNode) -> Section:
+def _in_full(node: JudgedNode) -> tuple[Mapping[str, str], Sequence[Block]]:
+    """Return the results of a node, and its input and output in full."""
     item = node.item
-    facts = {"Node": about} if (about := _about(item)) else {}
+    facts = {"Node": f"{node.id}, superstep {node.step + 1}"}
     for name, outcome in item.evaluation_results.items():
         explanation = outcome.reason if isinstance(outcome, Failure) else outcome.feedback
         facts[name] = ": ".join(part for part in (_grade(outcome), explanation) if part)
     texts = [("Input", _clip(item.input_state)), ("Output", _clip(item.output_state))]
     if item.error is not None:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))
-    scores = [f"{name} {_score(outcome)}" for name, outcome in item.evaluation_results.items()]
-    title = wording.shorten(f"{node.id}  {', '.join(scores)}", 200)
 
-    return Section(title, [Texts("", texts)], facts, folded=True)
+    return facts, (Texts("", texts),)
 
 
 def _as_text(state: Any, indent: int | None = None) -> str:

@@ -420,7 +420,7 @@ def describe_outcome(result: CalibrationResult) -> str:
         verdict = "The gain is not significant: the original is kept."
         verdict = f"{verdict} {power}".rstrip()
 
-    return f"{_compared(result.leader, gain)} {verdict}{_second(result.second)}{ending}"
+    return f"{verdict} {_compared(result.leader, gain)}{_second(result.second)}{ending}"
 
 
 def describe_power(rows: int) -> str:
