@@ -82,7 +82,8 @@ def list_runs(
             list_studies(opened, runs),
             lambda one: run_data(one, opened.run_totals(one.run.id)),
             lambda rows: show_report(report_runs(rows)),
-            f"no runs in {settings.store}; make one with: textevolve evaluate",
+            f"no runs in {settings.store}; make one with: textevolve evaluate"
+            ' "Say hello." "Hello!" "No."',
             as_json=as_json,
         )
 

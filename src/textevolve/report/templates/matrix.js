@@ -107,8 +107,8 @@
 
   function cell(row, n, whole) {
     const entry = row.entries[n];
+    if (!entry) return el("div", "cell none dim", "–");
     const made = el("div", "cell", el("div", "variant", variants[n]));
-    if (!entry) return made.append(el("p", "dim", "–")), made;
     const line = el("div", "verdict");
     if (entry.passed !== undefined) line.append(el("b", entry.passed ? "pass" : "fail", entry.passed ? "pass" : "fail"));
     for (const [name, score] of Object.entries(entry.scores ?? {})) {
