@@ -332,6 +332,11 @@ def _telling_text(text: str) -> str:
     return max(texts, key=len, default="").strip()
 
 
+def _sent_text(row: MatrixRow) -> str:
+    """Return a text of a row that its prompts contain: its input, or its longest column."""
+    return row.input or max(row.columns.values(), key=len, default="")
+
+
 def _show_call(call: StoredCall, request: ModelRequest, inputs: Mapping[str, str]) -> ShownCall:
     sent = "\n".join(message.text for message in request.messages)
     matching = [name for name, text in inputs.items() if len(text) >= LEAST_INPUT and text in sent]
@@ -608,7 +613,7 @@ def show_case(
         rows=rows,
         heads=heads,
         details=[blocks] if blocks else [_details(row, heads) for row in rows],
-        **read_calls(store, run.id, after, [row.input for row in rows]),
+        **read_calls(store, run.id, after, list(map(_sent_text, rows))),
     )
 
 
