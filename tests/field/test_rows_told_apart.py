@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 TEAMS = {"p01": "payroll", "p02": "access", "p03": "billing"}
 COMMAND = ["compare", "-p", "team.txt", "-d", "tickets.csv", "--label", "team", "--metric", "exact"]
@@ -62,3 +63,33 @@ def test_people_stand_beside_judges(cli, home):
     assert "fail, not pass" in outcome.out
     rows = [json.loads(line) for line in (home / "rows.jsonl").read_text().splitlines()]
     assert [(row["response"], row["people"]) for row in rows][1] == ("No.", "pass")
+
+
+def test_bots_share_no_prompt(cli, home, model):
+    """The prompt of one bot is no input of the other, and both were told the same goal."""
+    goals = [{"id": f"lost-{n}", "goal": f"A password for account {n}."} for n in range(2)]
+    (home / "chats.jsonl").write_text("".join(json.dumps(goal) + "\n" for goal in goals))
+    (home / "curt.txt").write_text("You are a curt bot.")
+    (home / "kind.txt").write_text("You are a kind bot.")
+    command = ["compare", "-p", "curt.txt", "-p", "kind.txt", "-d", "chats.jsonl", "-m", model]
+    command += ["--user-model", model, "--max-turns", "1", "--metric", "regex:."]
+    outcome = cli(*command, "-o", "chats.html")
+    assert outcome.code in (0, 3), outcome.err
+    page = (home / "chats.html").read_text()
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    rows = json.loads(data)["rows"]
+    assert [row["columns"] for row in rows] == [{"goal": goal["goal"]} for goal in goals]
+    assert [row["input"] for row in rows] == ["", ""]
+
+
+def test_tools_stand_beside_outputs(cli, home):
+    calls = [
+        {"name": "find_order", "arguments": {"number": 118}},
+        {"name": "refund", "arguments": {"amount": "20 EUR"}, "error": "no right"},
+    ]
+    row = {"id": "a", "input": "Money back!", "output": "Done.", "tool_calls": calls}
+    (home / "agent.jsonl").write_text(json.dumps(row))
+    command = ["compare", "-d", "agent.jsonl", "--outputs", "output", "--metric", "no-error"]
+    assert cli(*command, "-o", "agent.html").code == 0
+    page = (home / "agent.html").read_text()
+    assert "find_order(number=118) → refund(amount=20 EUR) failed" in page

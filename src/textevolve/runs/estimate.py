@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
@@ -39,6 +40,7 @@ from textevolve.protocol.chat import read_completion
 from textevolve.runs.stored import StoredSpec, models_asked, read_spec
 from textevolve.runs.study import AnyStudy, StudySpec
 from textevolve.settings import Price, Settings
+from textevolve.store.repository import open_store
 from textevolve.wiring import Setting, Workbench, open_workbench
 
 DRAWS = 5
@@ -74,7 +76,9 @@ async def forecast(
 
     `expected` has for each figure the median, the lowest and the highest value of several
     rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
-    the journal answers it the second time.
+    the journal answers it the second time. `answers_learned` is the number of free answers that the
+    journal has to requests of the first cases, and whose lengths are expected of the others;
+    `lengths_guessed` are the models of whose answers it has none.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -92,20 +96,29 @@ async def forecast(
     step = 1 if spec.indivisible else max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
+    first_cases = chosen if spec.indivisible else cases[:MOST_CASES]
     draws: list[Usage] = []
+    lengths: dict[str, list[int]] = {}
 
-    for draw in range(DRAWS):
-        try:
-            usage = await rehearse(study, spec, setting, chosen, settings, draw)
-        except ValueError as error:
-            raise InputError(
-                "the cost of this run cannot be estimated, since it fails on made-up answers:"
-                f" {error}"
-            ) from error
+    try:
+        await _learn_lengths(study, spec, setting, first_cases, settings, lengths)
+        for draw in range(DRAWS):
+            usage = await rehearse(study, spec, setting, chosen, settings, draw, lengths)
+            draws.append(_scale(usage, share))
+    except ValueError as error:
+        raise InputError(
+            f"the cost of this run cannot be estimated, since it fails on made-up answers: {error}"
+        ) from error
 
-        draws.append(_scale(usage, share))
-
-    data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
+    # What is tested is no model: its answers cost nothing.
+    of_models = {name: n for name, n in lengths.items() if not name.startswith(JOURNALED)}
+    data = {
+        "cases": len(cases),
+        "model": stored.model,
+        "expected": summarise_draws(draws),
+        "answers_learned": sum(map(len, of_models.values())),
+        "lengths_guessed": [name for name, numbers in of_models.items() if not numbers],
+    }
 
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
@@ -130,6 +143,24 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
     return settings.model_copy(update={"prices": {**settings.prices, **prices}})
 
 
+async def _learn_lengths(
+    study: AnyStudy,
+    spec: StudySpec,
+    setting: Setting,
+    cases: Sequence[Case],
+    settings: Settings,
+    lengths: dict[str, list[int]],
+) -> None:
+    """Add the lengths of the free answers that the journal has to requests of these cases."""
+    if isinstance(settings.store, Path) and not settings.store.exists():
+        return
+    with open_store(settings.store) as store:
+        await rehearse(study, spec, setting, cases, settings, 0, lengths, store.find_answer)
+
+
+FindAnswer = Callable[[str], Response | None]
+
+
 async def rehearse(
     study: AnyStudy,
     spec: StudySpec,
@@ -137,9 +168,13 @@ async def rehearse(
     cases: Sequence[Case],
     settings: Settings,
     draw: int,
+    lengths: dict[str, list[int]],
+    find: FindAnswer | None = None,
 ) -> Usage:
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
-    number of the rehearsal, which seeds the lengths of answers."""
+    number of the rehearsal, which seeds the lengths of answers. `lengths`: the known numbers of
+    characters of free answers by model. `find`: looks up an answer in the journal by its key; such
+    answers are used, and added to `lengths`."""
     journal = _Memory()
     calls: list[Usage] = []
     models: dict[str, Model] = {}
@@ -147,7 +182,8 @@ async def rehearse(
     def model_of(name: str) -> Model:
         if name not in models:
             price = None if name.startswith(JOURNALED) else price_of(name, settings)
-            models[name] = Journaled(_Actor(name, price, calls, draw), journal, lambda _: None)
+            actor = _Actor(name, price, calls, draw, lengths, find)
+            models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
     async with (
@@ -191,15 +227,25 @@ class _Memory:
 @dataclass(frozen=True)
 class _Actor:
     """A model that makes up answers and adds their usage to `calls`. The random lengths of answers
-    are seeded with `draw`, the number of the rehearsal."""
+    are seeded with `draw`, the number of the rehearsal; `lengths` and `find` are those of
+    `rehearse`."""
 
     name: str
     price: Price | None
     calls: list[Usage]
     draw: int
+    lengths: dict[str, list[int]]
+    find: FindAnswer | None
 
     async def __call__(self, request: Request, /) -> Response:
         most = request.max_tokens or DEFAULT_TOKENS
+        is_free = most > 1 and not (
+            request.embeds or request.questions or request.schema or request.forced
+        )
+        known = self.lengths.setdefault(self.name, []) if is_free else []
+        if self.find and (stored := self.find(request_key(self.name, request))):
+            known.append(len(stored.text))
+            return replace(stored, usage=Usage())
         response = self._answer(request, most)
         ratio = Random(self.draw).uniform(3.6, 4.8)  # characters that make a token
         characters = sum(len(message.text) for message in request.messages)
@@ -235,7 +281,9 @@ class _Actor:
             value = instance(json.loads(request.schema), rng)
             text = json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
         elif most > 1 and not request.forced:
-            text = _prose(min(4 * most, self._length(TEXT_WRITTEN, rng)), seed)
+            known = self.lengths.get(self.name)
+            length = max(1, rng.choice(known)) if known else self._length(TEXT_WRITTEN, rng)
+            text = _prose(min(4 * most, length), seed)
 
         answer = Answer(yes=yes) if text is None else Answer(text=text)
         body = chat_body(self.name, request, "max_tokens")

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pydantic import model_validator
 
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.evaluation import ROUNDING, reaches
+from textevolve.mappings import drop_empty, drop_none, map_values
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
@@ -757,11 +758,12 @@ def _case(
         return JUnitCase(name, classname)
     below = "not passed" if least is None else f"below {least:g}"
     reason = f": {row.reason}" if row.reason else ""
-    message = _shorten(f"score {row.score:.3f}, {below}{reason}")
+    rows = list(flat())
+    message = _shorten(f"{_describe_mismatch(rows)}score {row.score:.3f}, {below}{reason}")
     if _is_allowed(row, gated, has_score=True):
         return JUnitCase(name, classname, "skipped", f"{message} (the gates hold)")
 
-    return JUnitCase(name, classname, "failure", message, _format_rows(flat()))
+    return JUnitCase(name, classname, "failure", message, _format_rows(rows))
 
 
 def _is_allowed(row: Row, gated: Gated, *, has_score: bool) -> bool:
@@ -778,13 +780,48 @@ def _is_allowed(row: Row, gated: Gated, *, has_score: bool) -> bool:
     return bool(gated.outcomes) and all(relevant)
 
 
+EXPECTED_FIELDS = ("reference", "people", "label")
+OUTPUT_FIELDS = ("text", "output", "response")
+"""The fields of a record's row that hold what was expected, and the output."""
+
+
+def _describe_mismatch(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe what was expected and what came; empty for several rows, or if one is unknown."""
+    row = rows[0] if len(rows) == 1 else {}
+    expected, output = (
+        next((_write_value(row[name]) for name in names if row.get(name) not in (None, "")), "")
+        for names in (EXPECTED_FIELDS, OUTPUT_FIELDS)
+    )
+    if not expected or not output:
+        return ""
+    most = MESSAGE_SHOWN // 4
+    return f"expected {wording.shorten(expected, most)}, got {wording.shorten(output, most)}; "
+
+
 def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Format the rows of a record, with a line for each field."""
+    """Format the rows of a record, with a line for each field that has something."""
     parts = (
-        "\n".join(f"{name}: {value}" for name, value in row.items() if value not in (None, ""))
+        "\n".join(
+            f"{name}: {text}"
+            for name, value in row.items()
+            if value is not None and (text := _write_value(value))
+        )
         for row in rows
     )
     return wording.clip("\n\n".join(parts), TEXT_SHOWN)
+
+
+def _write_value(value: Any) -> str:
+    """Write a value for readers: the fields of an object that have something, and the members of
+    a list."""
+    if isinstance(value, Mapping):
+        fields = drop_empty(map_values(_write_value, drop_none(cast("Mapping[str, Any]", value))))
+        return ", ".join(f"{name} {text}" for name, text in fields.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(map(_write_value, cast("Sequence[Any]", value)))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
 
 
 def _gate_cases(gated: Gated) -> Iterator[JUnitCase]:

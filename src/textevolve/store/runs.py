@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, literal, select
+from sqlalchemy import Select, func, literal, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
@@ -49,7 +49,16 @@ from textevolve.store.resource_rows import (
     mapping_of,
     update_where,
 )
-from textevolve.store.tables import batches, cases, records, reuses, runs, served_runs, texts
+from textevolve.store.tables import (
+    batches,
+    calls,
+    cases,
+    records,
+    reuses,
+    runs,
+    served_runs,
+    texts,
+)
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 """The status of a run. `interrupted`: it can be resumed. `failed`: its row is damaged."""
@@ -106,6 +115,16 @@ class RunTotals:
     spent: Usage
     reused: Usage
     failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpending:
+    """What a run's own calls took. `seconds`: from the start of its first call to the end of its
+    last one; None without calls. `cost`: in US dollars; None without calls, or if the price of a
+    call is unknown."""
+
+    seconds: float | None = None
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +193,7 @@ def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
 
 
 def get_run(connection: Connection, run_ref: str) -> RunRecord:
-    """Return the run with this id, name or start of an id, tried in this order; `last` is the
+    """Return the run with this id, name, start or end of an id, tried in this order; `last` is the
     run that was performed last, of those with cases, which excludes the calls of servers, chats and
     memories.
 
@@ -190,7 +209,7 @@ def get_run(connection: Connection, run_ref: str) -> RunRecord:
         if rows:
             ids = ", ".join(row.id for row in rows)
             raise StoreError(
-                f"run {run_ref}: several runs have this name or start of an id ({ids}); give the"
+                f"run {run_ref}: several runs have this name or part of an id ({ids}); give the"
                 " id of one"
             )
 
@@ -206,7 +225,9 @@ def _queries(run_ref: str) -> Sequence[Select[Any]]:
     starting = runs.c.id.startswith(text, autoescape=True)
     lines = literal(_BETWEEN) + runs.c.name + literal(_BETWEEN)
     by_name = lines.contains(f"{_BETWEEN}{text}{_BETWEEN}", autoescape=True)
-    return [newest.where(c).limit(5) for c in (runs.c.id == text, by_name, starting)]
+    # The four letters after the date are what people remember of an id.
+    ending = runs.c.id.endswith(f"-{text}", autoescape=True)
+    return [newest.where(c).limit(5) for c in (runs.c.id == text, by_name, starting, ending)]
 
 
 def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:
@@ -434,6 +455,19 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
     return RunTotals(*totals, failed=failed)
 
 
+def read_spending(connection: Connection, ids: Sequence[str]) -> dict[str, RunSpending]:
+    """Return what the runs of these ids took, in the order of the ids."""
+    ends = func.max(calls.c.started + calls.c.seconds) - func.min(calls.c.started)
+    unknown = func.count() - func.count(calls.c.cost)
+    query = select(calls.c.run_id, ends, func.sum(calls.c.cost), unknown)
+    query = query.where(calls.c.run_id.in_(ids)).group_by(calls.c.run_id)
+    spending = {
+        id: RunSpending(seconds, None if without_price else cost)
+        for id, seconds, cost, without_price in connection.execute(query)
+    }
+    return {id: spending.get(id, RunSpending()) for id in ids}
+
+
 _REMOVE_CALLS = """
 DELETE FROM calls WHERE id IN (
     SELECT id FROM calls WHERE run_id = :run
@@ -466,11 +500,11 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     for table in (records, served_runs, batches):
         delete_where(connection, table, run_id=run_id)
     delete_where(connection, runs, id=run_id)
-    calls = connection.execute(sql(_REMOVE_CALLS), this).rowcount
+    removed_calls = connection.execute(sql(_REMOVE_CALLS), this).rowcount
     delete_where(connection, reuses, run_id=run_id)
     unused = 0
-    if calls or images:
+    if removed_calls or images:
         unused = sweep_texts(connection)
         connection.exec_driver_sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'")
 
-    return Freed(removed, calls, unused)
+    return Freed(removed, removed_calls, unused)

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -23,12 +23,14 @@ from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result
 from textevolve.evaluation import GROUP, Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
+from textevolve.json_texts import write_text
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit
 from textevolve.mappings import drop_empty, pick
 from textevolve.memory.cue import Memory
 from textevolve.report import wording
 from textevolve.report.blocks import (
+    TOOL_CALLS,
     Block,
     Cell,
     Column,
@@ -506,6 +508,25 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
     return texts
 
 
+CALLS_SHOWN = 400
+
+
+def describe_calls(trajectory: Trajectory | None) -> dict[str, str]:
+    """Return a fact that lists the tool calls of an answer in one line, those that failed with a
+    remark; empty if there are none. `trajectory_texts` has their results."""
+    calls = (trajectory and trajectory.tool_calls) or ()
+    texts: list[str] = []
+    for call in calls:
+        arguments = call.arguments
+        if isinstance(arguments, Mapping):
+            pairs = cast("Mapping[str, Any]", arguments).items()
+            arguments = ", ".join(f"{name}={write_text(value)}" for name, value in pairs)
+        failed = " failed" if call.error is not None else ""
+        texts.append(f"{call.name}({'' if arguments is None else arguments}){failed}")
+
+    return drop_empty({TOOL_CALLS: wording.shorten(" → ".join(texts), CALLS_SHOWN)})
+
+
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
     """Return a fact that lists the images of a text in one line; empty without images."""
     return {"images": "; ".join(str(image_facts(url)) for url in urls)} if urls else {}
@@ -674,7 +695,7 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
     is_won = winners and len(case.candidates) > 1
     facts = {"winner": wording.letters(winners)} if is_won else {}
-    facts |= describe_images(case.images)
+    facts |= describe_calls(case.trajectory) | describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
 

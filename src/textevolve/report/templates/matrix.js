@@ -107,8 +107,8 @@
 
   function cell(row, n, whole) {
     const entry = row.entries[n];
+    if (!entry) return el("div", "cell none dim", "–");
     const made = el("div", "cell", el("div", "variant", variants[n]));
-    if (!entry) return made.append(el("p", "dim", "–")), made;
     const line = el("div", "verdict");
     if (entry.passed !== undefined) line.append(el("b", entry.passed ? "pass" : "fail", entry.passed ? "pass" : "fail"));
     for (const [name, score] of Object.entries(entry.scores ?? {})) {
@@ -118,13 +118,15 @@
     if (entry.against) line.append(el("b", "fail", entry.output + " ≠ " + entry.against));
     made.append(line);
     if (entry.failure) made.append(text(entry.failure, "failure", whole));
+    const { "tool calls": calls, ...others } = entry.facts ?? {};
+    if (calls) made.append(text(calls, "calls", whole));
     if (entry.output && !entry.against) made.append(output(row, n, whole));
     for (const [name, said] of Object.entries(entry.reasons ?? {})) {
       const reason = text(said, "reason", whole);
       reason.prepend(el("b", "", name + " "));
       made.append(reason);
     }
-    made.append(...[whole ? facts(entry.facts) : null, opener(entry.details)].filter(Boolean));
+    made.append(...[whole ? facts(others) : null, opener(entry.details)].filter(Boolean));
     return made;
   }
 
@@ -147,7 +149,7 @@
   function columns(row, whole) {
     const pairs = columnPairs(row);
     if (!whole) return text(pairs.map(([, value]) => value).join(" · "), "input", false);
-    const input = pairs.some(([, value]) => value === row.input) ? [] : [["input", row.input]];
+    const input = !row.input || pairs.some(([, value]) => value === row.input) ? [] : [["input", row.input]];
     return el("dl", "columns", ...[...pairs, ...input].map(([name, value]) => el("div", "", el("dt", "", name), el("dd", "", value))));
   }
 
