@@ -30,6 +30,7 @@ from typing import (
     Self,
     TypeAlias,
     TypeVar,
+    cast,
     get_type_hints,
 )
 
@@ -37,6 +38,7 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 
 from textevolve.errors import InputError
+from textevolve.json_texts import as_array
 from textevolve.judges.rubric import ask_criteria, expand_rubric, is_rubric_name, read_criteria
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_file
@@ -67,6 +69,8 @@ _MODULES = (
     "measures",
     "statements",
     "plain",
+    "checks",
+    "own_prompt",
     "cascade",
     "fitted",
 )
@@ -175,6 +179,16 @@ class Judge(ABC):
     def reads_row(self) -> bool:
         """Return whether a function of the user reads the row as it is."""
         return any(part.reads_row for part in self.parts)
+
+    @property
+    def reads_checks(self) -> bool:
+        """Return whether it applies the checks of each row."""
+        return any(part.reads_checks for part in self.parts)
+
+    @property
+    def may_ask(self) -> bool:
+        """Return whether some rows may ask a model, although a run without a model is possible."""
+        return any(part.may_ask for part in self.parts)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -347,6 +361,8 @@ def read_judge(value: object) -> Judge:
     Raises:
         InputError: the value is neither, or its class is not registered.
     """
+    if isinstance(value, Mapping):
+        value = write_prompt_judge(cast("Mapping[str, Any]", value))
     # `Debate(rounds=2)` of the package's names has a text, too.
     text = value if isinstance(value, str) else getattr(value, "text", None)
     if not isinstance(text, str):
@@ -361,6 +377,36 @@ def read_judge(value: object) -> Judge:
         )
 
     return parsed
+
+
+def write_prompt_judge(fields: Mapping[str, Any]) -> str:
+    """Return the text of the judge that a study file writes as `{prompt: FILE, labels: {...}}`.
+
+    Raises:
+        InputError: a field is missing, or there is another one.
+    """
+    known = ("prompt", "labels", "numbers", "logprobs", "model")
+    if unknown := next((name for name in fields if name not in known), ""):
+        raise InputError(f"judge: no field '{unknown}'; there are: {', '.join(known)}")
+    if not fields.get("prompt"):
+        raise InputError("judge: 'prompt' is missing, the file with the prompt")
+    text = f"prompt:{quote_value(fields['prompt'])}"
+    if labels := fields.get("labels"):
+        # YAML reads `yes` and `no` as truth values.
+        if isinstance(labels, Mapping):
+            scores = cast("Mapping[Any, Any]", labels).items()
+            labels = {
+                ("no", "yes")[name] if isinstance(name, bool) else str(name): score
+                for name, score in scores
+            }
+        text += f"+labels={quote_value(labels)}"
+    if numbers := fields.get("numbers"):
+        ends = as_array(numbers) or [numbers]
+        text += f"+numbers={'-'.join(map(str, (ends[0], ends[-1])[: len(ends)]))}"
+    text += "+logprobs" if fields.get("logprobs") else ""
+    model = fields.get("model")
+
+    return f"{text}@{model}" if model else text
 
 
 @dataclass(frozen=True)
@@ -379,14 +425,18 @@ class UnknownJudge(Judge):
 
 
 def _as_several(value: object) -> object:
-    return (value,) if isinstance(value, str | Judge) else value
+    return cast("object", (value,)) if isinstance(value, str | Judge | Mapping) else value
 
 
 SeveralJudges: TypeAlias = Annotated[
     tuple[Judge, ...],
-    BeforeValidator(_as_several, json_schema_input_type=str | tuple[str, ...]),
+    BeforeValidator(
+        _as_several,
+        json_schema_input_type=str | dict[str, Any] | tuple[str | dict[str, Any], ...],
+    ),
 ]
-"""One or more judges; a single one needs no brackets, as in a YAML file."""
+"""One or more judges; a single one needs no brackets, as in a YAML file. A mapping is a judge by a
+prompt of the user's."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
+    CHECKS,
     GROUP,
     LABEL,
     ROW,
@@ -49,6 +50,7 @@ from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
+from textevolve.loops.rules import take_checks
 from textevolve.mappings import drop_none, pick, read_fields
 from textevolve.metrics.plain import has_no_number, require_one_mark
 from textevolve.reach import is_file
@@ -381,6 +383,7 @@ def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns)
     """Yield cases with unique ids, the profiles that they name, and the cases that they equal."""
     cases = RowNames().separate(cases, columns.has_repeats)
     cases = EqualRows().mark(cases)
+    cases = (_with_checks(spec, case) for case in cases)
     yield from map(with_profile, require_one_mark(_metrics_of(spec), cases))
     report_columns(spec, columns)
 
@@ -405,7 +408,13 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         trajectory=any(judge.reads_trajectory for judge in spec.judge),
         answered=spec.target is not None,
         compared=True,
+        checks=partial(take_checks, spec.check) if applies_checks(spec) else None,
     )
+
+
+def applies_checks(spec: EvaluateSpec) -> bool:
+    """Return whether a judge applies the checks of rows."""
+    return any(judge.reads_checks for judge in spec.judge)
 
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
@@ -419,7 +428,7 @@ def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
 def _read_case(spec: EvaluateSpec) -> Case:
     texts = spec.cases
     if spec.target is not None and len(texts) == 1:
-        return Case(read_argument(texts[0]), (), "1")
+        return _with_checks(spec, Case(read_argument(texts[0]), (), "1"))
     if len(texts) < 2:
         first_text = texts[0] if texts else ""
         raise InputError(
@@ -440,7 +449,16 @@ def _read_case(spec: EvaluateSpec) -> Case:
     case = Case(input, tuple(candidates), "1")
     check_case(case)
 
-    return case
+    return _with_checks(spec, case)
+
+
+def _with_checks(spec: EvaluateSpec, case: Case) -> Case:
+    """Return a case that is no row with the checks of the study."""
+    if not applies_checks(spec) or CHECKS in case.parameters:
+        return case
+    checks = take_checks(spec.check, None, {"input": case.input}, f"case {case.id}")
+    added = {} if checks is None else {CHECKS: checks}
+    return replace(case, parameters={**case.parameters, **added})
 
 
 async def run(
