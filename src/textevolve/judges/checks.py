@@ -92,7 +92,8 @@ async def ask_check(bench: Judges, model: str, check: Check, text: str, case: Ca
     """Have the judge of a check judge a text of a case, alone; a judge without a model fails."""
     kind = check.kind_of_check
     name = str(check.value) if check.check_name == "judge" else kind.judge
-    found = CriterionJudge() if name == RUBRIC else parse_judge(name).with_model(model or None)
+    found = CriterionJudge() if name == RUBRIC else parse_judge(name)
+    found = found.with_model(model or None)
     if not model and None in found.models(None):
         reason = "no model: name one with --model, or in the judge, checks@MODEL"
         return PlainEvaluation((Failure("failed", reason),))

@@ -802,6 +802,12 @@ def read_rules(checks: Sequence[Any]) -> RulesFile:
     return RulesFile(**fields)
 
 
+def asks_model(checks: Sequence[Any]) -> bool:
+    """Return whether one of the checks asks a judge."""
+    leaves = read_rules(checks).leaves() if checks else ()
+    return any(isinstance(rule, Check) and rule.asks for rule in leaves)
+
+
 @lru_cache(maxsize=1024)
 def _open_stored(text: str) -> RulesFile:
     file = RulesFile(**json.loads(text))
