@@ -716,7 +716,7 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
         InputError: the text cannot be used; names the source, the line and the reason.
     """
     node, data = parse_yaml(text, f"rules {source}")
-    content = {"rules": as_array(data)} if isinstance(data, list) else data
+    content: Any = {"rules": data} if isinstance(data, list) else data
     file = build_at(RulesFile, content, node, f"rules {source}")
 
     for n, rule in enumerate(file.rules):

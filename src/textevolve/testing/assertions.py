@@ -54,10 +54,11 @@ async def aassert_text(
     """Assert that an output is good enough, and return its result: a score in [0, 1] with feedback.
 
     `judge`: a judge's text, such as "probe+rules", a list of checks, such as ["contains: 30 days",
-    "rubric: is polite"], or the user's evaluator or function; None: the judge of the session. `min_score`: the lowest score that passes; None: that of the session, or
-    else the judge's own threshold; 0 lets every score pass. `rubric`: the criteria, as a text or
-    @FILE. `reference`: an answer to compare with. `context`: the source texts, for judges of
-    faithfulness. `model`: the model that the judge calls.
+    "rubric: is polite"], or the user's evaluator or function; None: the judge of the session.
+    `min_score`: the lowest score that passes; None: that of the session, or else the judge's own
+    threshold; 0 lets every score pass. `rubric`: the criteria, as a text or @FILE. `reference`: an
+    answer to compare with. `context`: the source texts, for judges of faithfulness. `model`: the
+    model that the judge calls.
 
     Raises:
         AssertionError: the output is not good enough; shows it with its score and the feedback.
