@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from textevolve.api.results import attach_run
+from textevolve.api.results import collect_result
 from textevolve.engine import sync
 from textevolve.engine.sync import waited
 from textevolve.errors import InputError
-from textevolve.evaluation import Figure
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.report.markdown import write_markdown
@@ -46,13 +44,13 @@ from textevolve.runs.stored_runs import (
     find_runs,
     get_whole,
     is_complete,
-    kind_of,
     reread,
     run_data,
+    study_kind,
     write_outputs,
 )
 from textevolve.settings import Settings
-from textevolve.showing import Shown, TableRows, show_as
+from textevolve.showing import Shown, TableRows
 from textevolve.spec import files_read
 from textevolve.store.repository import Store, open_store
 from textevolve.wiring import take_limits
@@ -60,48 +58,26 @@ from textevolve.wiring import take_limits
 if TYPE_CHECKING:
     from textevolve.api.options import ClientOptions
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class SavedRun(Shown):
-    """A stored run. Its facts are those of the moment at which it was read; its report and its
+    """A stored run. Its fields are those of the moment at which it was read; its report and its
     rows are read anew from the store each time.
 
     Attributes:
-        listed: The run with its main figures, and `facts`: the same as JSON-ready data.
-        settings: Those with which its store is opened.
+        kind: The kind of study, such as `compare`.
+        status: `running`, `finished`, `interrupted` (it can be resumed) or `failed`.
+        result: The main figure as a text, such as a pass rate; empty without one.
+        facts: All that the list of runs knows of it, as JSON-ready data.
     """
 
-    listed: ListedRun
-    facts: Mapping[str, Any]
-    settings: Settings
-
-    def __repr__(self) -> str:
-        return f"SavedRun({self.id!r}, {self.kind}, {self.status}, {self.result or 'no result'})"
-
-    @property
-    def id(self) -> str:
-        return self.listed.run.id
-
-    @property
-    def name(self) -> str:
-        return self.listed.run.name
-
-    @property
-    def kind(self) -> str:
-        """The kind of study, such as `compare`."""
-        return kind_of(self.listed.run)
-
-    @property
-    def status(self) -> str:
-        """`running`, `finished`, `interrupted` (it can be resumed) or `failed`."""
-        return self.listed.run.status
-
-    @property
-    def result(self) -> str:
-        """The main figure as a text, such as a pass rate; empty without one."""
-        return self.listed.result
+    id: str
+    name: str
+    kind: str
+    status: str
+    result: str
+    facts: Mapping[str, Any] = field(repr=False)
+    _settings: Settings = field(repr=False)
 
     def report(self) -> str:
         """Return the report as Markdown.
@@ -109,25 +85,13 @@ class SavedRun(Shown):
         Raises:
             InputError, StoreError: the run cannot be read.
         """
-        with self._opened() as (store, run, records):
-            return write_report(make_report(store, run, records))
+        return write_report(self._make_report())
 
     @property
     def data(self) -> dict[str, Any]:
         """The report as JSON-ready data, the same as `textevolve runs show --json`."""
         with self._opened() as (_, run, records):
             return make_data(run, records)
-
-    @cached_property
-    def aggregates(self) -> Mapping[str, Figure]:
-        """The figures by name, the same as `aggregates` of its data."""
-        return self.data["aggregates"]
-
-    @property
-    def records(self) -> list[Any]:
-        """The records, in their order."""
-        with self._opened() as (_, _, records):
-            return list(records())
 
     def export(self, *files: str | Path) -> None:
         """Write the results to files, in the formats of their endings: .json, .jsonl, .csv,
@@ -148,56 +112,40 @@ class SavedRun(Shown):
         with self._opened() as (_, run, records):
             return list(run.study.table(records()))
 
-    def _repr_html_(self) -> str:
+    def _make_report(self) -> Report:
         with self._opened() as (store, run, records):
-            return html_fragment(make_report(store, run, records))
+            report = make_report(store, run, records)
+            return replace(report, blocks=list(report.blocks))
+
+    def _repr_html_(self) -> str:
+        return html_fragment(self._make_report())
 
     @contextmanager
     def _opened(self) -> Generator[tuple[Store, StudyRun, Records]]:
-        with open_store(self.settings.store) as store:
-            run = _restore(store, self.id, self.settings)
+        with open_store(self._settings.store) as store:
+            run = sync.run(_restore(store, self.id, self._settings))
             yield store, run, read_records(store, run)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ComparedRuns(Shown):
-    """The paired difference of two runs over the same cases.
+    """The paired difference of two runs over the same cases. `data`: the comparison as JSON-ready
+    data, the same as `textevolve runs compare --json`."""
 
-    Attributes:
-        stored: The comparison, with its report.
-    """
-
-    stored: StoredComparison
-
-    def __repr__(self) -> str:
-        return f"ComparedRuns({self.stored.report.sentence})"
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The comparison as JSON-ready data, the same as `textevolve runs compare --json`."""
-        return self.stored.comparison.data
+    data: Mapping[str, Any]
+    _stored: StoredComparison = field(repr=False)
 
     def report(self) -> str:
         """Return the report as Markdown."""
-        return write_report(self.stored.report)
+        return write_report(self._stored.report)
 
     def _rows(self) -> TableRows:
-        for variant, cases in self.stored.comparison.cases.items():
+        for variant, cases in self._stored.comparison.cases.items():
             for case, (first, second) in cases.items():
-                yield {
-                    "case": case,
-                    "variant": variant,
-                    "first": first,
-                    "second": second,
-                    "difference": second - first,
-                }
+                yield {"case": case, "variant": variant, "first": first, "second": second}
 
-
-def _draw_comparison(compared: ComparedRuns) -> str:
-    return html_fragment(compared.stored.report)
-
-
-show_as(ComparedRuns, _draw_comparison)
+    def _repr_html_(self) -> str:
+        return html_fragment(self._stored.report)
 
 
 def write_report(report: Report) -> str:
@@ -207,10 +155,10 @@ def write_report(report: Report) -> str:
     return target.getvalue().decode()
 
 
-def _restore(store: Store, name: str, settings: Settings) -> StudyRun:
+async def _restore(store: Store, name: str, settings: Settings) -> StudyRun:
     """Return a run whose records are complete, as far as its journal can restore them."""
     run = get_whole(store, name)
-    if reason := sync.run(driver.restore_records(store, run, settings)):
+    if reason := await driver.restore_records(store, run, settings):
         logging.getLogger("textevolve").warning(
             "the records of run %s are as they were stored: %s", run.id, reason
         )
@@ -228,21 +176,17 @@ class AsyncRuns:
     async def list(self, limit: int = 20, *, everything: bool = False) -> list[SavedRun]:
         """List runs, the newest first. `everything`: also those that hold calls of servers, chats
         and memories."""
-        return await self._read(
-            lambda store, settings: [
-                save_run(store, listed, settings)
-                for listed in find_runs(store, limit, everything=everything)
-            ]
-        )
+        settings = self._client.read_settings()
+        with open_store(settings.store) as store:
+            listed = find_runs(store, limit, everything=everything)
+            return [_save_run(store, run, settings) for run in listed]
 
     async def get(self, run: str = "last") -> SavedRun:
         """Return a run."""
-
-        def read(store: Store, settings: Settings) -> SavedRun:
+        settings = self._client.read_settings()
+        with open_store(settings.store) as store:
             (listed,) = list_studies(store, [get_whole(store, run).record])
-            return save_run(store, listed, settings)
-
-        return await self._read(read)
+            return _save_run(store, listed, settings)
 
     async def compare(self, first: str, second: str) -> ComparedRuns:
         """Compare two runs over the same cases.
@@ -250,17 +194,15 @@ class AsyncRuns:
         Raises:
             InputError: they were scored in different ways, or share no case with a score.
         """
-
-        def read(store: Store, settings: Settings) -> ComparedRuns:
-            runs = [_restore(store, name, settings).record for name in (first, second)]
-            return ComparedRuns(compare_stored(store, *runs))
-
-        return await self._read(read)
+        settings = self._client.read_settings()
+        with open_store(settings.store) as store:
+            runs = [(await _restore(store, name, settings)).record for name in (first, second)]
+            compared = compare_stored(store, *runs)
+            return ComparedRuns(compared.comparison.data, compared)
 
     async def export(self, run: str, *files: str | Path) -> None:
         """Write the results of a run to files, like `SavedRun.export`."""
-        saved = await self.get(run)
-        await asyncio.to_thread(saved.export, *files)
+        await asyncio.to_thread((await self.get(run)).export, *files)
 
     async def resume(self, run: str = "last") -> Any:
         """Perform the missing part of a run, and return its result, as the verb that began it
@@ -273,44 +215,24 @@ class AsyncRuns:
         client = self._client
         settings = client.read_settings()
         launch = Launch(
-            source="Python",
             limits=take_limits(client.limits),
             time_limit=client.time_limit,
             listener=client.listener,
             ends=True,
         )
-        latest: dict[str, Any] = {}
-
         async with open_store(settings.store) as store:
             stored = get_whole(store, run)
-            study = stored.study
-            work = (
-                reread(store, stored, launch)
-                if is_complete(store, stored)
-                else driver.perform(store, stored, settings, launch)
-            )
+            work = driver.perform(store, stored, settings, launch)
+            if is_complete(store, stored):
+                work = reread(store, stored, launch)
             async with aclosing(work) as records:
-                async for record in records:
-                    row = study.row(record)
-                    latest[row.key] = attach_run(record, stored.record, [record])
-
-        ordered = sorted(latest.values(), key=lambda record: study.row(record).position)
-
-        return attach_run(study.summarise(stored.spec, ordered), stored.record, ordered)
-
-    async def _read(self, read: Callable[[Store, Settings], T]) -> T:
-        settings = self._client.read_settings()
-
-        def open_and_read() -> T:
-            with open_store(settings.store) as store:
-                return read(store, settings)
-
-        return await asyncio.to_thread(open_and_read)
+                return await collect_result(stored.study, stored.spec, stored.record, records)
 
 
-def save_run(store: Store, listed: ListedRun, settings: Settings) -> SavedRun:
-    """Return a run of a list as Python has it."""
-    return SavedRun(listed, run_data(listed, store.run_totals(listed.run.id)), settings)
+def _save_run(store: Store, listed: ListedRun, settings: Settings) -> SavedRun:
+    run = listed.run
+    facts = run_data(listed, store.run_totals(run.id))
+    return SavedRun(run.id, run.name, study_kind(run), run.status, listed.result, facts, settings)
 
 
 class Runs:

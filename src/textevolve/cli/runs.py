@@ -37,9 +37,9 @@ from textevolve.runs.stored_runs import (
     find_runs,
     get_whole,
     is_complete,
-    kind_of,
     reread,
     run_data,
+    study_kind,
     write_outputs,
 )
 from textevolve.runs.study import Row
@@ -268,7 +268,7 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
             " ".join(
                 [listed.run.id, wording.shorten(", ".join(listed.run.names), 30), *listed.tags]
             ),
-            f"{kind_of(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
+            f"{study_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
             wording.shorten(listed.subject, 44) or wording.DASH,
             _describe_result(listed) or wording.DASH,
             listed.change or wording.DASH,

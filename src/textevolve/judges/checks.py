@@ -23,7 +23,7 @@ from textevolve.judges.judge import AskingJudge, judge, parse_judge
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.checks import RUBRIC
-from textevolve.loops.rules import Ask, Check, open_checks
+from textevolve.loops.rules import Ask, OutputCheck, open_checks
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
@@ -88,7 +88,9 @@ def ask_with(bench: Judges, model: str) -> Ask:
     return partial(ask_check, bench, model)
 
 
-async def ask_check(bench: Judges, model: str, check: Check, text: str, case: Case) -> Evaluation:
+async def ask_check(
+    bench: Judges, model: str, check: OutputCheck, text: str, case: Case
+) -> Evaluation:
     """Have the judge of a check judge a text of a case, alone; a judge without a model fails."""
     kind = check.kind_of_check
     name = str(check.value) if check.check_name == "judge" else kind.judge
@@ -100,7 +102,7 @@ async def ask_check(bench: Judges, model: str, check: Check, text: str, case: Ca
     if found.is_relative:
         raise InputError(f"check {check.label}: the judge compares texts, and a check has one")
     asked = replace(case, candidates=(text,), parameters={})
-    if kind.value_is_reference and check.value is not None:
+    if kind.is_reference and check.value is not None:
         asked = replace(asked, reference=str(check.value))
     found.check()
     rubric = write_criterion(check.value) if name == RUBRIC else found.find_rubric()

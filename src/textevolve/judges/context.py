@@ -95,7 +95,7 @@ def _examples() -> tuple[tuple[str, str], ...]:
     )
 
 
-VERDICT_PROMPTS = ("verdict_label", "verdict_number", "criterion")
+VERDICT_PROMPTS = ("verdict_label", "criterion")
 """The prompts of rubrics in checks, and of judges with a prompt of the user's."""
 
 
@@ -106,10 +106,9 @@ def prompt(name: str) -> Template:
 def judge_prompts() -> dict[str, str]:
     """Return the version of each prompt of the judges by its name, and that of their examples."""
     turns = "".join(turn.text for turn in example_turns(""))
-    versions = prompt_versions("judges")
-    # Judges whose only prompts these are have an identity of their own.
-    for name in VERDICT_PROMPTS:
-        del versions[f"judges.{name}"]
+    # Those of verdicts are the identity of the judges that have no others.
+    apart = prompt_versions("judges", *VERDICT_PROMPTS).items()
+    versions = dict(prompt_versions("judges").items() - apart)
 
     return {**versions, "judges.examples": text_hash(turns)[:12]}
 

@@ -38,7 +38,6 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 
 from textevolve.errors import InputError
-from textevolve.json_texts import as_array
 from textevolve.judges.rubric import ask_criteria, expand_rubric, is_rubric_name, read_criteria
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_file
@@ -362,7 +361,7 @@ def read_judge(value: object) -> Judge:
         InputError: the value is neither, or its class is not registered.
     """
     if isinstance(value, Mapping):
-        value = write_prompt_judge(cast("Mapping[str, Any]", value))
+        value = write_prompt_judge(cast("Mapping[Any, Any]", value))
     # `Debate(rounds=2)` of the package's names has a text, too.
     text = value if isinstance(value, str) else getattr(value, "text", None)
     if not isinstance(text, str):
@@ -379,32 +378,32 @@ def read_judge(value: object) -> Judge:
     return parsed
 
 
-def write_prompt_judge(fields: Mapping[str, Any]) -> str:
+def write_prompt_judge(fields: Mapping[Any, Any]) -> str:
     """Return the text of the judge that a study file writes as `{prompt: FILE, labels: {...}}`.
 
     Raises:
         InputError: a field is missing, or there is another one.
     """
-    known = ("prompt", "labels", "numbers", "logprobs", "model")
-    if unknown := next((name for name in fields if name not in known), ""):
-        raise InputError(f"judge: no field '{unknown}'; there are: {', '.join(known)}")
-    if not fields.get("prompt"):
-        raise InputError("judge: 'prompt' is missing, the file with the prompt")
-    text = f"prompt:{quote_value(fields['prompt'])}"
-    if labels := fields.get("labels"):
+    options: dict[str, Any] = {str(name): value for name, value in fields.items()}
+    file = options.pop("prompt", "")
+    model = options.pop("model", "")
+    if not file or not options.keys() <= {"labels", "numbers", "logprobs"}:
+        raise InputError(
+            "judge: write {prompt: FILE, labels: {good: 1, bad: 0}}, with numbers: 1-5 instead of"
+            f" labels, and model or logprobs; not the fields {', '.join(map(str, fields))}"
+        )
+
+    labels = options.get("labels")
+    if isinstance(labels, Mapping):
         # YAML reads `yes` and `no` as truth values.
-        if isinstance(labels, Mapping):
-            scores = cast("Mapping[Any, Any]", labels).items()
-            labels = {
-                ("no", "yes")[name] if isinstance(name, bool) else str(name): score
-                for name, score in scores
-            }
-        text += f"+labels={quote_value(labels)}"
-    if numbers := fields.get("numbers"):
-        ends = as_array(numbers) or [numbers]
-        text += f"+numbers={'-'.join(map(str, (ends[0], ends[-1])[: len(ends)]))}"
-    text += "+logprobs" if fields.get("logprobs") else ""
-    model = fields.get("model")
+        words: Mapping[Any, str] = {True: "yes", False: "no"}
+        pairs = cast("Mapping[Any, Any]", labels).items()
+        options["labels"] = {
+            words[name] if isinstance(name, bool) else str(name): score for name, score in pairs
+        }
+    text = f"prompt:{quote_value(file)}"
+    for name, value in options.items():
+        text += f"+{name}" if value is True else f"+{name}={quote_value(value)}" if value else ""
 
     return f"{text}@{model}" if model else text
 

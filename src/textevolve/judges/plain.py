@@ -28,7 +28,7 @@ from textevolve.judges.judge import (
 )
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.llm.decisions import probability
-from textevolve.loops.rules import Check, Hybrid, Rule, describe_rules, load_rules
+from textevolve.loops.rules import Hybrid, OutputCheck, Rule, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
     grade_output,
@@ -152,7 +152,7 @@ class RulesJudge(Judge):
 
     @property
     def reads_reference(self) -> bool:
-        return any(isinstance(rule, Check) for rule in self._leaves())
+        return any(isinstance(rule, OutputCheck) for rule in self._leaves())
 
     @property
     def reads_trajectory(self) -> bool:
@@ -160,7 +160,7 @@ class RulesJudge(Judge):
 
     @property
     def prompts(self) -> dict[str, str]:
-        asks = any(isinstance(rule, Check) and rule.asks for rule in self._leaves())
+        asks = any(isinstance(rule, OutputCheck) and rule.asks for rule in self._leaves())
         return CriterionJudge().prompts if asks else {}
 
     def models(self, model: M) -> tuple[str | M, ...]:

@@ -47,14 +47,14 @@ from textevolve.loops.checks import (
     CHECKS,
     GROUPS,
     RUBRIC,
+    CheckGrader,
     CheckKind,
-    Grader,
-    describe_schema,
     fill_check,
     function_name,
     list_checks,
     names_schema_file,
     read_check,
+    read_schema_value,
 )
 from textevolve.mappings import map_values
 from textevolve.metrics.plain import read_score
@@ -88,7 +88,7 @@ RULE_HOLDS = RuleFinding(1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CheckedCase:
     """What rules may read besides the text: the `case`, and the answers of judges (`answers`) by
     the key of a rule and the text."""
 
@@ -139,7 +139,7 @@ class Length(_Rule):
             raise ValueError(f"'max' {self.max} is below 'min' {self.min}")
         return self
 
-    def check(self, text: str, _judged: Judged) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         size = UNITS[self.unit](text)
         about = "counted as characters / 4, " if self.unit == "tokens" else ""
         if size < self.min:
@@ -174,7 +174,7 @@ class Pattern(_Rule):
 
         return self
 
-    def check(self, text: str, _judged: Judged) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         compiled = compile_pattern(self.pattern, self.ignore_case)
         if is_found(compiled, text) == (self.kind == "must"):
             return RULE_HOLDS
@@ -212,7 +212,7 @@ class JsonSchema(_Rule):
     def blocks(self) -> bool:
         return '"pattern"' in json.dumps(self._read)
 
-    def check(self, text: str, _judged: Judged) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         schema = self._read if isinstance(self._read, dict) else {}
         faults = find_faults(text, schema)
         return self._broken(0.0, *faults) if faults else RULE_HOLDS
@@ -237,7 +237,7 @@ class Keywords(_Rule):
             raise ValueError("a keyword is blank")
         return self
 
-    def check(self, text: str, _judged: Judged) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         missing = [word for word in self.all if not self._has(text, word)]
         unwanted = [word for word in self.none if self._has(text, word)]
         lacks_any = bool(self.any) and not any(self._has(text, w) for w in self.any)
@@ -284,7 +284,7 @@ class Call(_Rule):
         self._content = digest_code(self.function, folder)
         self._found = load_function(self.function, folder)
 
-    def check(self, text: str, judged: Judged) -> RuleFinding:
+    def check(self, text: str, judged: CheckedCase) -> RuleFinding:
         assert self._found is not None
         takes_input = (count_required(self._found) or 0) > 1
         returned = self._found(text, judged.case.input) if takes_input else self._found(text)
@@ -308,7 +308,7 @@ LONGEST_LABEL = 80
 """The number of characters of a check in results."""
 
 
-class Check(_Rule):
+class OutputCheck(_Rule):
     """A rule that is one of the checks of `checks.py`, such as `contains: 30 days`.
 
     Attributes:
@@ -322,7 +322,7 @@ class Check(_Rule):
     value: Any = None
     negated: bool = False
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
-    _grader: Grader | None = PrivateAttr(default=None)
+    _grader: CheckGrader | None = PrivateAttr(default=None)
     _parts: RulesFile | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -330,8 +330,8 @@ class Check(_Rule):
         try:
             if self.check_name in GROUPS:
                 self._parts = RulesFile(rules=self.value, **self._group_options())
-            elif self.kind_of_check.open is not None and not self.names_files:
-                self._grader = self.kind_of_check.open(self.value)
+            elif self.kind_of_check.open and not self.names_files:
+                self._grader = self.kind_of_check.open_grader(self.value)
             elif self.check_name in (RUBRIC, "judge") and not str(self.value or "").strip():
                 raise InputError("its value is missing")
         except (InputError, SettingsError) as error:
@@ -381,7 +381,7 @@ class Check(_Rule):
         """What the file or the function that it names holds; None if it names none."""
         if self.check_name == "function":
             return digest_code(function_name(self.value))
-        return describe_schema(self.value) if self.names_files and not self.asks else None
+        return read_schema_value(self.value) if self.names_files and not self.asks else None
 
     def leaves(self) -> Iterator[Rule]:
         """Yield the checks of its list, and of their lists; itself if it has none."""
@@ -396,10 +396,10 @@ class Check(_Rule):
         Raises:
             InputError: there is none.
         """
-        if self._grader is None and self.kind_of_check.open is not None:
-            self._grader = self.kind_of_check.open(self.value)
+        if self._grader is None and self.kind_of_check.open:
+            self._grader = self.kind_of_check.open_grader(self.value)
 
-    def check(self, text: str, judged: Judged) -> RuleFinding:
+    def check(self, text: str, judged: CheckedCase) -> RuleFinding:
         outcome = self._grade(text, judged)
         if isinstance(outcome, Failure):
             raise InputError(outcome.reason)
@@ -417,7 +417,7 @@ class Check(_Rule):
             score, (self.feedback or f"Required: {self.label}. {hint}",), verdict=False
         )
 
-    def _grade(self, text: str, judged: Judged) -> EvaluationResult | Failure:
+    def _grade(self, text: str, judged: CheckedCase) -> EvaluationResult | Failure:
         if self._parts is not None:
             return self._grade_parts(self._parts, text, judged)
         if self.asks:
@@ -429,7 +429,7 @@ class Check(_Rule):
         return read_score(self._grader(text, judged.case), self.kind_of_check.least)
 
     def _grade_parts(
-        self, parts: RulesFile, text: str, judged: Judged
+        self, parts: RulesFile, text: str, judged: CheckedCase
     ) -> EvaluationResult | Failure:
         outcome = Rules(parts).grade(text, judged)
         if self.check_name == "all" or isinstance(outcome, Failure):
@@ -450,7 +450,7 @@ def _as_rule(item: Any) -> Any:
 
 
 Rule = Annotated[
-    Length | Pattern | JsonSchema | Keywords | Call | Check,
+    Length | Pattern | JsonSchema | Keywords | Call | OutputCheck,
     Field(discriminator="kind"),
     BeforeValidator(_as_rule),
 ]
@@ -494,7 +494,7 @@ class RulesFile(Frozen):
         names: list[str] = []
         for place, rule in enumerate(self.rules, 1):
             name = rule.name or f"{rule.kind} {place}"
-            if isinstance(rule, Check):
+            if isinstance(rule, OutputCheck):
                 name = rule.name or rule.label
                 same = sum(earlier.partition(" (")[0] == name for earlier in names)
                 name = f"{name} ({same + 1})" if same else name
@@ -505,7 +505,7 @@ class RulesFile(Frozen):
     def leaves(self) -> Iterator[Rule]:
         """Yield all rules, those of lists of checks in the place of the lists."""
         for rule in self.rules:
-            if isinstance(rule, Check):
+            if isinstance(rule, OutputCheck):
                 yield from rule.leaves()
             else:
                 yield rule
@@ -522,7 +522,7 @@ class RulesFile(Frozen):
         return rule.gate
 
 
-Ask: TypeAlias = Callable[["Check", str, Case], Awaitable[Evaluation]]
+Ask: TypeAlias = Callable[["OutputCheck", str, Case], Awaitable[Evaluation]]
 """A function that has the judge of a check judge a text of a case, alone."""
 
 
@@ -553,11 +553,11 @@ class Rules:
 
         return PlainEvaluation(self._judge_all(judged), usage)
 
-    async def _ask_judges(self, case: Case, leaves: Sequence[Rule]) -> tuple[Judged, Usage]:
+    async def _ask_judges(self, case: Case, leaves: Sequence[Rule]) -> tuple[CheckedCase, Usage]:
         """Return the case with the answers of all judges that its checks ask, and their usage."""
-        checks = [rule for rule in leaves if isinstance(rule, Check) and rule.asks]
+        checks = [rule for rule in leaves if isinstance(rule, OutputCheck) and rule.asks]
         if self.ask is None or not checks:
-            return Judged(case), Usage()
+            return CheckedCase(case), Usage()
         questions = {(check.key, text): check for check in checks for text in case.candidates}
         asked = [self.ask(check, text, case) for (_, text), check in questions.items()]
         evaluations = await asyncio.gather(*asked)
@@ -565,16 +565,16 @@ class Rules:
         answers = dict(zip(questions, outcomes, strict=True))
         usage = sum((evaluation.usage for evaluation in evaluations), Usage())
 
-        return Judged(case, answers), usage
+        return CheckedCase(case, answers), usage
 
-    def _judge_all(self, judged: Judged) -> tuple[EvaluationResult | Failure, ...]:
+    def _judge_all(self, judged: CheckedCase) -> tuple[EvaluationResult | Failure, ...]:
         return tuple(self.grade(text, judged) for text in judged.case.candidates)
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
         """Judge one text; if a rule cannot be applied, the whole result is a failure."""
-        return self.grade(text, Judged(Case(input, (text,))))
+        return self.grade(text, CheckedCase(Case(input, (text,))))
 
-    def grade(self, text: str, judged: Judged) -> EvaluationResult | Failure:
+    def grade(self, text: str, judged: CheckedCase) -> EvaluationResult | Failure:
         """Judge one text of a case like `judge`."""
         findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
@@ -599,7 +599,7 @@ class Rules:
         lines = [line for _, _, finding in ordered for line in finding.instructions]
         scores = {name: finding.score for name, _, finding in judged}
         metadata: dict[str, Any] = {"rules": scores}
-        if any(isinstance(rule, Check) for rule in file.rules):
+        if any(isinstance(rule, OutputCheck) for rule in file.rules):
             metadata[BROKEN] = [name for name, _ in broken]
         reached = not any(rule.weight for _, rule in broken)
         if file.has_threshold:
@@ -702,7 +702,7 @@ def describe_rules(path: str | Path) -> dict[str, Any]:
     described: dict[str, Any] = {"rules": file.model_dump(mode="json", by_alias=True)}
     contents: dict[str, object] = {}
     for name, rule in zip(file.names, file.rules, strict=True):
-        if isinstance(rule, JsonSchema | Call | Check) and rule.content is not None:
+        if isinstance(rule, JsonSchema | Call | OutputCheck) and rule.content is not None:
             contents[name] = rule.content
 
     return described | ({"contents": contents} if contents else {})
@@ -720,7 +720,7 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
     file = build_at(RulesFile, content, node, f"rules {source}")
 
     for n, rule in enumerate(file.rules):
-        if isinstance(rule, JsonSchema | Call | Check):
+        if isinstance(rule, JsonSchema | Call | OutputCheck):
             try:
                 rule.load(folder or Path())
             except InputError as error:
@@ -775,9 +775,9 @@ def find_named(checks: Sequence[Any]) -> str:
     """Return the first check that names a file, code or a judge; empty if none does."""
     if not checks:
         return ""
-    for rule in read_rules(checks).leaves():
-        if isinstance(rule, Call) or (isinstance(rule, Check) and rule.names_files):
-            return rule.label if isinstance(rule, Check) else rule.kind
+    for rule in read_check_list(checks).leaves():
+        if isinstance(rule, Call) or (isinstance(rule, OutputCheck) and rule.names_files):
+            return rule.label if isinstance(rule, OutputCheck) else rule.kind
         if isinstance(rule, JsonSchema) and rule.file is not None:
             return rule.kind
 
@@ -792,7 +792,7 @@ def is_checks(cell: Any) -> bool:
         return False
 
 
-def read_rules(checks: Sequence[Any]) -> RulesFile:
+def read_check_list(checks: Sequence[Any]) -> RulesFile:
     """Return a list of checks, in any of their forms.
 
     Raises:
@@ -804,15 +804,15 @@ def read_rules(checks: Sequence[Any]) -> RulesFile:
 
 def asks_model(checks: Sequence[Any]) -> bool:
     """Return whether one of the checks asks a judge."""
-    leaves = read_rules(checks).leaves() if checks else ()
-    return any(isinstance(rule, Check) and rule.asks for rule in leaves)
+    leaves = read_check_list(checks).leaves() if checks else ()
+    return any(isinstance(rule, OutputCheck) and rule.asks for rule in leaves)
 
 
 @lru_cache(maxsize=1024)
 def _open_stored(text: str) -> RulesFile:
     file = RulesFile(**json.loads(text))
     for rule in file.leaves():
-        if isinstance(rule, JsonSchema | Call | Check):
+        if isinstance(rule, JsonSchema | Call | OutputCheck):
             rule.load(Path())
     return file
 

@@ -44,11 +44,6 @@ def rouge_l(output: str, label: Any) -> float:
     return 2 * common / (len(ours) + len(theirs))
 
 
-def count_edits(output: str, label: Any) -> int:
-    """Return the Levenshtein distance of two texts in characters."""
-    return Levenshtein.distance(compose(output).strip(), compose(str(label)).strip())
-
-
 def rouge_1(output: str, label: Any) -> float:
     """Return ROUGE-1 in [0, 1], the F1 of the words that two texts share, with words as in
     `rouge_l`."""
@@ -70,13 +65,12 @@ def gleu(output: str, label: Any) -> float:
 
 def _sequences(text: str) -> Counter[tuple[str, ...]]:
     words = split_words(compose(text), "parts")
-    starts = range(len(words))
-    lengths = range(1, 5)
-    return Counter(
-        tuple(words[start : start + length])
-        for length in lengths
-        for start in starts[: max(0, len(words) - length + 1)]
-    )
+    sequences: Counter[tuple[str, ...]] = Counter()
+    for length in range(1, 5):
+        shifted = (words[start:] for start in range(length))
+        sequences.update(zip(*shifted, strict=False))
+
+    return sequences
 
 
 def bleu(output: str, label: Any) -> float:

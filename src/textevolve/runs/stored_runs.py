@@ -45,7 +45,7 @@ def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
         "id": run.id,
         "name": run.name,
         **({"aliases": run.aliases} if run.aliases else {}),
-        "kind": kind_of(run),
+        "kind": study_kind(run),
         "status": run.status,
         "created": run.created,
         "updated": run.updated,
@@ -64,7 +64,7 @@ def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
     }
 
 
-def kind_of(run: RunRecord) -> str:
+def study_kind(run: RunRecord) -> str:
     return str(run.spec.get("kind", "evaluate"))
 
 

@@ -31,7 +31,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.refusals import error_object
 from textevolve.llm.targets import COOKIES, DATA, EVENT, EVENTS, Target
-from textevolve.loops.rules import read_rules
+from textevolve.loops.rules import read_check_list
 from textevolve.mappings import drop_empty, drop_none, first_of, map_values
 from textevolve.protocol.contents import ReportedUsage
 from textevolve.report import wording
@@ -127,7 +127,7 @@ class CheckedSpec(MappedSpec):
     @classmethod
     def _usable_checks(cls, checks: tuple[Any, ...]) -> tuple[Any, ...]:
         if checks:
-            read_rules(checks)
+            read_check_list(checks)
         return checks
 
 

@@ -24,7 +24,7 @@ from textevolve.evaluation import Case, EvaluationResult, failure_of
 from textevolve.judges.checks import ChecksJudge
 from textevolve.judges.judge import Judge, parse_judge, read_judge, require_absolute
 from textevolve.judges.plain import HybridJudge, OwnJudge, RulesJudge
-from textevolve.loops.rules import asks_model, read_rules
+from textevolve.loops.rules import asks_model, read_check_list
 from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
@@ -80,7 +80,7 @@ class AssertionRun:
         """
         checks = tuple(cast("Sequence[Any]", judge)) if isinstance(judge, list | tuple) else ()
         if checks:
-            read_rules(checks)
+            read_check_list(checks)
             judge = "checks"
         name = self._objects.name(judge) or self._judge
         require_absolute(read_judge(name))
