@@ -29,6 +29,7 @@ from textevolve.evaluation import SPENT, Case, as_number
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
 from textevolve.metrics.label_metrics import list_calls, open_metric
 from textevolve.metrics.plain import call_metric, read_schema
+from textevolve.rows.exports import EXPECTED
 from textevolve.spec import suggest
 from textevolve.texts.patterns import compile_pattern, is_found
 from textevolve.texts.placeholders import fill, placeholders_of
@@ -432,6 +433,11 @@ def read_check(item: Any) -> dict[str, Any]:
             str(fields.pop("type")): fields.pop("value", fields.pop("assert", None)),
             **fields,
         }
+    if EXPECTED in fields:
+        text = _read_text(fields[EXPECTED])
+        name = text.partition(":")[0].partition("(")[0].strip().removeprefix("not-")
+        known = name in CHECKS or name in ALIASES or name in REFUSED
+        return read_check(text if known else {"equals": text})
     if len(fields) != 1:
         raise InputError(
             f"a check has one name, and the options {', '.join(OPTIONS)}; not {', '.join(fields)}"

@@ -23,6 +23,7 @@ from textevolve.rows import Placed, Renaming, place_rows, read_rows
 from textevolve.rows.columns import CHECKS as CHECK_COLUMNS
 from textevolve.rows.columns import (
     IMAGES,
+    UNAPPLIED,
     check_prompt_value,
     column_text,
     find_contents,
@@ -146,9 +147,7 @@ def row_cases(
     applied = applies_checks(spec)
     of_checks = [name for name, kind in columns.hidden.items() if kind == "checks"]
     if of_checks and not applied:
-        logging.getLogger("textevolve").warning(
-            "the column '%s' has checks that nothing applies: add --judge checks", of_checks[0]
-        )
+        logging.getLogger("textevolve").warning(UNAPPLIED, of_checks[0])
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -66,7 +67,8 @@ from textevolve.report.blocks import (
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, is_row_file, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
-from textevolve.rows.columns import Columns
+from textevolve.rows.columns import CHECKS as CHECK_COLUMNS
+from textevolve.rows.columns import UNAPPLIED, Columns, fold_name
 from textevolve.runs.aggregates import Aggregates, describe_judges, describe_scores
 from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
@@ -419,6 +421,9 @@ def applies_checks(spec: EvaluateSpec) -> bool:
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Log once, after the cases were read, which columns of the file were used for what."""
+    for name in columns.unread:
+        if fold_name(name) in CHECK_COLUMNS:
+            logging.getLogger("textevolve").warning(UNAPPLIED, name)
     columns.tell(
         reference=any(judge.reads_reference for judge in spec.judge),
         context=any(judge.reads_context for judge in spec.judge),
