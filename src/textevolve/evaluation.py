@@ -68,11 +68,15 @@ ROW = "row"
 LABEL = "label"
 """The parameters that hold the whole row and its label as they were, for a metric that is the
 user's function."""
+CHECKS = "checks"
+SPENT = "spent"
+"""The parameters that hold the checks of a row, and what its output has cost: `cost` in US dollars,
+and `seconds`."""
 GROUP = "group"
 EQUAL_TO = "equal_to"
 """The parameters that hold the group of a case, and the id of an earlier case that is equal to it.
 Cases of one group, and equal cases, are no independent observations."""
-NO_SETTINGS = (*SPAN_IDS, ROW, LABEL, GROUP, EQUAL_TO)
+NO_SETTINGS = (*SPAN_IDS, ROW, LABEL, CHECKS, SPENT, GROUP, EQUAL_TO)
 
 
 def settings_of(case: Case) -> dict[str, Any]:

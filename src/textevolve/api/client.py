@@ -24,6 +24,7 @@ from textevolve.engine.sync import iterated, waited
 if TYPE_CHECKING:
     from textevolve.api.namespaces import Namespace
     from textevolve.api.opened import OpenChat
+    from textevolve.api.runs import Runs
 
 
 class Client(Opener):
@@ -57,6 +58,11 @@ class Client(Opener):
         results."""
         work: Any = method(self, *arguments, **options)
         return sync.run(work) if iscoroutine(work) else sync.iterate(work)
+
+    @property
+    def runs(self) -> Runs:
+        """The stored runs: list, read, compare, export and resume them."""
+        return load_opened().Runs(self)
 
     @takes_options(ChatOptions)
     def chat(

@@ -19,6 +19,8 @@ from weakref import WeakKeyDictionary
 from textevolve.agents.chat import AgentChat, ChatAnswer, ChatEvent, Learned, SessionMessage
 from textevolve.api.namespaces import AsyncNamespace, Namespace
 from textevolve.api.options import ClientOptions
+from textevolve.api.runs import AsyncRuns as AsyncRuns
+from textevolve.api.runs import Runs as Runs
 from textevolve.desk.chats import ChatOptions, ChatRequest, open_chat_run, plan_chat
 from textevolve.desk.memories import MemoryDesk
 from textevolve.engine import sync

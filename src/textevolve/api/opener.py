@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.api.options import ClientOptions
-from textevolve.api.results import JudgeOptions, Objects, attach_run
+from textevolve.api.results import JudgeOptions, Objects, collect_result
 from textevolve.evaluation import Evaluator
 from textevolve.judges.judge import Judge, read_judge
 from textevolve.mappings import drop_none
@@ -145,14 +145,8 @@ class Opener(ClientOptions):
         objects: Mapping[str, object] = {},
         name: str = "",
     ) -> Any:
-        study = find_study(spec.kind)
-        latest: dict[str, Any] = {}
         async with self._open_run(spec, cases, objects, name=name, ends=True) as (run, records):
-            async for record in records:
-                latest[study.row(record).key] = attach_run(record, run, [record])
-        ordered = sorted(latest.values(), key=lambda record: study.row(record).position)
-
-        return attach_run(study.summarise(spec, ordered), run, ordered)
+            return await collect_result(find_study(spec.kind), spec, run, records)
 
     async def _run_kind(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -25,7 +25,7 @@ from textevolve.evaluation import (
 from textevolve.judges.judge import Judge, quote_value, read_judge
 from textevolve.judges.rubric import is_rubric_name
 from textevolve.mappings import drop_none
-from textevolve.runs.study import find_study
+from textevolve.runs.study import AnyStudy, StudySpec, find_study
 from textevolve.showing import TableRows
 from textevolve.spec import Frozen
 from textevolve.studies.evaluate_spec import DebateParameters, WholeProfile, name_none
@@ -249,6 +249,18 @@ def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
         )
 
     return result
+
+
+async def collect_result(
+    study: AnyStudy, spec: StudySpec, run: RunRecord, records: AsyncIterable[Any]
+) -> Any:
+    """Return the result of a run, whose records come in any order; the last one of a key counts."""
+    latest: dict[str, Any] = {}
+    async for record in records:
+        latest[study.row(record).key] = attach_run(record, run, [record])
+    ordered = sorted(latest.values(), key=lambda record: study.row(record).position)
+
+    return attach_run(study.summarise(spec, ordered), run, ordered)
 
 
 def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:

@@ -59,6 +59,7 @@ from textevolve.rows.images import ImageLike, read_images
 if TYPE_CHECKING:
     from textevolve.agents.chat import AgentChat
     from textevolve.api.namespaces import AsyncNamespace
+    from textevolve.api.runs import AsyncRuns
     from textevolve.debate.profile import Profile
     from textevolve.evaluation import Results
     from textevolve.llm.chains.chain import Chain
@@ -94,6 +95,11 @@ class AsyncClient(Opener):
             FatalModelError: no call can succeed; all answers so far are stored.
             StoreError: the store cannot be used.
     """
+
+    @property
+    def runs(self) -> AsyncRuns:
+        """The stored runs: list, read, compare, export and resume them."""
+        return load_opened().AsyncRuns(self)
 
     async def run(
         self,

@@ -12,7 +12,6 @@ import typer
 from textevolve.cli import options, say
 from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.results import (
-    ending_of,
     open_named,
     print_json,
     print_lines,
@@ -33,6 +32,7 @@ from textevolve.labelling.tasks import StoredTask, agree, item_rows
 from textevolve.report import wording
 from textevolve.report.files import check_target, open_target
 from textevolve.rows.formats import choose_writer
+from textevolve.runs.stored_runs import ending_of
 from textevolve.spec import option
 from textevolve.store import labelling as stored_labels
 from textevolve.store.repository import open_store

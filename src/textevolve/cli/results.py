@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -16,15 +15,14 @@ from rich.console import Console
 from textevolve.agents.resources import split_name
 from textevolve.cli import process, say
 from textevolve.engine.local import CALM
-from textevolve.errors import InputError
 from textevolve.llm.catalogue import require_packages
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.report.blocks import Report
-from textevolve.report.files import check_target, open_target, write_junit
+from textevolve.report.files import open_target, write_junit
 from textevolve.report.terminal import print_report
-from textevolve.runs.gates import UNGATED, Gated, junit_suites
-from textevolve.runs.report import ROWS, WHOLE, check_format, json_line, write_output
-from textevolve.runs.stored import Records, StudyRun
+from textevolve.runs.gates import Gated, junit_suites
+from textevolve.runs.report import json_line
+from textevolve.runs.stored import Records
 from textevolve.runs.study import AnyStudy
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store
@@ -49,64 +47,6 @@ def show_report(report: Report) -> None:
 
 
 T = TypeVar("T")
-
-
-def ending_of(output: str) -> str:
-    """Return the ending that determines the format of an output file; for standard output it is
-    that of JSON lines."""
-    return ".jsonl" if output == "-" else Path(output).suffix.lower()
-
-
-def check_outputs(study: AnyStudy, outputs: Sequence[str], inputs: Sequence[str]) -> None:
-    """Raise InputError for a file with an unknown ending, one that cannot be written, or one of the
-    run's `inputs`, and SettingsError if the package that writes its format is missing."""
-    endings = (*WHOLE, *ROWS, *study.texts)
-    for output in outputs:
-        if ending_of(output) not in endings:
-            raise InputError(f"{output}: must end in {', '.join(endings)}")
-        check_target(output)
-        check_format(ending_of(output))
-
-    reject_overwriting(outputs, inputs)
-
-
-def reject_overwriting(outputs: Sequence[str], inputs: Sequence[str]) -> None:
-    """Raise InputError if an output would overwrite an input: a user's labels, for example, are
-    stored nowhere else."""
-    input_paths = {Path(name).resolve() for name in inputs if name != "-"}
-    for output in outputs:
-        if output != "-" and Path(output).resolve() in input_paths:
-            raise InputError(f"{output}: is read and would be overwritten; write to another file")
-
-
-def write_outputs(
-    store: Store,
-    run: StudyRun,
-    records: Records,
-    outputs: Sequence[str],
-    *,
-    gated: Gated = UNGATED,
-) -> None:
-    """Write the results to each file, in the format of its ending. A file whose content would be an
-    empty text is not written."""
-    study = run.study
-    for output in outputs:
-        ending = ending_of(output)
-        text = ""
-        if write_text := study.texts.get(ending):
-            text = write_text(run.spec, study.summarise(run.spec, records()))
-            if not text:
-                say(f"{output}: was not written, since the run gave no text")
-                continue
-
-        with open_target(output, binary=ending == ".parquet") as target:
-            if text:
-                target.write(text.encode("utf-8", "backslashreplace"))
-            else:
-                write_output(store, run, records, ending, target, gated=gated)
-
-        if output != "-":
-            say(f"written to {output}")
 
 
 def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,24 +13,19 @@ import typer
 
 from textevolve.cli import options, say
 from textevolve.cli.results import (
-    check_outputs,
     format_record,
     print_json,
     print_list,
     show_report,
-    write_outputs,
 )
 from textevolve.cli.spec_options import keyword
 from textevolve.cli.study import RunOptions, shape_command, take_launch
 from textevolve.cli.working import LIMIT_OPTIONS, execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
-from textevolve.events import RecordsExpected
 from textevolve.json_texts import write_text
 from textevolve.llm.batches.gathering import cancel_job
 from textevolve.llm.batches.ledger import BatchMeans, KeptBatch
-from textevolve.mappings import map_values
-from textevolve.reach import add_files
 from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, main_score
@@ -38,20 +33,27 @@ from textevolve.runs import driver
 from textevolve.runs.report import (
     ListedRun,
     compare_stored,
-    list_studies,
     make_data,
     make_report,
     report_comparison,
 )
-from textevolve.runs.stored import STANDING, StudyRun, decode_record, read_records, show_rows
+from textevolve.runs.stored import StudyRun, decode_record, read_records, show_rows
+from textevolve.runs.stored_runs import (
+    check_outputs,
+    find_runs,
+    get_whole,
+    is_complete,
+    reread,
+    run_data,
+    study_kind,
+    write_outputs,
+)
 from textevolve.runs.study import Row
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import files_read
-from textevolve.store import served
 from textevolve.store.records import RecordFilter, StoredRecord
 from textevolve.store.repository import Store, open_store
-from textevolve.store.runs import RunRecord, RunTotals
-from textevolve.store.served import RunSearch, files_folder
+from textevolve.store.runs import RunRecord
 
 WORDS = ("input", "people", "response", "A", "B", "text", "output")
 """The fields of a record's table row that say what was judged, for lists of records."""
@@ -76,10 +78,8 @@ def list_runs(
     """List the stored runs, each with its result and the change since its study's previous run."""
     settings = read_settings(store=store)
     with open_store(settings.store) as opened:
-        search = RunSearch(hidden=() if everything else STANDING)
-        runs = opened.read(served.search_runs, None, search, 0, limit).runs
         print_list(
-            list_studies(opened, runs),
+            find_runs(opened, limit, everything=everything),
             lambda one: run_data(one, opened.run_totals(one.run.id)),
             lambda rows: show_report(report_runs(rows)),
             f"no runs in {settings.store}; make one with: textevolve evaluate"
@@ -141,12 +141,6 @@ RESUMED = ("output", "concurrency", "batch", "on", *LIMIT_OPTIONS, "as_json", "s
 """The options that the command for resuming a run takes, among those of all runs."""
 
 
-async def _reread(store: Store, run: StudyRun, launch: driver.Launch) -> AsyncGenerator[Any]:
-    launch.listener(RecordsExpected(store.count_records(run.id)["scored"]))
-    for record in read_records(store, run)():
-        yield record
-
-
 def _resume(run: str = "last", **values: Any) -> None:
     """Resume a run: only missing calls are made."""
     run_options = RunOptions(**values)
@@ -158,14 +152,10 @@ def _resume(run: str = "last", **values: Any) -> None:
     )
 
     with open_store(settings.store) as opened:
-        full_run = _get_whole(opened, run)
+        full_run = get_whole(opened, run)
         check_outputs(full_run.study, run_options.output or (), files_read(full_run.spec))
-        is_finished = full_run.record.status == "finished"
-        complete = is_finished and {*opened.count_records(full_run.id)} == {"scored"}
-        follow = partial(_reread, opened, full_run) if complete else None  # metrics may take long
-        if complete:
-            with suppress(InputError):  # a file that is gone changes nothing of what is stored
-                driver.require_unchanged(full_run, {})
+        complete = is_complete(opened, full_run)
+        follow = partial(reread, opened, full_run) if complete else None  # metrics may take long
         raise typer.Exit(
             execute(opened, full_run, settings, take_launch(run_options), run_options, follow)
         )
@@ -196,10 +186,11 @@ def export(
     if not output and to is None:
         raise InputError("name a file to write, such as results.csv")
     with _open(store) as (settings, opened):
-        full_run = _get_whole(opened, run)
+        full_run = get_whole(opened, run)
         check_outputs(full_run.study, output or (), files_read(full_run.spec))
         _restore(opened, full_run, settings)
-        write_outputs(opened, full_run, read_records(opened, full_run), output or ())
+        for line in write_outputs(opened, full_run, read_records(opened, full_run), output or ()):
+            say(line)
         if to is not None:
             say(f"written to {sync.run(write_run(opened, full_run, to, settings))}")
 
@@ -262,32 +253,10 @@ def _open(store: str | None) -> Generator[tuple[Settings, Store]]:
         yield settings, opened
 
 
-def _get_whole(store: Store, name: str) -> StudyRun:
-    """Return a run. If a client sent the run's files to a server, its files are read
-    from the server's folder from now on.
-
-    Raises:
-        InputError: the run lacks cases, since it was stopped while they were read. MismatchError:
-            it was made by a version without studies.
-    """
-    run = StudyRun(store.get_run(name))
-    if run.record.n_cases is None:
-        raise InputError(
-            f"run {run.id}: some of its cases are missing; start its command again, or delete the"
-            " run"
-        )
-
-    served = store.get_served(run.id)
-    if served is not None and served.launch.get("files"):
-        add_files(files_folder(store.location) / served.launch["files"])
-
-    return run
-
-
 def _get_restored(store: Store, name: str, settings: Settings) -> StudyRun:
     """Return a run. Records that the store lacks are restored first, from the run's
     journal of model calls; if that is impossible, a message says why."""
-    run = _get_whole(store, name)
+    run = get_whole(store, name)
     _restore(store, run, settings)
     return run
 
@@ -300,36 +269,6 @@ def _restore(store: Store, run: StudyRun, settings: Settings) -> None:
 SHOWN = 200
 
 
-def run_data(listed: ListedRun, totals: RunTotals) -> dict[str, object]:
-    """Return a run as JSON-ready data."""
-    run = listed.run
-    return {
-        "id": run.id,
-        "name": run.name,
-        **({"aliases": run.aliases} if run.aliases else {}),
-        "kind": _kind(run),
-        "status": run.status,
-        "created": run.created,
-        "updated": run.updated,
-        "source": run.source,
-        "cases": run.n_cases,
-        "model": run.spec.get("model"),
-        "calls": totals.spent.calls,
-        "failed_calls": totals.failed,
-        "reused_calls": totals.reused.calls,
-        "tokens": totals.spent.tokens,
-        "cost": totals.spent.cost,
-        "cached_tokens": totals.spent.cached_tokens,
-        "saved_by_caching": totals.spent.saved,
-        "tags": list(listed.tags),
-        "scores": map_values(asdict, listed.standing.scores),
-    }
-
-
-def _kind(run: RunRecord) -> str:
-    return str(run.spec.get("kind", "evaluate"))
-
-
 def report_runs(rows: Sequence[ListedRun]) -> Report:
     """Report the stored runs with their results."""
     names = ("run", "study", "prompts or judge", "result", "change", "begun")
@@ -338,7 +277,7 @@ def report_runs(rows: Sequence[ListedRun]) -> Report:
             " ".join(
                 [listed.run.id, wording.shorten(", ".join(listed.run.names), 30), *listed.tags]
             ),
-            f"{_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
+            f"{study_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
             wording.shorten(listed.subject, 44) or wording.DASH,
             _describe_result(listed) or wording.DASH,
             listed.change or wording.DASH,

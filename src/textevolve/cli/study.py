@@ -18,12 +18,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from textevolve.cli import options, say
-from textevolve.cli.results import (
-    check_outputs,
-    reject_overwriting,
-    remove_old_tests,
-    show_report,
-)
+from textevolve.cli.results import remove_old_tests, show_report
 from textevolve.cli.spec_options import give_parameters, keyword, parameters_of, read_given
 from textevolve.cli.working import execute
 from textevolve.engine import sync
@@ -38,6 +33,7 @@ from textevolve.runs import driver
 from textevolve.runs.estimate import forecast
 from textevolve.runs.gates import Gates
 from textevolve.runs.stored import StudyRun
+from textevolve.runs.stored_runs import check_outputs, reject_overwriting
 from textevolve.runs.study import AnyStudy, StudySpec, find_study, read_study_file
 from textevolve.settings import read_settings
 from textevolve.spec import files_read

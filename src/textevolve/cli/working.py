@@ -28,7 +28,6 @@ from textevolve.cli.results import (
     open_console,
     print_json,
     show_report,
-    write_outputs,
     write_tests,
 )
 from textevolve.engine import sync
@@ -52,6 +51,7 @@ from textevolve.runs import driver
 from textevolve.runs.gates import UNGATED, Gated, GateWatch
 from textevolve.runs.report import PASS_THRESHOLD, judge_anew, make_data, make_report
 from textevolve.runs.stored import StudyRun, read_records
+from textevolve.runs.stored_runs import write_outputs
 from textevolve.runs.study import no_note
 from textevolve.settings import Settings
 from textevolve.store.repository import Store
@@ -402,7 +402,8 @@ def _hand_over(store: Store, run: StudyRun, run_options: RunOptions, gated: Gate
         return
     if run.record.spec.get(PASS_THRESHOLD) != threshold:
         store.respecify(run.id, {PASS_THRESHOLD: threshold})
-    write_outputs(store, run, records, run_options.output or (), gated=gated)
+    for line in write_outputs(store, run, records, run_options.output or (), gated=gated):
+        say(line)
     if run_options.junit is not None:
         write_tests(study, records, run_options.junit, gated)
     if run_options.as_json and not study.streams:

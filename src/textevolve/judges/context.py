@@ -95,6 +95,10 @@ def _examples() -> tuple[tuple[str, str], ...]:
     )
 
 
+VERDICT_PROMPTS = ("verdict_label", "criterion")
+"""The prompts of rubrics in checks, and of judges with a prompt of the user's."""
+
+
 def prompt(name: str) -> Template:
     return load_template("textevolve.judges", name)
 
@@ -102,7 +106,11 @@ def prompt(name: str) -> Template:
 def judge_prompts() -> dict[str, str]:
     """Return the version of each prompt of the judges by its name, and that of their examples."""
     turns = "".join(turn.text for turn in example_turns(""))
-    return {**prompt_versions("judges"), "judges.examples": text_hash(turns)[:12]}
+    # Those of verdicts are the identity of the judges that have no others.
+    apart = prompt_versions("judges", *VERDICT_PROMPTS).items()
+    versions = dict(prompt_versions("judges").items() - apart)
+
+    return {**versions, "judges.examples": text_hash(turns)[:12]}
 
 
 ANSWER_TOKENS = 400

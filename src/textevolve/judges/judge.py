@@ -30,6 +30,7 @@ from typing import (
     Self,
     TypeAlias,
     TypeVar,
+    cast,
     get_type_hints,
 )
 
@@ -67,6 +68,8 @@ _MODULES = (
     "measures",
     "statements",
     "plain",
+    "checks",
+    "own_prompt",
     "cascade",
     "fitted",
 )
@@ -175,6 +178,16 @@ class Judge(ABC):
     def reads_row(self) -> bool:
         """Return whether a function of the user reads the row as it is."""
         return any(part.reads_row for part in self.parts)
+
+    @property
+    def reads_checks(self) -> bool:
+        """Return whether it applies the checks of each row."""
+        return any(part.reads_checks for part in self.parts)
+
+    @property
+    def may_ask(self) -> bool:
+        """Return whether some rows may ask a model, although a run without a model is possible."""
+        return any(part.may_ask for part in self.parts)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -347,6 +360,8 @@ def read_judge(value: object) -> Judge:
     Raises:
         InputError: the value is neither, or its class is not registered.
     """
+    if isinstance(value, Mapping):
+        value = write_prompt_judge(cast("Mapping[Any, Any]", value))
     # `Debate(rounds=2)` of the package's names has a text, too.
     text = value if isinstance(value, str) else getattr(value, "text", None)
     if not isinstance(text, str):
@@ -361,6 +376,36 @@ def read_judge(value: object) -> Judge:
         )
 
     return parsed
+
+
+def write_prompt_judge(fields: Mapping[Any, Any]) -> str:
+    """Return the text of the judge that a study file writes as `{prompt: FILE, labels: {...}}`.
+
+    Raises:
+        InputError: a field is missing, or there is another one.
+    """
+    options: dict[str, Any] = {str(name): value for name, value in fields.items()}
+    file = options.pop("prompt", "")
+    model = options.pop("model", "")
+    if not file or not options.keys() <= {"labels", "numbers", "logprobs"}:
+        raise InputError(
+            "judge: write {prompt: FILE, labels: {good: 1, bad: 0}}, with numbers: 1-5 instead of"
+            f" labels, and model or logprobs; not the fields {', '.join(map(str, fields))}"
+        )
+
+    labels = options.get("labels")
+    if isinstance(labels, Mapping):
+        # YAML reads `yes` and `no` as truth values.
+        words: Mapping[Any, str] = {True: "yes", False: "no"}
+        pairs = cast("Mapping[Any, Any]", labels).items()
+        options["labels"] = {
+            words[name] if isinstance(name, bool) else str(name): score for name, score in pairs
+        }
+    text = f"prompt:{quote_value(file)}"
+    for name, value in options.items():
+        text += f"+{name}" if value is True else f"+{name}={quote_value(value)}" if value else ""
+
+    return f"{text}@{model}" if model else text
 
 
 @dataclass(frozen=True)
@@ -379,14 +424,18 @@ class UnknownJudge(Judge):
 
 
 def _as_several(value: object) -> object:
-    return (value,) if isinstance(value, str | Judge) else value
+    return cast("object", (value,)) if isinstance(value, str | Judge | Mapping) else value
 
 
 SeveralJudges: TypeAlias = Annotated[
     tuple[Judge, ...],
-    BeforeValidator(_as_several, json_schema_input_type=str | tuple[str, ...]),
+    BeforeValidator(
+        _as_several,
+        json_schema_input_type=str | dict[str, Any] | tuple[str | dict[str, Any], ...],
+    ),
 ]
-"""One or more judges; a single one needs no brackets, as in a YAML file."""
+"""One or more judges; a single one needs no brackets, as in a YAML file. A mapping is a judge by a
+prompt of the user's."""
 
 
 @dataclass(frozen=True)

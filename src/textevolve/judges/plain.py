@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure
 from textevolve.json_texts import unpack_value
+from textevolve.judges.checks import ask_with
 from textevolve.judges.context import PlainJudge, judge_prompts
 from textevolve.judges.judge import (
     CombinedJudge,
@@ -25,8 +26,9 @@ from textevolve.judges.judge import (
     judge_argument,
     parse_judge,
 )
+from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.llm.decisions import probability
-from textevolve.loops.rules import Hybrid, describe_rules, load_rules
+from textevolve.loops.rules import Hybrid, OutputCheck, Rule, describe_rules, load_rules
 from textevolve.metrics.label_metrics import (
     describe_metric,
     grade_output,
@@ -40,6 +42,9 @@ from textevolve.user_code import OWN, load_object, load_user_object
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
+
+
+M = TypeVar("M", str, str | None)
 
 
 @judge("metric:FILE.py:FUNCTION", help="your own function of output, reference and row")
@@ -139,16 +144,38 @@ class LookJudge(PlainJudge):
 @judge("rules:FILE.yaml", help="length, patterns, JSON schema, ...; no model")
 @dataclass(frozen=True)
 class RulesJudge(Judge):
-    """A judge by the rules of a file. It reads no reference, and its verdict has no threshold."""
+    """A judge by the rules of a file, whose verdict has no threshold. A rule may be a check, and
+    rubrics among them ask the run's model."""
 
     file: str = judge_argument()
     usage: ClassVar[str] = "rules:FILE.yaml"
+
+    @property
+    def reads_reference(self) -> bool:
+        return any(isinstance(rule, OutputCheck) for rule in self._leaves())
+
+    @property
+    def reads_trajectory(self) -> bool:
+        return self.reads_reference
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        asks = any(isinstance(rule, OutputCheck) and rule.asks for rule in self._leaves())
+        return CriterionJudge().prompts if asks else {}
+
+    def models(self, model: M) -> tuple[str | M, ...]:
+        return (model,) if self.prompts else ()
+
+    def _leaves(self) -> list[Rule]:
+        with suppress(InputError):  # which `open` and `describe` raise
+            return list(load_rules(self.file).file.leaves())
+        return []
 
     def describe(self) -> Mapping[str, Any]:
         return describe_rules(self.file)
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        return load_rules(self.file)
+        return load_rules(self.file, ask_with(bench, bench.model))
 
 
 @judge("hybrid:FILE.yaml:JUDGE", help="rules first, then a judge")
@@ -164,7 +191,7 @@ class HybridJudge(CombinedJudge):
         return {**RulesJudge(self.file).describe(), **self.judge.describe()}
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        rules = load_rules(self.file)
+        rules = load_rules(self.file, ask_with(bench, bench.model))
         (judge,) = bench.open_parts(self, rubric)
         return Hybrid(rules, judge, rules_weight=rules.file.share)
 

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    model_validator,
+)
 
-from textevolve.errors import InputError, TextEvolveError, describe_error
+from textevolve.errors import InputError, SettingsError, TextEvolveError, describe_error
 from textevolve.evaluation import (
     Case,
     Evaluation,
@@ -24,15 +32,34 @@ from textevolve.evaluation import (
     Evaluator,
     Failure,
     PlainEvaluation,
+    Usage,
     check_case,
     check_result,
     choose_candidates,
+    empty_default,
     reaches,
     reject_candidate_images,
 )
+from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.llm.prompts import count_tokens
 from textevolve.loops.attempt import instructions_of
+from textevolve.loops.checks import (
+    CHECKS,
+    GROUPS,
+    RUBRIC,
+    CheckGrader,
+    CheckKind,
+    fill_check,
+    function_name,
+    list_checks,
+    names_schema_file,
+    read_check,
+    read_schema_value,
+)
+from textevolve.mappings import map_values
+from textevolve.metrics.plain import read_score
 from textevolve.rows import read_text
+from textevolve.rows.columns import prompt_text
 from textevolve.rows.tables import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
@@ -45,18 +72,28 @@ from textevolve.user_code import count_required, digest_code, load_function
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
     """The result of a rule for a text. `score`: in [0, 1]. `instructions`: the changes to make;
-    empty if the score is 1."""
+    empty if the rule holds. `verdict`: whether it holds; None: if the score is 1."""
 
     score: float
     instructions: tuple[str, ...] = ()
+    verdict: bool | None = None
 
     @property
     def held(self) -> bool:
-        return self.score >= 1.0
+        return self.score >= 1.0 if self.verdict is None else self.verdict
 
 
 RULE_HOLDS = RuleFinding(1.0)
 """The result of a rule that the text follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCase:
+    """What rules may read besides the text: the `case`, and the answers of judges (`answers`) by
+    the key of a rule and the text."""
+
+    case: Case
+    answers: Mapping[tuple[str, str], EvaluationResult | Failure] = empty_default(dict)
 
 
 class _Rule(BaseModel):
@@ -102,7 +139,7 @@ class Length(_Rule):
             raise ValueError(f"'max' {self.max} is below 'min' {self.min}")
         return self
 
-    def check(self, text: str, _input: str) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         size = UNITS[self.unit](text)
         about = "counted as characters / 4, " if self.unit == "tokens" else ""
         if size < self.min:
@@ -137,7 +174,7 @@ class Pattern(_Rule):
 
         return self
 
-    def check(self, text: str, _input: str) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         compiled = compile_pattern(self.pattern, self.ignore_case)
         if is_found(compiled, text) == (self.kind == "must"):
             return RULE_HOLDS
@@ -175,7 +212,7 @@ class JsonSchema(_Rule):
     def blocks(self) -> bool:
         return '"pattern"' in json.dumps(self._read)
 
-    def check(self, text: str, _input: str) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         schema = self._read if isinstance(self._read, dict) else {}
         faults = find_faults(text, schema)
         return self._broken(0.0, *faults) if faults else RULE_HOLDS
@@ -200,7 +237,7 @@ class Keywords(_Rule):
             raise ValueError("a keyword is blank")
         return self
 
-    def check(self, text: str, _input: str) -> RuleFinding:
+    def check(self, text: str, _judged: CheckedCase) -> RuleFinding:
         missing = [word for word in self.all if not self._has(text, word)]
         unwanted = [word for word in self.none if self._has(text, word)]
         lacks_any = bool(self.any) and not any(self._has(text, w) for w in self.any)
@@ -247,10 +284,10 @@ class Call(_Rule):
         self._content = digest_code(self.function, folder)
         self._found = load_function(self.function, folder)
 
-    def check(self, text: str, input: str) -> RuleFinding:
+    def check(self, text: str, judged: CheckedCase) -> RuleFinding:
         assert self._found is not None
         takes_input = (count_required(self._found) or 0) > 1
-        returned = self._found(text, input) if takes_input else self._found(text)
+        returned = self._found(text, judged.case.input) if takes_input else self._found(text)
         if isinstance(returned, str):
             return self._judged(0.0, returned) if returned.strip() else RULE_HOLDS
         outcome = check_result(returned)
@@ -267,9 +304,155 @@ class Call(_Rule):
         )
 
 
+LONGEST_LABEL = 80
+"""The number of characters of a check in results."""
+
+
+class OutputCheck(_Rule):
+    """A rule that is one of the checks of `checks.py`, such as `contains: 30 days`.
+
+    Attributes:
+        check: Its name; `value`: its value, `negated`: whether it must not hold.
+        threshold: The score in [0, 1] from which it holds; None: that of its kind.
+    """
+
+    kind: Literal["check"]
+    gate: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  decided by the list
+    check_name: Annotated[str, Field(alias="check")]
+    value: Any = None
+    negated: bool = False
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    _grader: CheckGrader | None = PrivateAttr(default=None)
+    _parts: RulesFile | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        try:
+            if self.check_name in GROUPS:
+                self._parts = RulesFile(rules=self.value, **self._group_options())
+            elif self.kind_of_check.open and not self.names_files:
+                self._grader = self.kind_of_check.open_grader(self.value)
+            elif self.check_name in (RUBRIC, "judge") and not str(self.value or "").strip():
+                raise InputError("its value is missing")
+        except (InputError, SettingsError) as error:
+            raise ValueError(f"check {self.check_name}: {error}") from None
+
+        return self
+
+    def _group_options(self) -> dict[str, Any]:
+        return {} if self.threshold is None else {"threshold": self.threshold}
+
+    @property
+    def kind_of_check(self) -> CheckKind:
+        return CHECKS[self.check_name]
+
+    @property
+    def label(self) -> str:
+        """The check as a short text, for results and instructions."""
+        sign = "not-" if self.negated else ""
+        value = "" if self.value is None or self._parts else f": {write_text(self.value)}"
+        text = " ".join(f"{sign}{self.check_name}{value}".split())
+        return text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
+
+    @property
+    def key(self) -> str:
+        """A text that tells its question from those of other checks."""
+        return f"{self.check_name}:{write_text(self.value)}"
+
+    @property
+    def asks(self) -> bool:
+        """Return whether a judge answers it."""
+        return bool(self.kind_of_check.judge) or self.check_name == "judge"
+
+    @property
+    def blocks(self) -> bool:
+        return self.kind_of_check.blocks or any(
+            getattr(rule, "blocks", False) for rule in self.leaves() if rule is not self
+        )
+
+    @property
+    def names_files(self) -> bool:
+        """Return whether its value names a file, code or a judge."""
+        is_schema = self.check_name in ("json-schema", "contains-json")
+        return self.kind_of_check.reaches or (is_schema and names_schema_file(self.value))
+
+    @property
+    def content(self) -> object:
+        """What the file or the function that it names holds; None if it names none."""
+        if self.check_name == "function":
+            return digest_code(function_name(self.value))
+        return read_schema_value(self.value) if self.names_files and not self.asks else None
+
+    def leaves(self) -> Iterator[Rule]:
+        """Yield the checks of its list, and of their lists; itself if it has none."""
+        if self._parts is None:
+            yield self
+            return
+        yield from self._parts.leaves()
+
+    def load(self, _folder: Path) -> None:
+        """Open the function that it names.
+
+        Raises:
+            InputError: there is none.
+        """
+        if self._grader is None and self.kind_of_check.open:
+            self._grader = self.kind_of_check.open_grader(self.value)
+
+    def check(self, text: str, judged: CheckedCase) -> RuleFinding:
+        outcome = self._grade(text, judged)
+        if isinstance(outcome, Failure):
+            raise InputError(outcome.reason)
+        least = self.kind_of_check.least if self.threshold is None else self.threshold
+        holds = outcome.passed if self._parts is not None else reaches(outcome.score, least)
+        score = outcome.score
+        if self.negated:
+            holds = not holds
+            score = 1 - score
+        if holds:
+            return RuleFinding(score, (), verdict=True)
+        hint = "" if self.negated else outcome.feedback
+
+        return RuleFinding(
+            score, (self.feedback or f"Required: {self.label}. {hint}",), verdict=False
+        )
+
+    def _grade(self, text: str, judged: CheckedCase) -> EvaluationResult | Failure:
+        if self._parts is not None:
+            return self._grade_parts(self._parts, text, judged)
+        if self.asks:
+            unasked = Failure("failed", "it asks a model; use it with --judge checks or rules:FILE")
+            return judged.answers.get((self.key, text), unasked)
+        if self._grader is None:
+            self.load(Path())
+        assert self._grader is not None
+        return read_score(self._grader(text, judged.case), self.kind_of_check.least)
+
+    def _grade_parts(
+        self, parts: RulesFile, text: str, judged: CheckedCase
+    ) -> EvaluationResult | Failure:
+        outcome = Rules(parts).grade(text, judged)
+        if self.check_name == "all" or isinstance(outcome, Failure):
+            return outcome
+        scores: Mapping[str, float] = outcome.metadata["rules"]
+        held = len(outcome.metadata[BROKEN]) < len(scores)
+        return replace(outcome, score=max(scores.values()), passed=held)
+
+
+def _as_rule(item: Any) -> Any:
+    """Return the fields of a check as those of a rule; any other item unchanged."""
+    if isinstance(item, _Rule) or "kind" in as_object(item):
+        return item
+    try:
+        return {"kind": "check", **(item if "check" in as_object(item) else read_check(item))}
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
 Rule = Annotated[
-    Length | Pattern | JsonSchema | Keywords | Call,
+    Length | Pattern | JsonSchema | Keywords | Call | OutputCheck,
     Field(discriminator="kind"),
+    BeforeValidator(_as_rule),
 ]
 """A rule of any kind."""
 
@@ -281,6 +464,8 @@ def _quote(words: Sequence[str]) -> str:
 FAILED_GATES = "failed_gates"
 """The key in a result's metadata that holds the names of the gates that the text failed. Such a
 text is never accepted, even with a high score."""
+BROKEN = "broken"
+"""The key that holds the names of all rules that do not hold, if one of them is a check."""
 
 
 class RulesFile(Frozen):
@@ -304,8 +489,41 @@ class RulesFile(Frozen):
 
     @property
     def names(self) -> list[str]:
-        """Return the name of each rule: its own, or its kind and place, such as `length 1`."""
-        return [r.name or f"{r.kind} {n}" for n, r in enumerate(self.rules, 1)]
+        """Return the name of each rule: its own, or its kind and place, such as `length 1`. Checks
+        of one name are numbered."""
+        names: list[str] = []
+        for place, rule in enumerate(self.rules, 1):
+            name = rule.name or f"{rule.kind} {place}"
+            if isinstance(rule, OutputCheck):
+                name = rule.name or rule.label
+                same = sum(earlier.partition(" (")[0] == name for earlier in names)
+                name = f"{name} ({same + 1})" if same else name
+            names.append(name)
+
+        return names
+
+    def leaves(self) -> Iterator[Rule]:
+        """Yield all rules, those of lists of checks in the place of the lists."""
+        for rule in self.rules:
+            if isinstance(rule, OutputCheck):
+                yield from rule.leaves()
+            else:
+                yield rule
+
+    @property
+    def has_threshold(self) -> bool:
+        return "threshold" in self.model_fields_set
+
+    def is_gate(self, rule: Rule) -> bool:
+        """Return whether a text that breaks a rule fails at any score. Checks are gates unless the
+        list has a threshold, or their weight is 0."""
+        if rule.gate is None:
+            return not self.has_threshold and rule.weight > 0
+        return rule.gate
+
+
+Ask: TypeAlias = Callable[["OutputCheck", str, Case], Awaitable[Evaluation]]
+"""A function that has the judge of a check judge a text of a case, alone."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +533,7 @@ class Rules:
     each broken rule, gates first; `metadata["rules"]` has each rule's score."""
 
     file: RulesFile
+    ask: Ask | None = None
 
     async def __call__(self, case: Case, /) -> PlainEvaluation:
         """Judge each candidate of a case by the rules.
@@ -324,23 +543,43 @@ class Rules:
         """
         check_case(case)
         reject_candidate_images(case, "a judge by rules")
-        if any(isinstance(r, Pattern | JsonSchema) and r.blocks for r in self.file.rules):
-            return PlainEvaluation(await search_apart(self._judge_all, case))
-        if any(isinstance(rule, Call) for rule in self.file.rules):
+        leaves = list(self.file.leaves())
+        judged, usage = await self._ask_judges(case, leaves)
+        if any(getattr(rule, "blocks", False) for rule in leaves):
+            return PlainEvaluation(await search_apart(self._judge_all, judged), usage)
+        if any(isinstance(rule, Call) for rule in leaves):
             # The user's function may take its time, or run an event loop of its own.
-            return PlainEvaluation(await asyncio.to_thread(self._judge_all, case))
+            return PlainEvaluation(await asyncio.to_thread(self._judge_all, judged), usage)
 
-        return PlainEvaluation(self._judge_all(case))
+        return PlainEvaluation(self._judge_all(judged), usage)
 
-    def _judge_all(self, case: Case) -> tuple[EvaluationResult | Failure, ...]:
-        return tuple(self.judge(text, case.input) for text in case.candidates)
+    async def _ask_judges(self, case: Case, leaves: Sequence[Rule]) -> tuple[CheckedCase, Usage]:
+        """Return the case with the answers of all judges that its checks ask, and their usage."""
+        checks = [rule for rule in leaves if isinstance(rule, OutputCheck) and rule.asks]
+        if self.ask is None or not checks:
+            return CheckedCase(case), Usage()
+        questions = {(check.key, text): check for check in checks for text in case.candidates}
+        asked = [self.ask(check, text, case) for (_, text), check in questions.items()]
+        evaluations = await asyncio.gather(*asked)
+        outcomes = (evaluation.result[0] for evaluation in evaluations)
+        answers = dict(zip(questions, outcomes, strict=True))
+        usage = sum((evaluation.usage for evaluation in evaluations), Usage())
+
+        return CheckedCase(case, answers), usage
+
+    def _judge_all(self, judged: CheckedCase) -> tuple[EvaluationResult | Failure, ...]:
+        return tuple(self.grade(text, judged) for text in judged.case.candidates)
 
     def judge(self, text: str, input: str = "") -> EvaluationResult | Failure:
         """Judge one text; if a rule cannot be applied, the whole result is a failure."""
+        return self.grade(text, CheckedCase(Case(input, (text,))))
+
+    def grade(self, text: str, judged: CheckedCase) -> EvaluationResult | Failure:
+        """Judge one text of a case like `judge`."""
         findings: list[RuleFinding] = []
         for name, rule in zip(self.file.names, self.file.rules, strict=True):
             try:
-                findings.append(rule.check(text, input))
+                findings.append(rule.check(text, judged))
             except TextEvolveError as error:
                 return Failure("failed", f"rule '{name}': {error}")
             except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code
@@ -349,22 +588,28 @@ class Rules:
         return self._sum_up(findings)
 
     def _sum_up(self, findings: list[RuleFinding]) -> EvaluationResult:
-        judged = list(zip(self.file.names, self.file.rules, findings, strict=True))
-        weight = sum(rule.weight for rule in self.file.rules)
+        file = self.file
+        judged = list(zip(file.names, file.rules, findings, strict=True))
+        weight = sum(rule.weight for rule in file.rules)
         score = sum(finding.score * rule.weight for _, rule, finding in judged) / weight
-        failed = [name for name, rule, finding in judged if rule.gate and not finding.held]
-        ordered = sorted(judged, key=lambda one: not one[1].gate)
-        lines = [line for _, _, finding in ordered for line in finding.instructions]
         score = min(1.0, max(0.0, score))
+        broken = [(name, rule) for name, rule, finding in judged if not finding.held]
+        failed = [name for name, rule in broken if file.is_gate(rule)]
+        ordered = sorted(judged, key=lambda one: not file.is_gate(one[1]))
+        lines = [line for _, _, finding in ordered for line in finding.instructions]
+        scores = {name: finding.score for name, _, finding in judged}
+        metadata: dict[str, Any] = {"rules": scores}
+        if any(isinstance(rule, OutputCheck) for rule in file.rules):
+            metadata[BROKEN] = [name for name, _ in broken]
+        reached = not any(rule.weight for _, rule in broken)
+        if file.has_threshold:
+            reached = reaches(score, file.threshold)
 
         return EvaluationResult(
             score=score,
-            passed=not failed and reaches(score, self.file.threshold),
+            passed=not failed and reached,
             feedback="\n".join(" ".join(line.split()) for line in lines),
-            metadata={
-                "rules": {name: finding.score for name, _, finding in judged},
-                FAILED_GATES: failed,
-            },
+            metadata={**metadata, FAILED_GATES: failed},
         )
 
 
@@ -436,13 +681,15 @@ class Hybrid:
         )
 
 
-def load_rules(path: str | Path) -> Rules:
-    """Load the rules of a YAML file.
+def load_rules(path: str | Path, ask: Ask | None = None) -> Rules:
+    """Load the rules of a YAML file. `ask`: asks the judge of a check; None: checks that ask one
+    have no score.
 
     Raises:
         InputError: the file cannot be used; names file, line and reason.
     """
-    return parse_rules(read_text(str(path)), str(path), Path(path).parent)
+    rules = parse_rules(read_text(str(path)), str(path), Path(path).parent)
+    return replace(rules, ask=ask)
 
 
 def describe_rules(path: str | Path) -> dict[str, Any]:
@@ -455,7 +702,7 @@ def describe_rules(path: str | Path) -> dict[str, Any]:
     described: dict[str, Any] = {"rules": file.model_dump(mode="json", by_alias=True)}
     contents: dict[str, object] = {}
     for name, rule in zip(file.names, file.rules, strict=True):
-        if isinstance(rule, JsonSchema | Call) and rule.content is not None:
+        if isinstance(rule, JsonSchema | Call | OutputCheck) and rule.content is not None:
             contents[name] = rule.content
 
     return described | ({"contents": contents} if contents else {})
@@ -469,13 +716,107 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
         InputError: the text cannot be used; names the source, the line and the reason.
     """
     node, data = parse_yaml(text, f"rules {source}")
-    file = build_at(RulesFile, data, node, f"rules {source}")
+    content: Any = {"rules": data} if isinstance(data, list) else data
+    file = build_at(RulesFile, content, node, f"rules {source}")
 
     for n, rule in enumerate(file.rules):
-        if isinstance(rule, JsonSchema | Call):
+        if isinstance(rule, JsonSchema | Call | OutputCheck):
             try:
                 rule.load(folder or Path())
             except InputError as error:
                 raise InputError(f"rules {source}:{line_of(node, ('rules', n))}: {error}") from None
 
     return Rules(file)
+
+
+# The checks of rows.
+
+
+def take_checks(
+    shared: Sequence[Any], cell: Any, row: Mapping[str, Any], where: str
+) -> dict[str, Any] | None:
+    """Return the checks of a row, those of the study (`shared`) first, as the parameter of a case;
+    None if it has none. `cell`: the row's own, in any form; `row`: its columns, which checks may
+    name in braces. The threshold of a row's own list counts for all of its checks.
+
+    Raises:
+        InputError: a check cannot be used, or a row names a file or code; names the row.
+    """
+    listed = list_checks(cell)
+    fields = listed if isinstance(listed, dict) else {}
+    names = [name for name in ("checks", "assert", "rules") if name in fields]
+    own = listed if isinstance(listed, list) else [fields]
+    options: dict[str, Any] = {}
+    if names:
+        own = as_array(fields[names[0]])
+        options = {name: value for name, value in fields.items() if name != names[0]}
+    own = [item for item in own if item]
+    if not own and cell not in (None, "", []):
+        raise InputError(f"{where}: checks must be a list of checks, not {cell!r:.60}")
+    if not (own or shared):
+        return None
+
+    values = map_values(prompt_text, row)
+    try:
+        if named := find_named(own):
+            raise InputError(
+                f"a row cannot name files, code or judges; write {named} for the study"
+            )
+        filled = [fill_check(item, values) for item in (*shared, *own)]
+        stored = json.loads(json.dumps({**options, "rules": filled}, default=str))
+        RulesFile(**stored)
+    except InputError as error:
+        raise InputError(f"{where}: checks: {error}") from None
+
+    return stored
+
+
+def find_named(checks: Sequence[Any]) -> str:
+    """Return the first check that names a file, code or a judge; empty if none does."""
+    if not checks:
+        return ""
+    for rule in read_check_list(checks).leaves():
+        if isinstance(rule, Call) or (isinstance(rule, OutputCheck) and rule.names_files):
+            return rule.label if isinstance(rule, OutputCheck) else rule.kind
+        if isinstance(rule, JsonSchema) and rule.file is not None:
+            return rule.kind
+
+    return ""
+
+
+def is_checks(cell: Any) -> bool:
+    """Return whether a cell of a table holds checks."""
+    try:
+        return take_checks((), cell, {}, "") is not None
+    except InputError:
+        return False
+
+
+def read_check_list(checks: Sequence[Any]) -> RulesFile:
+    """Return a list of checks, in any of their forms.
+
+    Raises:
+        InputError: a check cannot be used.
+    """
+    fields: dict[str, Any] = {"rules": list(checks)}
+    return RulesFile(**fields)
+
+
+def asks_model(checks: Sequence[Any]) -> bool:
+    """Return whether one of the checks asks a judge."""
+    leaves = read_check_list(checks).leaves() if checks else ()
+    return any(isinstance(rule, OutputCheck) and rule.asks for rule in leaves)
+
+
+@lru_cache(maxsize=1024)
+def _open_stored(text: str) -> RulesFile:
+    file = RulesFile(**json.loads(text))
+    for rule in file.leaves():
+        if isinstance(rule, JsonSchema | Call | OutputCheck):
+            rule.load(Path())
+    return file
+
+
+def open_checks(parameter: Mapping[str, Any], ask: Ask) -> Rules:
+    """Return the judge of the checks that `take_checks` made."""
+    return Rules(_open_stored(json.dumps(parameter, sort_keys=True)), ask)

@@ -6,6 +6,7 @@ Both texts are compared in Unicode's composed form. In scripts without spaces ea
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -41,6 +42,35 @@ def rouge_l(output: str, label: Any) -> float:
     common = LCSseq.similarity(ours, theirs)
 
     return 2 * common / (len(ours) + len(theirs))
+
+
+def rouge_1(output: str, label: Any) -> float:
+    """Return ROUGE-1 in [0, 1], the F1 of the words that two texts share, with words as in
+    `rouge_l`."""
+    ours = Counter(split_words(fold_case(output), "parts"))
+    theirs = Counter(split_words(fold_case(str(label)), "parts"))
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return 2 * (ours & theirs).total() / (ours.total() + theirs.total())
+
+
+def gleu(output: str, label: Any) -> float:
+    """Return the GLEU of one sentence in [0, 1]: the smaller of precision and recall of its word
+    sequences of up to four words (Wu et al., arXiv 1609.08144, section 3)."""
+    ours = _sequences(output)
+    theirs = _sequences(str(label))
+    longer = max(ours.total(), theirs.total())
+    return (ours & theirs).total() / longer if longer else 1.0
+
+
+def _sequences(text: str) -> Counter[tuple[str, ...]]:
+    words = split_words(compose(text), "parts")
+    sequences: Counter[tuple[str, ...]] = Counter()
+    for length in range(1, 5):
+        shifted = (words[start:] for start in range(length))
+        sequences.update(zip(*shifted, strict=False))
+
+    return sequences
 
 
 def bleu(output: str, label: Any) -> float:

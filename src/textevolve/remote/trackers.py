@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -239,6 +240,12 @@ async def _send_to_mlflow(
         await service.post(f"{path}/assessments{place}", body, method=method)
 
 
+def metric_name(name: str) -> str:
+    """Return the name of a figure as MLflow accepts it: a path in its shortest form, which an
+    address in a judge's name is not."""
+    return posixpath.normpath(NOT_A_NAME.sub("_", name)).lstrip("/.")
+
+
 async def write_run(store: Store, run: StudyRun, target: str, settings: Settings) -> str:
     """Write the parameters, metrics, report and records of a run to MLflow, and return the run's
     address there. A run that was written before is updated, except for its parameters, which MLflow
@@ -254,7 +261,7 @@ async def write_run(store: Store, run: StudyRun, target: str, settings: Settings
     options |= {"kind": run.stored.kind, "model": run.stored.model}
     params = [{"key": key, "value": str(value)[:MOST_CHARACTERS]} for key, value in options.items()]
     metrics = [
-        {"key": NOT_A_NAME.sub("_", name) + end, "value": value, "timestamp": updated}
+        {"key": metric_name(name) + end, "value": value, "timestamp": updated}
         for name, figure in make_data(run, records)["aggregates"].items()
         for end, value in (("", figure.value), ("_low", figure.low), ("_high", figure.high))
         if value is not None

@@ -17,7 +17,7 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
 from textevolve.reach import is_file, is_folder, is_there, matching_files
-from textevolve.rows.exports import KnownExport, find_export, join_sessions, refuse_checks
+from textevolve.rows.exports import KnownExport, find_export, gather_checks, join_sessions
 from textevolve.rows.formats import SUFFIXES, RowFile, read_file
 from textevolve.rows.images import PREFIX, fetch_files
 from textevolve.rows.spreadsheets import Header
@@ -176,7 +176,6 @@ class Renaming:
 
     def _recognise(self, row: Row) -> None:
         self._is_first = False
-        refuse_checks(row, self._name)
         self._export = find_export(row)
         if self._export is None:
             return
@@ -201,6 +200,7 @@ class Renaming:
             self._unused.pop(name, None)
 
     def __call__(self, row: Row) -> Row:
+        row = gather_checks(row)
         if self._is_first:
             self._recognise(row)
         usual_row = row

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError
+from textevolve.evaluation import CHECKS as CHECKED
 from textevolve.evaluation import (
     EQUAL_TO,
     GROUP,
@@ -41,6 +42,7 @@ from textevolve.rows.chats import (
 )
 from textevolve.rows.columns import (
     CANDIDATE_IMAGES,
+    CHECKS,
     IMAGES,
     INPUTS,
     REPEATS,
@@ -87,6 +89,8 @@ class RowReading:
         trajectory: Whether an agent's steps are read; rows with steps need no output.
         answered: Whether an application will produce the output, so that rows need none.
         compared: Whether the case keeps what its row holds, by which equal rows are found.
+        checks: Returns the checks of a row as a parameter, from the column with them (None without
+            one), the row and its place; None if no judge applies them.
     """
 
     map: Mapping[str, str] = empty_default(dict)
@@ -100,6 +104,7 @@ class RowReading:
     trajectory: bool = False
     answered: bool = False
     compared: bool = False
+    checks: Callable[[Any, Mapping[str, Any], str], Mapping[str, Any] | None] | None = None
 
 
 def cases_of_row(
@@ -156,6 +161,7 @@ def cases_of_row(
         "trajectory": trajectory,
     }
     facts["parameters"] |= source.take_group([] if chat is None else pairs)
+    facts["parameters"] |= source.take_checks()
     source.refuse_misspelt()
     if reading.whole:
         facts["parameters"] |= source.keep_row()
@@ -327,6 +333,19 @@ class _RowSource:
             return {GROUP: f"chat {hashlib.sha256(content).hexdigest()[:12]}"}
         return {EQUAL_TO: fold_content(self.row)} if self.reading.compared else {}
 
+    def take_checks(self) -> dict[str, Any]:
+        """Return the parameter with the checks of the row; empty if it has none, or if no judge
+        applies them."""
+        if self.reading.checks is None:
+            return {}
+        names = [name for name in self.row if fold_name(name) in CHECKS]
+        cell = self.take_first(names, "checks")
+        if cell is None:  # those of an exported case
+            cell = as_object(self.row.get("parameters")).get(CHECKED)
+        checks = self.reading.checks(cell, self.row, self.where)
+
+        return {} if checks is None else {CHECKED: checks}
+
     def take_item_id(self) -> str | None:
         """Return the id of the item of a repeat from the only column whose name ends like that of
         an id, such as `task_id`; None without such a column."""
@@ -422,7 +441,7 @@ class _RowSource:
             if name in self.reading.parameters:
                 known_parameters[name] = value
                 continue
-            if name in (GROUP, EQUAL_TO):  # of an exported case
+            if name in (GROUP, EQUAL_TO, CHECKED):  # of an exported case
                 continue
             self.refuse_near(name, value, f"parameters.{name}")
             self.columns.unread[f"parameters.{name}"] = None

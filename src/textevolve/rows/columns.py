@@ -57,6 +57,9 @@ IMAGES = "images"
 CANDIDATE_IMAGES = "candidate_images"
 """The default columns with images: those of the input, and those of the candidates."""
 CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
+CHECKS = ("checks", "assert")
+"""The names of columns with the checks of a row."""
+UNAPPLIED = "the column '%s' has checks that no judge applies: add --judge checks"
 REPEATS = ("epoch", "attempt", "trial", "repeat", "repetition", "sample")
 """The names of columns with the number of a row among the repeats of one item."""
 GROUPS = ("group", "chat_id", "conversation_id", "session_id", "thread_id", "trace_id")

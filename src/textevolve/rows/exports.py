@@ -1,5 +1,5 @@
 """Rows that other programs exported with their texts in nested fields: a table of names translates
-them to the usual columns. Tests of promptfoo, which are no rows to judge, are refused.
+them to the usual columns.
 
 Sessions of coding agents become rows, too: the lines of a log are gathered to one chat. Logs of
 Inspect and results of promptfoo, whose rows must be put together, are in `tables.py`.
@@ -147,46 +147,22 @@ def find_export(row: Row) -> KnownExport | None:
     return next((export for export in KNOWN_EXPORTS if row.keys() >= export.fields), None)
 
 
-# The tests of promptfoo, which are no rows to judge as they stand.
+# The tests of promptfoo, whose tables have a check in each of some columns.
 
-_EXPECTED = re.compile(r"__expected\d*")
+EXPECTED = "__expected"
+_EXPECTED = re.compile(rf"{EXPECTED}\d*")
 """The names of the columns in which promptfoo's tests have their checks."""
-_METRICS = {
-    "equals": "metric:exact",
-    "contains": "metric:contains",
-    "icontains": "metric:contains:ignore-case",
-    "regex": "metric:regex:PATTERN",
-    "contains-json": "metric:json-schema:FILE",
-    "is-json": "metric:json-schema:FILE",
-    "levenshtein": "metric:edit-distance",
-    "rouge-n": "metric:rouge-l",
-    "bleu": "metric:bleu",
-    "similar": "embedding@MODEL",
-    "llm-rubric": "probe --rubric TEXT",
-    "g-eval": "probe --rubric TEXT",
-    "model-graded-closedqa": "probe --rubric TEXT",
-    "factuality": "reference",
-    "answer-relevance": "answer-relevance",
-    "context-faithfulness": "faithfulness",
-}
-"""For the checks of promptfoo the judge that does the same."""
 
 
-def refuse_checks(row: Row, where: str) -> None:
-    """Raise an InputError if the row is a test of promptfoo, whose checks are in its cells."""
-    for column, check in row.items():
-        if not (_EXPECTED.fullmatch(column) and isinstance(check, str)):
-            continue
+def gather_checks(row: Row) -> Row:
+    """Return the row with the checks of promptfoo's columns in the column `checks`."""
+    names = [name for name in row if _EXPECTED.fullmatch(str(name))]
+    if not names:
+        return row
+    checks = [{EXPECTED: row[name]} for name in names if row[name] not in (None, "")]
+    rest = {name: value for name, value in row.items() if name not in names}
 
-        # `contains:Oslo`, `contains-json`, `similar(0.8):Oslo`, or a text alone that must be equal.
-        kind = check.partition(":")[0].partition("(")[0].strip()
-        if ":" not in check and kind not in _METRICS:
-            kind = "equals"
-        judge = _METRICS.get(kind, "metric:FILE.py:FUNCTION, a function of your own")
-        raise InputError(
-            f"{where}: '{column}' has a check of promptfoo, {check!r:.60}, but rows have no checks"
-            f" of their own. Use --judge {judge}; an expected text goes into a column 'reference'"
-        )
+    return {**rest, "checks": [*as_array(row.get("checks")), *checks]}
 
 
 LogLine: TypeAlias = Mapping[str, Any]

@@ -170,7 +170,8 @@ async def specify(
     of_judges = [model for judge in asks.judges for model in judge.models(default_model)]
     further_model = next((model for model in (*of_judges, *asks.models) if model), None)
     needs_own = asks.writes or None in of_judges or asks_default(chains)
-    has_model = further_model or (may_ask(chains) and (default_model or settings.model))
+    perhaps_asked = may_ask(chains) or any(judge.may_ask for judge in asks.judges)
+    has_model = further_model or (perhaps_asked and (default_model or settings.model))
     model = ""
     reason = ""
     if needs_own or has_model:

@@ -167,8 +167,11 @@ def wilson_interval(successes: float, trials: float, level: float = 0.95) -> Int
     middle = share + z**2 / (2 * trials)
     half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
     scale = 1 + z**2 / trials
+    # Rounding would leave 1e-17 at the ends, which are exact.
+    low = 0.0 if successes == 0 else (middle - half) / scale
+    high = 1.0 if successes == trials else (middle + half) / scale
 
-    return Interval(max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale))
+    return Interval(max(0.0, low), min(1.0, high))
 
 
 def mean_interval(

@@ -18,6 +18,7 @@ from textevolve.debate.context import debate_prompts
 from textevolve.engine.local import stream
 from textevolve.errors import InputError
 from textevolve.evaluation import (
+    CHECKS,
     Case,
     EvaluationResult,
     Failure,
@@ -28,6 +29,7 @@ from textevolve.evaluation import (
 )
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import parse_judge, require_absolute
+from textevolve.loops.rules import take_checks
 from textevolve.mappings import drop_empty, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
@@ -53,6 +55,7 @@ class Demand:
         model: The model of a judge that names none; empty: the run's model.
         min_score: The minimum score in [0, 1]; None: the judge's own verdict counts.
         position: The position of the assertion in the test session.
+        checks: The checks of the text, for the judge that applies them.
         given: The result, if a user's own evaluator has judged the text; it is stored because the
             journal holds only answers of models.
     """
@@ -62,6 +65,7 @@ class Demand:
     rubric: str = ""
     min_score: float | None = None
     position: int = 0
+    checks: tuple[Any, ...] = ()
     given: EvaluationResult | None = None
 
 
@@ -111,7 +115,9 @@ async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:
     demanded = parse_judge(demand.judge)
     require_absolute(demanded)
     judge = bench.whole_judge_of(demanded.with_model(demand.model or None), demand.rubric)
-    judged = await judge(replace(case, parameters={}))
+    checks = take_checks(demand.checks, None, {}, f"test {case.id}")
+    parameters = {} if checks is None else {CHECKS: checks}
+    judged = await judge(replace(case, parameters=parameters))
     (result,) = judged.result
 
     return Assertion(case, demand, result, judged.usage)

@@ -93,6 +93,7 @@ from textevolve.studies.compare_spec import (
     Variant,
     baseline_of,
     decides,
+    judges_of,
     together_of,
     variants_of,
     with_models,
@@ -632,6 +633,7 @@ def reads(spec: CompareSpec) -> Callable[[Case], Case]:
     and existing outputs are no columns of the input."""
     takes_rows = any(target.body is None for target in spec.targets)
     takes_rows |= any(metric.partition(":")[0] not in SHIPPED for metric in spec.metric)
+    takes_rows |= any(judge.reads_row for judge in judges_of(spec))
     if takes_rows or chains_among(*spec.models):
         return partial(keep_columns, names=None)
 
@@ -799,7 +801,8 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
             passed.
     """
     together = {judge.text for judge in together_of(spec)}
-    judges = map_values(bench.whole_judge_of, with_models(spec))
+    named = with_models(spec)
+    judges = map_values(bench.whole_judge_of, named)
 
     return Scorers(
         metrics={name: bench.metric_of(name) for name in spec.metric},
@@ -808,6 +811,8 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
         decides=decides(spec),
         threshold=spec.threshold,
         each_turn=spec.each_turn,
+        of_rows=tuple(name for name, judge in named.items() if judge.reads_row),
+        of_checks=tuple(name for name, judge in named.items() if judge.reads_checks),
     )
 
 

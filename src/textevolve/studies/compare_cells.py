@@ -18,8 +18,11 @@ from textevolve.errors import (
     InputError,
 )
 from textevolve.evaluation import (
+    CHECKS,
     EQUAL_TO,
     GROUP,
+    ROW,
+    SPENT,
     Case,
     EvaluationResult,
     Evaluator,
@@ -30,6 +33,7 @@ from textevolve.evaluation import (
     empty_default,
     reaches,
 )
+from textevolve.json_texts import pack_value
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.scope import TraceRecorder
 from textevolve.llm.meter import UsageMeter
@@ -37,7 +41,7 @@ from textevolve.llm.model import Message, Request, draw_sample
 from textevolve.llm.structured import describe_fault
 from textevolve.llm.targets import Target
 from textevolve.loops.attempt import ask_judge
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, drop_none
 from textevolve.metrics.label_metrics import Grader, is_shipped
 from textevolve.protocol.contents import LENGTH
 from textevolve.rows.chats import (
@@ -188,6 +192,8 @@ class Scorers:
         threshold: The score in [0, 1] from which an output passes; None: the scorer's own verdict
             counts.
         each_turn: The names of the metrics and judges that grade each answer of a conversation.
+        of_rows: The names of the judges that read the row, and `of_checks`, of those that apply
+            its checks.
     """
 
     metrics: Mapping[str, Grader]
@@ -196,6 +202,8 @@ class Scorers:
     decides: str
     threshold: float | None = None
     each_turn: tuple[str, ...] = ()
+    of_rows: tuple[str, ...] = ()
+    of_checks: tuple[str, ...] = ()
 
 
 async def fill_cells(
@@ -258,11 +266,28 @@ async def _grade_output(
 
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
-            (outcome,), more = await _judge(judge, judged_output, (text,))
+            parameters = _judge_parameters(scorers, name, planned, output, row)
+            (outcome,), more = await _judge(judge, judged_output, (text,), parameters)
             grades[name] = _grade(outcome)
             used = used + more
 
     return replace(output, grades=grades, judging=used)
+
+
+def _judge_parameters(
+    scorers: Scorers, name: str, planned: Planned, output: Output, row: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a judge reads of the row besides the input: its columns, or its checks with what
+    the output cost, which is known only of an output that was made for the run."""
+    parameters: dict[str, Any] = {}
+    if name in scorers.of_rows:
+        parameters[ROW] = pack_value(dict(row))
+    if name in scorers.of_checks and planned.values.checks is not None:
+        parameters[CHECKS] = planned.values.checks
+        cost = output.usage.cost if output.usage.calls else None
+        parameters[SPENT] = drop_none({"cost": cost, "seconds": output.seconds})
+
+    return parameters
 
 
 def _graded_row(planned: Planned, output: Output) -> Mapping[str, Any]:
@@ -471,13 +496,17 @@ async def ask_steps(
 
 
 async def _judge(
-    judge: Evaluator, output: Output, texts: tuple[str, ...]
+    judge: Evaluator,
+    output: Output,
+    texts: tuple[str, ...],
+    parameters: Mapping[str, Any] | None = None,
 ) -> tuple[Sequence[EvaluationResult | Failure], Usage]:
-    """Return a result for each text, and the judge's usage."""
+    """Return a result for each text, and the judge's usage. `parameters`: those of the case."""
     case = Case(
         output.input,
         texts,
         output.row,
+        parameters or {},
         reference=output.reference,
         context=output.context,
         images=output.images,

@@ -13,18 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.evaluation import GROUP, Case
+from textevolve.evaluation import CHECKS, GROUP, Case
 from textevolve.llm.chains.chain import check_templates
+from textevolve.loops.rules import is_checks, take_checks
 from textevolve.mappings import map_values
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.metrics.plain import require_one_mark
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
+from textevolve.rows.columns import CHECKS as CHECK_COLUMNS
 from textevolve.rows.columns import (
     IMAGES,
+    UNAPPLIED,
     check_prompt_value,
     column_text,
     find_contents,
     find_group,
+    fold_name,
     join_passages,
     leave_out_columns,
     prompt_text,
@@ -94,7 +98,7 @@ class ComparedColumns:
 
     Attributes:
         shown: Those that prompts, applications and chains may read: all but the hidden ones.
-        hidden: The label and the existing outputs, with the kind of each.
+        hidden: The label, the checks and the existing outputs, with the kind of each.
         questions: For each variant that may answer the same question differently, by its name, the
             columns that decide what it asks.
     """
@@ -119,7 +123,8 @@ def row_cases(
     names = list(dict.fromkeys(str(n) for _, row in placed for n in row if str(n).strip()))
     _check_needs(spec, names)
     talks = check_conversations(spec, placed)
-    columns = _check_columns(spec, names, objects, talks=talks)
+    of_checks = [name for name in names if _has_checks(spec, name, placed)]
+    columns = _check_columns(spec, names, objects, of_checks, talks=talks)
     _check_prompts(spec, columns.shown, placed)
 
     if spec.samples > 1 and spec.temperature == 0 and spec.prompts:
@@ -139,6 +144,10 @@ def row_cases(
     names_of_rows = RowNames()
     equal_rows = EqualRows()
     draws = Draws()
+    applied = applies_checks(spec)
+    of_checks = [name for name, kind in columns.hidden.items() if kind == "checks"]
+    if of_checks and not applied:
+        logging.getLogger("textevolve").warning(UNAPPLIED, of_checks[0])
     has_functions = not all(map(is_shipped, spec.metric))
     takes_whole = wants_row(spec.metric, objects)
 
@@ -166,6 +175,10 @@ def row_cases(
             whole=takes_whole,
             draw=draws.number(questions),
         )
+        if applied:
+            cell = next((row[name] for name in of_checks if row.get(name) is not None), None)
+            checks = take_checks(spec.check, cell, row, where)
+            parameters |= {} if checks is None else {CHECKS: checks}
         group = groups[number - 1]
         if group is not None:
             parameters[GROUP] = group[1]
@@ -181,6 +194,19 @@ def row_cases(
             context=None if spec.context is None else _context_text(row.get(spec.context)),
             images=images,
         )
+
+
+def applies_checks(spec: CompareSpec) -> bool:
+    """Return whether a judge applies the checks of rows."""
+    return any(judge.reads_checks for judge in judges_of(spec))
+
+
+def _has_checks(spec: CompareSpec, column: str, placed: Sequence[Placed]) -> bool:
+    """Return whether a column has the checks of rows. Without a judge that applies them it has, if
+    its name and its content say so: they must reach no model under test either."""
+    if fold_name(column) not in CHECK_COLUMNS:
+        return False
+    return applies_checks(spec) or any(is_checks(row.get(column)) for _, row in placed)
 
 
 def list_asked(spec: CompareSpec, columns: Sequence[str]) -> list[str]:
@@ -203,6 +229,7 @@ def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str
     takes_all = any(target.body is None for target in spec.targets)
     takes_all |= any(name.startswith(OWN) for name in chains_among(*spec.models))
     own_scorers = any(metric.startswith(OWN) or ":" in metric for metric in spec.metric)
+    takes_all |= any(judge.reads_row for judge in judges_of(spec))
     has_input = spec.prompts or spec.user_model or input_column(spec, columns)
     if takes_all or own_scorers or not has_input:
         return []
@@ -260,10 +287,15 @@ def _check_needs(spec: CompareSpec, columns: Sequence[str]) -> None:
 
 
 def _check_columns(
-    spec: CompareSpec, columns: Sequence[str], objects: Mapping[str, object], *, talks: bool
+    spec: CompareSpec,
+    columns: Sequence[str],
+    objects: Mapping[str, object],
+    of_checks: Sequence[str],
+    *,
+    talks: bool,
 ) -> ComparedColumns:
-    """Return the columns by who may read them. `talks`: rows are conversations, whose prompts need
-    no placeholder.
+    """Return the columns by who may read them. `of_checks`: those with checks. `talks`: rows are
+    conversations, whose prompts need no placeholder.
 
     Raises:
         InputError: a named column does not exist, or a prompt has no placeholder of a column.
@@ -279,7 +311,8 @@ def _check_columns(
                     f" {', '.join(columns)}"
                 )
 
-    hidden: dict[str, Hidden] = dict.fromkeys(spec.outputs, "outputs")
+    hidden: dict[str, Hidden] = dict.fromkeys(of_checks, "checks")
+    hidden |= dict.fromkeys(spec.outputs, "outputs")
     if spec.label is not None:
         hidden[spec.label] = "label"
     shown_columns = [name for name in columns if name not in hidden]

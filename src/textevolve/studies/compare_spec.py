@@ -28,7 +28,7 @@ from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
 from textevolve.runs.chains import chains_among
 from textevolve.spec import Frozen, Several, explain, option
-from textevolve.studies.rows import MappedSpec
+from textevolve.studies.rows import CheckedSpec, with_checks_judge
 from textevolve.texts.placeholders import fill, find_placeholders, whole_placeholder
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
@@ -267,7 +267,7 @@ MOST_SAMPLES = 100
 """The most outputs of a variant for a row."""
 
 
-class CompareSpec(MappedSpec):
+class CompareSpec(CheckedSpec):
     """Run prompts and models over your rows, score every output, and say which is better.
 
     Every prompt with every model is a variant, and so is each of your applications (targets), and
@@ -540,7 +540,8 @@ def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | Non
 def judges_of(spec: CompareSpec) -> tuple[Judge, ...]:
     """Return the judges, whose texts are their names in results; the default judge if neither a
     judge nor a metric is named."""
-    return spec.judge or (() if spec.metric else (parse_judge(DEFAULT_JUDGE),))
+    judges = with_checks_judge(spec.judge, spec.check)
+    return judges or (() if spec.metric else (parse_judge(DEFAULT_JUDGE),))
 
 
 def together_of(spec: CompareSpec) -> tuple[Judge, ...]:

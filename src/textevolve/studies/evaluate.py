@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -25,6 +26,7 @@ from textevolve.debate.result import DebateResult, read_result, write_result
 from textevolve.engine.local import stream
 from textevolve.errors import BudgetError, CallError, InputError
 from textevolve.evaluation import (
+    CHECKS,
     GROUP,
     LABEL,
     ROW,
@@ -49,6 +51,7 @@ from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
+from textevolve.loops.rules import take_checks
 from textevolve.mappings import drop_none, pick, read_fields
 from textevolve.metrics.plain import has_no_number, require_one_mark
 from textevolve.reach import is_file
@@ -64,7 +67,8 @@ from textevolve.report.blocks import (
 from textevolve.report.html import html_fragment
 from textevolve.rows import SUFFIXES, is_row_file, names_rows, read_argument
 from textevolve.rows.cases import CaseLike, RowReading, read_cases, take_cases
-from textevolve.rows.columns import Columns
+from textevolve.rows.columns import CHECKS as CHECK_COLUMNS
+from textevolve.rows.columns import UNAPPLIED, Columns, fold_name
 from textevolve.runs.aggregates import Aggregates, describe_judges, describe_scores
 from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
@@ -381,6 +385,7 @@ def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns)
     """Yield cases with unique ids, the profiles that they name, and the cases that they equal."""
     cases = RowNames().separate(cases, columns.has_repeats)
     cases = EqualRows().mark(cases)
+    cases = (_with_checks(spec, case) for case in cases)
     yield from map(with_profile, require_one_mark(_metrics_of(spec), cases))
     report_columns(spec, columns)
 
@@ -405,11 +410,20 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         trajectory=any(judge.reads_trajectory for judge in spec.judge),
         answered=spec.target is not None,
         compared=True,
+        checks=partial(take_checks, spec.check) if applies_checks(spec) else None,
     )
+
+
+def applies_checks(spec: EvaluateSpec) -> bool:
+    """Return whether a judge applies the checks of rows."""
+    return any(judge.reads_checks for judge in spec.judge)
 
 
 def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
     """Log once, after the cases were read, which columns of the file were used for what."""
+    for name in columns.unread:
+        if fold_name(name) in CHECK_COLUMNS:
+            logging.getLogger("textevolve").warning(UNAPPLIED, name)
     columns.tell(
         reference=any(judge.reads_reference for judge in spec.judge),
         context=any(judge.reads_context for judge in spec.judge),
@@ -419,7 +433,7 @@ def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
 def _read_case(spec: EvaluateSpec) -> Case:
     texts = spec.cases
     if spec.target is not None and len(texts) == 1:
-        return Case(read_argument(texts[0]), (), "1")
+        return _with_checks(spec, Case(read_argument(texts[0]), (), "1"))
     if len(texts) < 2:
         first_text = texts[0] if texts else ""
         raise InputError(
@@ -440,7 +454,16 @@ def _read_case(spec: EvaluateSpec) -> Case:
     case = Case(input, tuple(candidates), "1")
     check_case(case)
 
-    return case
+    return _with_checks(spec, case)
+
+
+def _with_checks(spec: EvaluateSpec, case: Case) -> Case:
+    """Return a case that is no row with the checks of the study."""
+    if not applies_checks(spec) or CHECKS in case.parameters:
+        return case
+    checks = take_checks(spec.check, None, {"input": case.input}, f"case {case.id}")
+    added = {} if checks is None else {CHECKS: checks}
+    return replace(case, parameters={**case.parameters, **added})
 
 
 async def run(

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
-from pydantic import BeforeValidator, WithJsonSchema, field_serializer, field_validator
+from pydantic import (
+    BeforeValidator,
+    WithJsonSchema,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode, Selection
 from textevolve.debate.profile import Profile, Protocol, Readout
@@ -21,7 +27,7 @@ from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.mappings import drop_none
 from textevolve.spec import Frozen, Several, option
-from textevolve.studies.rows import MappedSpec
+from textevolve.studies.rows import CheckedSpec, with_checks_judge
 from textevolve.texts.numbers import read_number, reject_odd_number
 
 GROUP = "Debate"
@@ -258,7 +264,7 @@ WholeProfile: TypeAlias = Annotated[
 ]
 
 
-class EvaluateSpec(DebateParameters, MappedSpec):
+class EvaluateSpec(DebateParameters, CheckedSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 done; 1 a model or the store failed; 2 bad input; 3 some cases have no score; 4 a
@@ -326,6 +332,13 @@ class EvaluateSpec(DebateParameters, MappedSpec):
     @classmethod
     def _take_judges(cls, value: Any) -> Any:
         return () if value is None else value
+
+    @model_validator(mode="after")
+    def _judge_by_checks(self) -> Self:
+        judges = with_checks_judge(self.judge, self.check)
+        if judges != self.judge:
+            object.__setattr__(self, "judge", judges)
+        return self
 
     @field_serializer("judge")
     def _write_judges(self, judges: tuple[Judge, ...]) -> str | list[str] | None:

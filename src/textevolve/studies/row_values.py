@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from textevolve.errors import InputError
-from textevolve.evaluation import LABEL, ROW, Case
+from textevolve.evaluation import CHECKS, LABEL, ROW, Case
 from textevolve.json_texts import is_mapping, pack_value, unpack_value, write_text
 from textevolve.llm.chains.chain import Chain
 from textevolve.llm.chains.steps import ModelStep
@@ -44,13 +44,15 @@ ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 @dataclass(frozen=True, slots=True)
 class RowValues:
     """The values of a row, by who may get them; the module's docstring has the table. `draw`: the
-    number of the row among those that ask the same, from 0."""
+    number of the row among those that ask the same, from 0. `checks`: those that an output must
+    satisfy; None without any."""
 
     variables: Mapping[str, str]
     columns: Mapping[str, Any]
     row: Mapping[str, Any]
     label: Any = None
     draw: int = 0
+    checks: Mapping[str, Any] | None = None
 
 
 def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None) -> RowValues:
@@ -65,6 +67,7 @@ def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None
         row=unpack_value(parameters[ROW]) if ROW in parameters else columns_and_label,
         label=unpack_value(parameters[LABEL]) if LABEL in parameters else case.reference,
         draw=parameters.get(DRAW, 0),
+        checks=parameters.get(CHECKS),
     )
 
 

@@ -11,19 +11,27 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, pairwise
-from typing import Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic_core import from_json
 
 from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import EQUAL_TO, Case, Usage, mend_text
+from textevolve.evaluation import CHECKS, EQUAL_TO, SPENT, Case, Usage, mend_text
 from textevolve.json_texts import as_object, find_path, is_array, is_object
+from textevolve.judges.judge import Judge, parse_judge
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.refusals import error_object
 from textevolve.llm.targets import COOKIES, DATA, EVENT, EVENTS, Target
+from textevolve.loops.rules import read_check_list
 from textevolve.mappings import drop_empty, drop_none, first_of, map_values
 from textevolve.protocol.contents import ReportedUsage
 from textevolve.report import wording
@@ -94,6 +102,41 @@ class MappedSpec(StudySpec):
         identity=False,
         metavar="NEW=OLD",
     )
+
+
+CheckList: TypeAlias = Annotated[
+    tuple[Any, ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str | Mapping) else value),
+    WithJsonSchema({"type": ["array", "string", "object"]}),
+]
+"""Checks in a study file or in Python: a list of texts and mappings, or a single one."""
+
+
+class CheckedSpec(MappedSpec):
+    """The base of specifications with checks for all rows."""
+
+    check: CheckList = option(
+        (),
+        "A check of every output, such as 'contains: refund' or 'rubric: is polite'; rows have more"
+        " in a column `checks`. Repeatable.",
+        group="Judging",
+        metavar="CHECK",
+    )
+
+    @field_validator("check")
+    @classmethod
+    def _usable_checks(cls, checks: tuple[Any, ...]) -> tuple[Any, ...]:
+        if checks:
+            read_check_list(checks)
+        return checks
+
+
+def with_checks_judge(judges: tuple[Judge, ...], checks: Sequence[Any]) -> tuple[Judge, ...]:
+    """Return the judges, with the one that applies checks if the study has checks and no judge
+    that does."""
+    if not checks or any(judge.reads_checks for judge in judges):
+        return judges
+    return (*judges, parse_judge("checks"))
 
 
 def read_cases(path: str) -> Iterator[Case]:
@@ -205,6 +248,7 @@ class TargetAnswer:
         usage: The usage that the target reports; None if it reports none.
         session: The id of the conversation; None if the response has none.
         cookies: The cookies of the conversation after this answer; None if it changes none.
+        seconds: The time that the application took; None if it is unknown.
     """
 
     text: str
@@ -212,6 +256,7 @@ class TargetAnswer:
     usage: Usage | None = None
     session: Any = None
     cookies: Mapping[str, str] | None = None
+    seconds: float | None = None
 
     @property
     def context(self) -> str | None:
@@ -311,8 +356,15 @@ async def answer_case(model: Model, target: Target, version: str, case: Case) ->
         expected = case.trajectory.expected_tools
         trajectory = replace(trajectory or Trajectory(), expected_tools=expected)
     text = answer.text if answer.text.strip() else NO_ANSWER
+    parameters = case.parameters
+    if CHECKS in parameters:
+        cost = None if answer.usage is None else answer.usage.cost
+        spent = drop_none({"cost": cost, "seconds": answer.seconds})
+        parameters = {**parameters, SPENT: spent}
 
-    return replace(case, candidates=(text,), context=context, trajectory=trajectory)
+    return replace(
+        case, candidates=(text,), context=context, trajectory=trajectory, parameters=parameters
+    )
 
 
 def read_target_answer(target: Target, response: Response) -> TargetAnswer:
@@ -360,7 +412,9 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
 
     session = _find_last(parts, target.session) if target.session else None
 
-    return TargetAnswer(text, trajectory, usage and usage_of(usage, None), session, cookies)
+    return TargetAnswer(
+        text, trajectory, usage and usage_of(usage, None), session, cookies, response.seconds
+    )
 
 
 @dataclass(frozen=True, slots=True)

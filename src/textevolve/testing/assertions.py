@@ -3,7 +3,7 @@ the session's run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# A judge: its text, the user's evaluator or function, or None for the session's judge.
-JudgeLike: TypeAlias = str | Evaluator | Callable[[Case], object] | None
+# A judge: its text, a list of checks such as "contains: 30 days", the user's evaluator or function,
+# or None for the session's judge.
+JudgeLike: TypeAlias = str | Sequence[Any] | Evaluator | Callable[[Case], object] | None
 # An (input, output) pair, or a mapping with the arguments of `assert_text`.
 TextLike: TypeAlias = tuple[str, str] | Mapping[str, Any]
 
@@ -52,11 +53,12 @@ async def aassert_text(
 ) -> EvaluationResult:
     """Assert that an output is good enough, and return its result: a score in [0, 1] with feedback.
 
-    `judge`: a judge's text, such as "probe+rules", or the user's evaluator or function; None: the
-    judge of the session. `min_score`: the lowest score that passes; None: that of the session, or
-    else the judge's own threshold; 0 lets every score pass. `rubric`: the criteria, as a text or
-    @FILE. `reference`: an answer to compare with. `context`: the source texts, for judges of
-    faithfulness. `model`: the model that the judge calls.
+    `judge`: a judge's text, such as "probe+rules", a list of checks, such as ["contains: 30 days",
+    "rubric: is polite"], or the user's evaluator or function; None: the judge of the session.
+    `min_score`: the lowest score that passes; None: that of the session, or else the judge's own
+    threshold; 0 lets every score pass. `rubric`: the criteria, as a text or @FILE. `reference`: an
+    answer to compare with. `context`: the source texts, for judges of faithfulness. `model`: the
+    model that the judge calls.
 
     Raises:
         AssertionError: the output is not good enough; shows it with its score and the feedback.

@@ -14,15 +14,17 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from textevolve.api.results import Objects
 from textevolve.engine.local import gather_bounded
 from textevolve.engine.sync import KeptOpen
 from textevolve.errors import BudgetError, InputError, ModelError, SettingsError, StoreError
 from textevolve.evaluation import Case, EvaluationResult, failure_of
+from textevolve.judges.checks import ChecksJudge
 from textevolve.judges.judge import Judge, parse_judge, read_judge, require_absolute
 from textevolve.judges.plain import HybridJudge, OwnJudge, RulesJudge
+from textevolve.loops.rules import asks_model, read_check_list
 from textevolve.runs.stored import StoredSpec, keep_record
 from textevolve.settings import Settings, today
 from textevolve.store.repository import Store, open_store
@@ -76,9 +78,14 @@ class AssertionRun:
         Raises:
             InputError: the judge, or the score, cannot be used.
         """
+        checks = tuple(cast("Sequence[Any]", judge)) if isinstance(judge, list | tuple) else ()
+        if checks:
+            read_check_list(checks)
+            judge = "checks"
         name = self._objects.name(judge) or self._judge
         require_absolute(read_judge(name))
-        demand = Demand(_fit_judge(name, case, is_named=judge is not None), **demanded)
+        fitted = _fit_judge(name, case, is_named=judge is not None)
+        demand = Demand(fitted, checks=checks, **demanded)
         if demand.min_score is not None and not 0 <= demand.min_score <= 1:
             raise InputError(f"min_score must be from 0 to 1, not {demand.min_score!r:.40}")
 
@@ -134,7 +141,8 @@ class AssertionRun:
 
     async def _judge_one(self, case: Case, demand: Demand, opened: SessionRun) -> Assertion:
         try:
-            if None in parse_judge(demand.judge).models(None):
+            parsed = parse_judge(demand.judge)
+            if None in parsed.models(None) or asks_model(demand.checks):
                 demand = replace(demand, model=await self._find_model(demand.model))
             assertion = await judge_case(case, demand, opened.bench)
         except (ModelError, BudgetError, SettingsError) as error:
@@ -183,7 +191,7 @@ def _fit_judge(judge: str, case: Case, *, is_named: bool) -> str:
     """
     parsed_judge = parse_judge(judge)
     parsed = parsed_judge.judge if isinstance(parsed_judge, HybridJudge) else parsed_judge
-    if isinstance(parsed, RulesJudge | OwnJudge):
+    if isinstance(parsed, RulesJudge | OwnJudge | ChecksJudge):
         return judge
     missing = other = ""
 

@@ -58,9 +58,9 @@ _RESEMBLANCE = 0.8
 """The similarity ratio from which a name counts as a misspelt column: `contxt` and `context` have
 0.92, `titel` and `title` 0.8, `text` and `context` 0.73."""
 
-Hidden: TypeAlias = Literal["label", "outputs"]
-"""The reason why a prompt must not show a column: it has the right answers, or outputs that exist
-already."""
+Hidden: TypeAlias = Literal["label", "outputs", "checks"]
+"""The reason why a prompt must not show a column: it has the right answers, outputs that exist
+already, or the checks that an output must satisfy."""
 
 
 def find_placeholders(text: str, columns: Collection[str]) -> tuple[str, ...]:
@@ -135,6 +135,8 @@ def _reject_hidden(text: str, source: str, hidden: Mapping[str, Hidden]) -> None
     for name in find_placeholders(text, hidden):
         if hidden[name] == "label":
             reason = f"shows the label {{{name}}} to the model, which gives the answer away"
+        elif hidden[name] == "checks":
+            reason = f"shows {{{name}}}, the checks of the row, which give the answer away"
         else:
             reason = f"shows {{{name}}}, a column of existing outputs, which prompts do not get"
         raise InputError(f"{source} {reason}; remove it{_as_literal(name)}")

@@ -218,6 +218,10 @@ class RecordedSpan(Span):
         if isinstance(outcome, EvaluationResult):
             attributes["gen_ai.evaluation.score.value"] = float(outcome.score)
             attributes["gen_ai.evaluation.score.label"] = "pass" if outcome.passed else "fail"
+            attributes |= {
+                f"{PREFIX}.score": float(outcome.score),
+                f"{PREFIX}.passed": outcome.passed,
+            }
             if self.texts and outcome.feedback:
                 attributes["gen_ai.evaluation.explanation"] = outcome.feedback
         elif isinstance(outcome, Failure):
