@@ -45,7 +45,7 @@ from textevolve.memory_eval.judging import Label, MemoryJudgement, MemoryVerdict
 from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
 from textevolve.settings import Local, Provider, Settings, read_settings
 from textevolve.studies.memory_eval import MemoryEvaluationSpec
-from textevolve.texts.numbers import dates_in, parse_time, write_date
+from textevolve.texts.dates import dates_in, parse_time, write_date
 from textevolve.wiring import open_models
 
 EMBEDDER = "local/minilm"

@@ -282,7 +282,7 @@ def import_file(
         str,
         typer.Argument(
             metavar="FILE",
-            help="The file of memories: .jsonl, .json (also of mem0), .csv or .parquet; - reads"
+            help="The file of memories: .jsonl, .json, .csv or .parquet; - reads"
             " JSON lines from standard input.",
         ),
     ],

@@ -58,7 +58,7 @@ from textevolve.memory.record import (
 )
 from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same
 from textevolve.spans import span
-from textevolve.texts.numbers import write_date
+from textevolve.texts.dates import write_date
 
 # Reconcile points (facts from a dialogue) with existing memories: add, merge, replace or drop
 # them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 from functools import cache
 from itertools import pairwise
 from math import log
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import TooLongError
+from textevolve.errors import InputError, TooLongError
 from textevolve.evaluation import mend_text
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import draw_nonce, fence, load_template, sanitize
@@ -34,7 +35,7 @@ from textevolve.memory.sameness import (
 )
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
-from textevolve.texts.numbers import dates_in, parse_time, write_date
+from textevolve.texts.dates import dates_in, read_moment, resolve_phrases
 from textevolve.texts.prose import split_sentences, split_text
 
 
@@ -165,12 +166,12 @@ class DialoguePoint:
 @dataclass(frozen=True, slots=True)
 class DialoguePiece:
     """A turn of a dialogue, or a part of a long turn. `turn`: the number of the turn, from 1.
-    `time`: in seconds since 1970; None if unknown."""
+    `time`: its time in the zone of its speaker; None if unknown."""
 
     turn: int
     speaker: str
     text: str
-    time: float | None
+    time: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,8 @@ async def extract_points(
     the turns.
 
     Raises:
-        UnusableAnswer: the answer for a single turn is unusable. ModelError: an answer is missing.
+        InputError: the time of a turn cannot be read. UnusableAnswer: the answer for a single turn
+            is unusable. ModelError: an answer is missing.
     """
     windows = cut_windows(dialogue, settings, skipped_turns)
     points_by_window = await gather_bounded(
@@ -278,9 +280,16 @@ def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[
 
 
 def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
-    """Split a turn into pieces of at most `most` characters, between sentences if possible."""
+    """Split a turn into pieces of at most `most` characters, between sentences if possible.
+
+    Raises:
+        InputError: its time cannot be read.
+    """
     speaker = speaker_of(turn.role)
-    time = parse_time(turn.timestamp)
+    try:
+        time = turn.moment
+    except ValueError as error:
+        raise InputError(f"the time of turn {number}: {error}") from None
     parts = (part.strip() for part in split_text(turn.content.strip(), most))
     return [DialoguePiece(number, speaker, part, time) for part in parts if part]
 
@@ -338,7 +347,7 @@ def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
 def _show(piece: DialoguePiece, nonce: str) -> str:
     """Format a turn for the prompt: its number, then its text, with further lines indented so that
     none looks like a turn."""
-    when = "" if piece.time is None else f" ({write_date(piece.time)})"
+    when = "" if piece.time is None else f" ({piece.time.date().isoformat()})"
     text = "\n   ".join(clean(piece.text).splitlines())
     return f"{piece.turn}{when} {piece.speaker}: {sanitize(text, nonce)[0]}"
 
@@ -352,10 +361,13 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
     piece = _find_piece(text, fact.turn, window, settings)
     text = _with_date(text, piece.text) if piece and text else text
-    since = parse_time(fact.since)
     pieces = (*window.earlier, *window.pieces)
     named_piece = next((each for each in pieces if each.turn == fact.turn), None)
-    said_at = (piece or named_piece or window.pieces[-1]).time
+    said = (piece or named_piece or window.pieces[-1]).time
+    said_at = None if said is None else said.timestamp()
+    if piece and said:
+        text = resolve_phrases(text, said)
+    since = _read_since(fact.since, said)
     if since is not None and said_at is not None and since > said_at:
         since = None  # an appointment: the statement about it holds already
     heard = " ".join([settings.about, *(p.text for p in pieces)])
@@ -386,6 +398,18 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
         refused=refused,
         doubt="; ".join(doubts),
     )
+
+
+def _read_since(text: str, said: datetime | None) -> float | None:
+    """Return the time from which a fact holds, in seconds since 1970, from a date of the model; it
+    is a day of the speaker's zone. None if the model gives no date: it often writes words here."""
+    try:
+        since = read_moment(text).date()
+    except ValueError:
+        return None
+
+    zone = UTC if said is None else said.tzinfo
+    return datetime.combine(since, time(), zone).timestamp()
 
 
 def _with_date(text: str, turn: str) -> str:
