@@ -56,7 +56,7 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same
+from textevolve.memory.sameness import adds_details, differ_in_dates, lacks, nearly_same
 from textevolve.spans import span
 from textevolve.texts.dates import write_date
 
@@ -91,8 +91,10 @@ KNOWN = predicate("known", "Does the earlier note already say everything that th
 
 SURE_LEAST = 0.55
 UNSURE_LEAST = 0.45
+KNOWN_LEAST = 0.75
 """The P(yes) from which a note counts as replaced or known, and that from which the decision says
-that both notes are kept since the model is unsure. A probability near a half loses no fact."""
+that both notes are kept since the model is unsure. A probability near a half loses no fact.
+`KNOWN_LEAST`: the P(yes) from which a note counts as known whose first word may be a new name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +146,10 @@ async def _ask_about_each(
     highest = probabilities[most]
     if highest >= SURE_LEAST:
         return "replaces", most, f"both cannot be true (P = {highest:.2f})"
-    if not lacks(near[0].text, new.text):
+    added = adds_details(new.text, near[0].text)
+    if added != "yes":
         redundancy = await _probability(model, KNOWN, new, near[0])
-        if redundancy >= SURE_LEAST:
+        if redundancy >= (SURE_LEAST if added == "no" else KNOWN_LEAST):
             return "same", 0, f"known already (P = {redundancy:.2f})"
 
     if highest >= UNSURE_LEAST:
@@ -183,7 +186,8 @@ async def _compare(
     choice."""
     rules = load_template("textevolve.memory", "compare").render()
     comparison = await _ask(model, rules, near, new, _comparison(len(near)), COMPARED_TOKENS)
-    if comparison.relation == "same" and lacks(near[comparison.note - 1].text, new.text):
+    known = near[comparison.note - 1].text
+    if comparison.relation == "same" and adds_details(new.text, known) == "yes":
         news = _comparison(len(near), news=True)
         comparison = await _ask(model, rules, near, new, news, COMPARED_TOKENS)
     reason = " ".join(comparison.reason.split())[:MOST_REASON]
