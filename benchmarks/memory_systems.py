@@ -159,8 +159,7 @@ def words(text: str) -> frozenset[str]:
     """Those that tell something; a date is one word, however it is written."""
     for written in dates_in(text):
         day = re.split(r",? (?:at )?\d{1,2}:\d{2}", written)[0]
-        if (moment := parse_time(day)) is not None:
-            text = text.replace(day, write_date(moment, "%Y%m%d"))
+        text = text.replace(day, write_date(parse_time(day), "%Y%m%d"))
     tokens = re.findall(r"[a-z0-9:]+", text.lower().replace("'s", " "))
     return frozenset(word for word in tokens if word not in SMALL_WORDS)
 
