@@ -268,6 +268,7 @@ PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
 """The source of the decision on a point: a rule, the model, or neither (`fallback`); then the point
 is added."""
 
+KEPT_TURN = "no fact was extracted from the turn, so it is kept as it was said"
 _REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds details"}
 """The reasons that are stored if the model gives none."""
 
@@ -374,6 +375,9 @@ async def reconcile(
             done.append((PointDecision(point, "drop", point.refused, "model"), None))
             continue
         vector = next(vectors)
+        if point.verbatim:
+            done.append(_keep_turn(point, vector))
+            continue
         near = await _find_near(ground, point, vector, version, done, source)
 
         try:
@@ -389,6 +393,12 @@ async def reconcile(
         done.append(outcome)
 
     return done
+
+
+def _keep_turn(point: DialoguePoint, vector: Vector) -> Outcome:
+    """Keep a turn as it was said. It is compared with nothing, since it states no single fact."""
+    decision = PointDecision(point, "add", KEPT_TURN, "rule", text=point.text)
+    return decision, MemoryDraft(decision, vector, point.trust)
 
 
 async def _find_near(
@@ -419,11 +429,13 @@ async def _find_near(
         )
         for match in await ground.store.search(query)
         # What one user says changes no memory of another, and none that is common.
-        if match.memory.id not in closed and (source.shared or match.memory.user == source.user)
+        if match.memory.id not in closed
+        and match.memory.reason != KEPT_TURN
+        and (source.shared or match.memory.user == source.user)
     ]
 
     for draft in drafts:
-        if draft.superseded:
+        if draft.superseded or draft.decision.point.verbatim:
             continue
         like = float(draft.embedding @ vector)
         decision = draft.decision
@@ -530,8 +542,10 @@ class CreatedMemories:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Return the texts of the memories created from the dialogue, each once."""
-        return tuple(dict.fromkeys(decision.text for decision in self.decisions if decision.text))
+        """Return the facts that were stored from the dialogue, each once, without the turns that
+        were kept as they were said."""
+        facts = [each.text for each in self.decisions if each.reason != KEPT_TURN]
+        return tuple(text for text in dict.fromkeys(facts) if text)
 
 
 def creation_prompts() -> dict[str, str]:

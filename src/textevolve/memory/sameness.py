@@ -151,6 +151,32 @@ def _names_beside(text: str, other: str) -> set[str]:
     return names
 
 
+_USER = regex.compile(
+    r"(?i)\b(?:the|der|die|dem|den|le|la|el|il|o|a|l['’]) ?(?:user|(?:be)?nutzer(?:in)?"
+    r"|anwender(?:in)?|utilisat(?:eur|rice)|usuari[oa]|utilizadora?|utente)\b|^User\b"
+)
+DENIALS, NEGATIONS, AGREEMENTS = (
+    frozenset(words.split())
+    for words in (
+        "no nope nah not never wrong incorrect false neither nein nicht nie niemals falsch quatsch"
+        " non no não nao nie нет ne nej nei hayır нет いいえ 不 不是 没 没有 아니요",
+        "no not never none nobody nothing neither without cannot can't won't isn't aren't doesn't"
+        " don't didn't hasn't haven't wasn't nicht kein keine keinen keinem nie niemals ohne pas ne"
+        " jamais sans nunca não nao sin sem non mai senza не нет без nie bez 不 没 没有 无",
+        "yes yeah yep yup right exactly correct true sure indeed absolutely definitely totally"
+        " very course ja genau stimmt richtig klar doch sehr oui exactement si sí sim claro sì да"
+        " так tak evet はい 是 是的 对 嗯 네",
+    )
+)
+"""The words with which a reply denies a question or guess, those that negate a sentence, and those
+with which a reply confirms."""
+
+
+def name_user(text: str, name: str) -> str:
+    """Return a text with a person's name in the place of words such as "the user"."""
+    return _USER.sub(lambda _: name, text)
+
+
 def exact_words(text: str) -> frozenset[str]:
     """Return the words of a text that stand for one thing alone and have no synonyms: those with a
     digit, such as 88231, 3.12.1 and the number of E-4012, and abbreviations in capitals, such as
@@ -226,6 +252,8 @@ def speaks_of_nobody(text: str) -> bool:
     like sums and thanks. A word that begins a sentence counts as a name unless it is a common
     one."""
     words = words_of(text)
+    if len(words) == 1 and text[-1:] in ".!":  # such as Done.
+        return True
     cased = any(letter.lower() != letter.upper() for letter in text)
     has_name = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
     return bool(words) and cased and not has_name and not _PERSONS.intersection(words)
