@@ -52,7 +52,6 @@ _MILLISECONDS = 1e11
 """The number from which a plain number is a time in milliseconds; in seconds it would be the year
 5138."""
 _NUMERIC = re.compile(r"\b(\d{1,2})([./-]) ?(\d{1,2})\2 ?(\d{4}|\d{2})\b")
-_CHINESE = re.compile(r"(\d{4}) ?年 ?(\d{1,2}) ?月 ?(\d{1,2}) ?[日号號]")
 _AMBIGUOUS_ZONE = re.compile(r"\b(?:CST|IST)\b")
 _ZONE = re.compile(r"(?: |\[)([A-Z][A-Za-z]+(?:/[A-Z][A-Za-z_-]+)+)\]?$")
 
@@ -119,15 +118,7 @@ def _read_written(text: str) -> datetime:
     if named_zone := _ZONE.search(text):
         zone = ZoneInfo(named_zone[1])
         words = text[: named_zone.start()]
-    words = _CHINESE.sub(_write_chinese, words, count=1)
     words = _NUMERIC.sub(_write_numeric, words, count=1)
-    if words != text:
-        try:
-            exact = datetime.fromisoformat(words)
-            return exact.replace(tzinfo=exact.tzinfo or zone)
-        except ValueError:
-            pass  # a time in words may follow
-
     # Without digits and a year a text is a day such as Tuesday, which is no date.
     if len(words) > LONGEST_DATE or not re.search(r"\d{4}|[-/]\d\d\b", words):
         raise ValueError(text)
@@ -136,11 +127,6 @@ def _read_written(text: str) -> datetime:
         raise ValueError(text)
 
     return moment.replace(tzinfo=zone) if zone else moment
-
-
-def _write_chinese(match: re.Match[str]) -> str:
-    year, month, day = match.groups()
-    return f"{year}-{int(month):02}-{int(day):02}"
 
 
 def _write_numeric(match: re.Match[str]) -> str:
@@ -228,8 +214,8 @@ _EINHEIT = r"(?:Tag(?:en)?|Wochen?|Monat(?:en)?|Jahr(?:en)?)"
 _ROUGHLY = r"(?:exactly|about|around|just|roughly|only|genau|etwa|ungefähr|rund)"
 _WEEKDAY = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
 _PHRASE = regex.compile(
-    r"(?i:\b(?:the day before yesterday|the day after tomorrow|yesterday|today|tomorrow|tonight"
-    r"|(?:last|next) (?:week|month|year|weekend|night|spring|summer|autumn|winter)"
+    r"(?i:\b(?:the day before yesterday|the day after tomorrow|yesterday|today|tomorrow"
+    r"|(?:last|next) (?:week|month|year|weekend|spring|summer|autumn|winter)"
     rf"|(?:last|next|this (?:coming )?) ?{_WEEKDAY}"
     rf"|{_NUMBER} {_UNIT} (?:ago|from (?:now|today))|in (?:{_ROUGHLY} )?{_NUMBER} {_UNIT}(?='s)?"
     r"|vorgestern|gestern|übermorgen"
@@ -261,9 +247,6 @@ def resolve_phrases(text: str, said: datetime) -> str:
 
 def _resolve(phrase: str, said: datetime) -> str:
     plain = regex.sub(rf"(?i)\b{_ROUGHLY} ", "", phrase)
-    if plain.lower() in ("last night", "tonight"):
-        plain = "yesterday" if "last" in plain.lower() else "today"
-    day = said.date().isoformat()
     base = said.replace(tzinfo=None)
     try:
         parser = _open_parser({"PARSERS": ["relative-time"], "RELATIVE_BASE": base})
@@ -271,7 +254,7 @@ def _resolve(phrase: str, said: datetime) -> str:
     except ValueError:
         resolved = None
     if resolved is None or resolved.date_obj is None:
-        return f"said on {day}"
+        return f"said on {said.date().isoformat()}"
 
     moment: datetime = resolved.date_obj
     if _WEEK.search(plain):
