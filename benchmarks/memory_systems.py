@@ -45,7 +45,7 @@ from textevolve.memory_eval.judging import Label, MemoryJudgement, MemoryVerdict
 from textevolve.memory_eval.synthesis import UNKNOWN, synthesise
 from textevolve.settings import Local, Provider, Settings, read_settings
 from textevolve.studies.memory_eval import MemoryEvaluationSpec
-from textevolve.texts.numbers import dates_in, parse_time, write_date
+from textevolve.texts.dates import dates_in, parse_time, write_date
 from textevolve.wiring import open_models
 
 EMBEDDER = "local/minilm"
@@ -159,8 +159,7 @@ def words(text: str) -> frozenset[str]:
     """Those that tell something; a date is one word, however it is written."""
     for written in dates_in(text):
         day = re.split(r",? (?:at )?\d{1,2}:\d{2}", written)[0]
-        if (moment := parse_time(day)) is not None:
-            text = text.replace(day, write_date(moment, "%Y%m%d"))
+        text = text.replace(day, write_date(parse_time(day), "%Y%m%d"))
     tokens = re.findall(r"[a-z0-9:]+", text.lower().replace("'s", " "))
     return frozenset(word for word in tokens if word not in SMALL_WORDS)
 

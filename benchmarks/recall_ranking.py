@@ -38,7 +38,7 @@ from textevolve.memory.record import Add, NewMemory, Origin
 from textevolve.memory.sameness import names_in
 from textevolve.memory_snapshots import embed_with
 from textevolve.store import kinds
-from textevolve.texts.numbers import parse_time
+from textevolve.texts.dates import parse_time
 
 DAY = 24 * 3600.0
 NOW = 1_760_000_000.0

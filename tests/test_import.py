@@ -60,7 +60,16 @@ while waiting:
 """
 EXTRAS = (
     *("cronsim", "fastapi", "starlette", "uvicorn", "ray", "psycopg", "pgvector", "ladybug"),
-    *("mem0", "langgraph", "langchain_core", "onnxruntime", "tokenizers", "xllamacpp", "pyarrow"),
+    *(
+        "mem0",
+        "dateparser",
+        "langgraph",
+        "langchain_core",
+        "onnxruntime",
+        "tokenizers",
+        "xllamacpp",
+        "pyarrow",
+    ),
     *("openpyxl", "keyring", "huggingface_hub", "opentelemetry.sdk", "gguf"),
 )
 

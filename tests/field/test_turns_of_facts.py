@@ -12,7 +12,7 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import ScriptedServer
 from textevolve.memory.extraction import CreationSettings, extract_points
 from textevolve.memory.record import DialogueTurn
-from textevolve.texts.numbers import parse_time
+from textevolve.texts.dates import parse_time
 
 DATES = ("2026-01-10", "2026-01-11", "2026-02-20", "2026-02-21", "2026-03-30")
 

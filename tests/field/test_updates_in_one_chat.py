@@ -19,7 +19,7 @@ from textevolve.memory.creation import create_memories
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.record import ChangeSource, DialogueTurn, MemoryQuery
 from textevolve.store import Store, kinds
-from textevolve.texts.numbers import parse_time
+from textevolve.texts.dates import parse_time
 
 VECTOR = np.ones(8, dtype=np.float32) / 8**0.5
 JANUARY, MARCH, MAY = ("2026-01-05", "2026-03-05", "2026-05-05")

@@ -159,6 +159,7 @@ def test_a_file_without_a_user(tmp_path, content):
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 TEXTS = st.lists(NAME.filter(str.strip), max_size=3).map(tuple)
+TIME = st.just("") | st.datetimes().map(str)
 SECONDS = st.none() | st.integers(0, 10**6).map(lambda ms: ms / 1000)
 POINTS = st.builds(
     MemoryPoint,
@@ -185,7 +186,7 @@ QUESTIONS = st.builds(
 SESSIONS = st.builds(
     Session,
     index=st.just(0),
-    dialogue=st.lists(st.builds(DialogueTurn, NAME, TEXT, TEXT), max_size=3).map(tuple),
+    dialogue=st.lists(st.builds(DialogueTurn, NAME, TEXT, TIME), max_size=3).map(tuple),
     points=st.lists(POINTS, max_size=3).map(tuple),
     questions=st.lists(QUESTIONS, max_size=2).map(tuple),
     is_generated_qa=st.booleans(),

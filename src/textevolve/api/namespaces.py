@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from time import time
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from textevolve.agents.resources import (
@@ -37,6 +38,7 @@ from textevolve.desk.exchange import export_lines, import_content, read_content
 from textevolve.desk.memories import MemoryDesk, SourceMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.errors import InputError, NotFoundError
+from textevolve.memory.audit import NEIGHBOURS, Finding, audit_memory
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import (
@@ -45,6 +47,7 @@ from textevolve.memory.record import (
     Collection,
     Entity,
     Forget,
+    MemoryQuery,
     MemoryRecord,
     MemorySpec,
     Vector,
@@ -157,6 +160,23 @@ class AsyncMemories:
     async def graph(self) -> Sequence[Entity]:
         """Return the entities that the current memories mention, the most frequent first."""
         return await self._desk.memories.graph(self.name)
+
+    async def audit(self) -> Sequence[Finding]:
+        """Return the current memories that a person should look at, each with the reason:
+        duplicates, other values, texts that are not understood alone, little trust, no use."""
+        collection = await self.collection()
+        memories = [memory async for memory in self.stream()]
+        vectors = await self._desk.embed_all(collection, [memory.text for memory in memories])
+        recalls = any(memory.times_used for memory in memories)
+        findings: list[Finding] = []
+
+        for memory, vector in zip(memories, vectors, strict=True):
+            query = MemoryQuery(collection=self.name, embedding=vector, limit=NEIGHBOURS)
+            matches = await self._desk.memories.search(query)
+            near = [match for match in matches if match.memory.id != memory.id]
+            findings += audit_memory(memory, near, recalls=recalls, now=time())
+
+        return findings
 
     async def list(
         self,
@@ -413,6 +433,7 @@ class Memories(SyncView[AsyncMemories]):
     get = waited(AsyncMemories.get)
     history = waited(AsyncMemories.history)
     graph = waited(AsyncMemories.graph)
+    audit = waited(AsyncMemories.audit)
     list = waited(AsyncMemories.list)
     forget = waited(AsyncMemories.forget)
     re_embed = waited(AsyncMemories.re_embed)

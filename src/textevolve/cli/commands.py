@@ -260,6 +260,12 @@ AGENTS = {
                 "memories graph notes",
                 "memories graph notes Ann --json",
             ),
+            "audit": _command(
+                "memories:audit",
+                "List memories to look at: duplicates, contradictions, unused ones.",
+                "memories audit notes",
+                "memories audit acme/notes --json",
+            ),
             "forget": _command(
                 "memories:forget",
                 "Forget memories: searches skip them; their history stays.",
@@ -270,7 +276,7 @@ AGENTS = {
                 "memories:import_file",
                 "Import memories from a file.",
                 "memories import notes memories.jsonl",
-                "memories import notes mem0.json --namespace acme",
+                "memories import notes old.csv --namespace acme",
             ),
             "export": _command(
                 "memories:export",

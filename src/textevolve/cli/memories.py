@@ -1,4 +1,4 @@
-"""`textevolve memories add|search|list|show|graph|forget|import|export|re-embed`."""
+"""`textevolve memories add|search|list|show|graph|audit|forget|import|export|re-embed`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from textevolve.cli.results import fetch_weights, print_json, show_report
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.desk.memories import (
     SourceMessage,
+    draw_findings,
     draw_graph,
     draw_memories,
     draw_memory,
@@ -210,6 +211,24 @@ def graph(
         _print(records, as_json, lambda: draw_mentions(matches[0], records))
 
 
+def audit(
+    collection: CollectionName,
+    as_json: options.Json = False,
+    namespace: NamespaceName = None,
+    store: options.StoreFile = None,
+) -> None:
+    """List memories to look at: duplicates, other values of one statement, texts that are not
+    understood alone, little trust, never recalled."""
+    with _open(collection, namespace, store, embeds=True) as memories:
+        findings = memories.audit()
+    if not as_json:
+        show_report(draw_findings(collection, findings))
+    for finding in findings if as_json else ():
+        other = finding.other and finding.other.id
+        ids = {"id": finding.memory.id, "other": other}
+        print_json({**ids, "reason": finding.reason, "forget": finding.forget})
+
+
 def forget(
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="ID...", help="The ids of the memories.")
@@ -280,7 +299,7 @@ def import_file(
         str,
         typer.Argument(
             metavar="FILE",
-            help="The file of memories: .jsonl, .json (also of mem0), .csv or .parquet; - reads"
+            help="The file of memories: .jsonl, .json, .csv or .parquet; - reads"
             " JSON lines from standard input.",
         ),
     ],

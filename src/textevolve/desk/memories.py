@@ -20,6 +20,7 @@ from textevolve.errors import InputError, NotFoundError
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_sequence
 from textevolve.llm.embeddings import embed_texts
+from textevolve.memory.audit import Finding
 from textevolve.memory.cue import Memory
 from textevolve.memory.recall import Recalled
 from textevolve.memory.record import (
@@ -369,6 +370,28 @@ def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
     ]
 
     return Report("", f"{len(texts):,} of the memories mention {entity.name}", [Texts("", texts)])
+
+
+def draw_findings(collection: str, findings: Sequence[Finding]) -> Report:
+    """Draw the memories that an audit found, and the command that forgets what nothing is lost
+    by."""
+    rows = [
+        (
+            finding.memory.id,
+            finding.reason,
+            wording.clip(finding.memory.text, SHOWN),
+            f"{finding.other.id}  {wording.clip(finding.other.text, SHOWN)}"
+            if finding.other
+            else "",
+        )
+        for finding in findings
+    ]
+    forgettable = dict.fromkeys(finding.memory.id for finding in findings if finding.forget)
+    note = f"textevolve memories forget {' '.join(forgettable)}" if forgettable else ""
+    table = Table("", ["id", "reason", "memory", "beside"], rows, note=note)
+    sentence = f"{wording.count(len(rows), 'finding')} in the memories of {collection}"
+
+    return Report("", sentence, [table] if rows else [])
 
 
 def _head(memory: MemoryRecord) -> str:

@@ -56,9 +56,9 @@ from textevolve.memory.record import (
     Supersede,
     Vector,
 )
-from textevolve.memory.sameness import differ_in_dates, lacks, nearly_same
+from textevolve.memory.sameness import adds_details, differ_in_dates, lacks, nearly_same
 from textevolve.spans import span
-from textevolve.texts.numbers import write_date
+from textevolve.texts.dates import write_date
 
 # Reconcile points (facts from a dialogue) with existing memories: add, merge, replace or drop
 # them.
@@ -91,9 +91,11 @@ KNOWN = predicate("known", "Does the earlier note already say everything that th
 
 SURE_ABOVE = 0.51
 UNSURE_LEAST = 0.45
+KNOWN_LEAST = 0.75
 """The P(yes) above which a note counts as replaced or known, and that from which the decision says
 that both notes are kept since the model is unsure. Probabilities of a small model lie near a half:
-a larger margin finds hardly any change (docs/measurements.md)."""
+a larger margin finds hardly any change (docs/measurements.md). `KNOWN_LEAST`: the P(yes) from which
+a note counts as known whose first word may be a new name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +147,10 @@ async def _ask_about_each(
     highest = probabilities[most]
     if highest > SURE_ABOVE:
         return "replaces", most, f"both cannot be true (P = {highest:.2f})"
-    if not lacks(near[0].text, new.text):
+    added = adds_details(new.text, near[0].text)
+    if added != "yes":
         redundancy = await probability(model, KNOWN, new, near[0])
-        if redundancy > SURE_ABOVE:
+        if redundancy > (SURE_ABOVE if added == "no" else KNOWN_LEAST):
             return "same", 0, f"known already (P = {redundancy:.2f})"
 
     if highest >= UNSURE_LEAST:
@@ -184,7 +187,8 @@ async def _compare(
     choice."""
     rules = load_template("textevolve.memory", "compare").render()
     comparison = await _ask(model, rules, near, new, _comparison(len(near)), COMPARED_TOKENS)
-    if comparison.relation == "same" and lacks(near[comparison.note - 1].text, new.text):
+    known = near[comparison.note - 1].text
+    if comparison.relation == "same" and adds_details(new.text, known) == "yes":
         news = _comparison(len(near), news=True)
         comparison = await _ask(model, rules, near, new, news, COMPARED_TOKENS)
     reason = " ".join(comparison.reason.split())[:MOST_REASON]
@@ -265,6 +269,7 @@ PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
 """The source of the decision on a point: a rule, the model, or neither (`fallback`); then the point
 is added."""
 
+KEPT_TURN = "no fact was extracted from the turn, so it is kept as it was said"
 _REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds details"}
 """The reasons that are stored if the model gives none."""
 
@@ -371,6 +376,9 @@ async def reconcile(
             done.append((PointDecision(point, "drop", point.refused, "model"), None))
             continue
         vector = next(vectors)
+        if point.verbatim:
+            done.append(_keep_turn(point, vector))
+            continue
         near = await _find_near(ground, point, vector, version, done, source)
 
         try:
@@ -386,6 +394,12 @@ async def reconcile(
         done.append(outcome)
 
     return done
+
+
+def _keep_turn(point: DialoguePoint, vector: Vector) -> Outcome:
+    """Keep a turn as it was said. It is compared with nothing, since it states no single fact."""
+    decision = PointDecision(point, "add", KEPT_TURN, "rule", text=point.text)
+    return decision, MemoryDraft(decision, vector, point.trust)
 
 
 async def _find_near(
@@ -416,11 +430,13 @@ async def _find_near(
         )
         for match in await ground.store.search(query)
         # What one user says changes no memory of another, and none that is common.
-        if match.memory.id not in closed and (source.shared or match.memory.user == source.user)
+        if match.memory.id not in closed
+        and match.memory.reason != KEPT_TURN
+        and (source.shared or match.memory.user == source.user)
     ]
 
     for draft in drafts:
-        if draft.superseded:
+        if draft.superseded or draft.decision.point.verbatim:
             continue
         like = float(draft.embedding @ vector)
         decision = draft.decision
@@ -527,8 +543,10 @@ class CreatedMemories:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Return the texts of the memories created from the dialogue, each once."""
-        return tuple(dict.fromkeys(decision.text for decision in self.decisions if decision.text))
+        """Return the facts that were stored from the dialogue, each once, without the turns that
+        were kept as they were said."""
+        facts = [each.text for each in self.decisions if each.reason != KEPT_TURN]
+        return tuple(text for text in dict.fromkeys(facts) if text)
 
 
 def creation_prompts() -> dict[str, str]:

@@ -7,8 +7,9 @@ and none of its points is stored. `creation.py` stores the points.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 from functools import cache
 from itertools import pairwise
 from math import log
@@ -17,24 +18,28 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from textevolve.engine.local import gather_bounded
-from textevolve.errors import TooLongError
+from textevolve.errors import InputError, TooLongError
 from textevolve.evaluation import mend_text
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import draw_nonce, fence, load_template, sanitize
 from textevolve.llm.structured import UnusableAnswer, ask_structured
 from textevolve.memory.record import DialogueTurn
 from textevolve.memory.sameness import (
+    AGREEMENTS,
+    DENIALS,
+    NEGATIONS,
     details_of,
     entities_in,
     heard_names,
     lacks,
+    name_user,
     speaks_of_nobody,
     telling_words,
     words_of,
 )
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 from textevolve.spec import Frozen, option
-from textevolve.texts.numbers import dates_in, parse_time, write_date
+from textevolve.texts.dates import dates_in, read_moment, resolve_phrases
 from textevolve.texts.prose import split_sentences, split_text
 
 
@@ -134,6 +139,12 @@ STEM = 4
 """The letters at the beginning of a word by which it is compared with those of a turn."""
 UNSURE_TRUST = 0.3
 """The highest trust in a fact with a name that the dialogue says at most in another form."""
+OPENING = 4
+"""The number of words at the beginning of a reply that may deny or confirm what was asked."""
+LEAST_TOLD = 3
+"""The distinctive words from which a turn without facts is kept: fewer are thanks or a greeting."""
+TURN_IMPORTANCE = 0.1
+"""The importance of a turn that is kept as it was said."""
 _QUESTION_MARKS = ("?", "？", "؟")
 
 
@@ -145,8 +156,9 @@ class DialoguePoint:
     the time of the statement; `since`: the time from which the fact holds; both in seconds since
     1970, None if unknown. `entities`: the people and things that it is about. `refused`: the reason
     for rejecting it; empty if it is accepted. `doubt`: the reason for a low trust, and that its
-    words stand in another turn than the model names. Only for an insight: `cites`, the ids of the
-    memories that support it, and `question`, which it answers."""
+    words stand in another turn than the model names. `verbatim`: whether it is a turn as it was
+    said. Only for an insight: `cites`, the ids of the memories that support it, and `question`,
+    which it answers."""
 
     text: str
     turn: int | None
@@ -158,6 +170,7 @@ class DialoguePoint:
     entities: tuple[str, ...] = ()
     refused: str = ""
     doubt: str = ""
+    verbatim: bool = False
     cites: tuple[str, ...] = ()
     question: str = ""
 
@@ -165,12 +178,12 @@ class DialoguePoint:
 @dataclass(frozen=True, slots=True)
 class DialoguePiece:
     """A turn of a dialogue, or a part of a long turn. `turn`: the number of the turn, from 1.
-    `time`: in seconds since 1970; None if unknown."""
+    `time`: its time in the zone of its speaker; None if unknown."""
 
     turn: int
     speaker: str
     text: str
-    time: float | None
+    time: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +248,8 @@ async def extract_points(
     the turns.
 
     Raises:
-        UnusableAnswer: the answer for a single turn is unusable. ModelError: an answer is missing.
+        InputError: the time of a turn cannot be read. UnusableAnswer: the answer for a single turn
+            is unusable. ModelError: an answer is missing.
     """
     windows = cut_windows(dialogue, settings, skipped_turns)
     points_by_window = await gather_bounded(
@@ -278,9 +292,16 @@ def _last(pieces: Sequence[DialoguePiece], settings: CreationSettings) -> tuple[
 
 
 def _cut_turn(number: int, turn: DialogueTurn, most: int) -> list[DialoguePiece]:
-    """Split a turn into pieces of at most `most` characters, between sentences if possible."""
+    """Split a turn into pieces of at most `most` characters, between sentences if possible.
+
+    Raises:
+        InputError: its time cannot be read.
+    """
     speaker = speaker_of(turn.role)
-    time = parse_time(turn.timestamp)
+    try:
+        time = turn.moment
+    except ValueError as error:
+        raise InputError(f"the time of turn {number}: {error}") from None
     parts = (part.strip() for part in split_text(turn.content.strip(), most))
     return [DialoguePiece(number, speaker, part, time) for part in parts if part]
 
@@ -301,10 +322,43 @@ async def _read_window(
             *await _read_window(model, back, settings),
         ]
 
-    points = (_point(fact, window, settings) for fact in answer_read.value.facts)
-    distinct = {point.text: point for point in points if point.text}.values()  # each once
+    facts = answer_read.value.facts
+    points = [_point(fact, window, settings) for fact in facts]
+    distinct = {point.text: point for point in points if point.text}  # each once
+    read_turns = {p.turn or fact.turn for p, fact in zip(points, facts, strict=True) if p.text}
+    kept_turns = () if settings.focus else _keep_turns(window, read_turns, settings)
 
-    return sorted(distinct, key=lambda point: point.turn or 0)
+    return sorted([*distinct.values(), *kept_turns], key=lambda point: point.turn or 0)
+
+
+def _keep_turns(
+    window: Window, read_turns: Collection[int], settings: CreationSettings
+) -> Iterator[DialoguePoint]:
+    """Yield the turns of people that tell something and of which no fact was extracted, as they
+    were said, so that recall finds what the model missed. `read_turns`: those with facts, accepted
+    or refused."""
+    for piece in window.pieces:
+        statements = [s for s in _sentences_of(piece.text) if not s.endswith(_QUESTION_MARKS)]
+        is_telling = len(telling_words(" ".join(statements))) >= LEAST_TOLD
+        is_person = piece.speaker != ASSISTANT and not piece.speaker.startswith("Tool")
+        if piece.turn in read_turns or not is_person or not is_telling:
+            continue
+
+        speaker = piece.speaker.removeprefix("Other ").strip("()")
+        if piece.speaker == USER:
+            speaker = settings.about or "The user"
+        words = " ".join(clean(piece.text).split())
+        said_at = None if piece.time is None else piece.time.timestamp()
+        yield DialoguePoint(
+            text=f"{speaker} said: “{resolve_phrases(words, piece.time) if piece.time else words}”",
+            turn=piece.turn,
+            author=piece.speaker,
+            importance=TURN_IMPORTANCE,
+            trust=_trust(piece.speaker, settings),
+            said=said_at,
+            since=said_at,
+            verbatim=True,
+        )
 
 
 def _most_points(window: Window) -> int:
@@ -338,7 +392,7 @@ def _ask(window: Window, settings: CreationSettings, points: int) -> Request:
 def _show(piece: DialoguePiece, nonce: str) -> str:
     """Format a turn for the prompt: its number, then its text, with further lines indented so that
     none looks like a turn."""
-    when = "" if piece.time is None else f" ({write_date(piece.time)})"
+    when = "" if piece.time is None else f" ({piece.time.date().isoformat()})"
     text = "\n   ".join(clean(piece.text).splitlines())
     return f"{piece.turn}{when} {piece.speaker}: {sanitize(text, nonce)[0]}"
 
@@ -350,12 +404,18 @@ def clean(text: str) -> str:
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
-    piece = _find_piece(text, fact.turn, window, settings)
-    text = _with_date(text, piece.text) if piece and text else text
-    since = parse_time(fact.since)
+    if settings.about:
+        text = name_user(text, settings.about)
     pieces = (*window.earlier, *window.pieces)
+    matches = _match_pieces(text, pieces, set(words_of(settings.about)))
+    piece = _find_piece(text, fact.turn, matches, settings)
+    text = _with_date(text, piece.text) if piece and text else text
     named_piece = next((each for each in pieces if each.turn == fact.turn), None)
-    said_at = (piece or named_piece or window.pieces[-1]).time
+    said = (piece or named_piece or window.pieces[-1]).time
+    said_at = None if said is None else said.timestamp()
+    if said and (piece or named_piece):
+        text = resolve_phrases(text, said)
+    since = _read_since(fact.since, said)
     if since is not None and said_at is not None and since > said_at:
         since = None  # an appointment: the statement about it holds already
     heard = " ".join([settings.about, *(p.text for p in pieces)])
@@ -363,10 +423,10 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     names = heard_names(text, heard)
     unheard = [name for name, is_heard in names.items() if is_heard == "no"]
     unsure = [name for name, is_heard in names.items() if is_heard == "perhaps"]
-    refused = REFUSED.get(fact.status, "")
+    refused = REFUSED.get(fact.status, "") or _refuse_offer(text, matches)
     if unheard and not refused:
         refused = f"the dialogue does not say “{unheard[0]}”"
-    if not refused and (text.endswith("?") or speaks_of_nobody(text)):
+    if not refused and (text.endswith(_QUESTION_MARKS) or speaks_of_nobody(text)):
         refused = "it says nothing about a person"
     doubts = [f"it is unsure whether the dialogue says “{name}”" for name in unsure[:1]]
     if piece and named_piece and piece.turn != fact.turn:
@@ -386,6 +446,18 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
         refused=refused,
         doubt="; ".join(doubts),
     )
+
+
+def _read_since(text: str, said: datetime | None) -> float | None:
+    """Return the time from which a fact holds, in seconds since 1970, from a date of the model; it
+    is a day of the speaker's zone. None if the model gives no date: it often writes words here."""
+    try:
+        since = read_moment(text).date()
+    except ValueError:
+        return None
+
+    zone = UTC if said is None else said.tzinfo
+    return datetime.combine(since, time(), zone).timestamp()
 
 
 def _with_date(text: str, turn: str) -> str:
@@ -417,8 +489,23 @@ class _Match:
         return self.piece.speaker not in (USER, ASSISTANT)
 
 
+def _refuse_offer(text: str, matches: Sequence[_Match]) -> str:
+    """Return the reason to refuse a fact whose words stand in a question or guess of the assistant:
+    the user's reply denies it, or neither agrees nor says any of it. Empty if it may be kept."""
+    best = max(range(len(matches)), key=lambda place: matches[place].weight)
+    offer = matches[best]
+    if offer.piece.speaker != ASSISTANT:
+        return ""
+    reply = next((match for match in matches[best + 1 : best + 2]), None)
+    opening = set(words_of(reply.piece.text)[:OPENING]) if reply else set[str]()
+    if opening & DENIALS:
+        return "" if set(words_of(text)) & NEGATIONS else REFUSED["denied"]
+    says_it = opening & AGREEMENTS or (reply is not None and reply.evidence)
+    return "" if says_it or not offer.asks else "the assistant asks it, and nobody says it"
+
+
 def _find_piece(
-    text: str, turn: int, window: Window, settings: CreationSettings
+    text: str, turn: int, matches: Sequence[_Match], settings: CreationSettings
 ) -> DialoguePiece | None:
     """Find the turn that states a fact: the one whose sentence shares most words with it, names,
     numbers and rare words above all, unless the turn that the model names comes close to it.
@@ -427,8 +514,7 @@ def _find_piece(
     and numbers.
     """
     about = set(words_of(settings.about))
-    pieces = (*window.earlier, *window.pieces)
-    matches = _match_pieces(text, pieces, about)
+    pieces = [match.piece for match in matches]
 
     def rank(match: _Match) -> tuple[float | bool, ...]:
         is_named = match.piece.turn == turn

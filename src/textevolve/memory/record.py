@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, WithJsonSchema, model_validator
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
 from textevolve.spec import Frozen, Several, option
-from textevolve.texts.numbers import parse_time
+from textevolve.texts.dates import parse_time, read_moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,30 @@ class DialogueTurn:
     role: str
     content: str
     timestamp: str = ""
+
+    @property
+    def moment(self) -> datetime | None:
+        """Return its time, in the zone of the data; None if missing.
+
+        Raises:
+            ValueError: the time cannot be read.
+        """
+        return read_moment(self.timestamp) if self.timestamp.strip() else None
+
+
+def check_times(turns: Sequence[DialogueTurn]) -> Sequence[DialogueTurn]:
+    """Return the turns of a dialogue unchanged if the time of each can be read.
+
+    Raises:
+        ValueError: one cannot; names the turn.
+    """
+    for number, turn in enumerate(turns, 1):
+        try:
+            _ = turn.moment
+        except ValueError as error:
+            raise ValueError(f"the time of turn {number}: {error}, or leave it out") from None
+
+    return turns
 
 
 MemoryKind: TypeAlias = Literal["episodic", "semantic", "insight"]
@@ -368,15 +392,9 @@ def take_time(value: Any) -> Any:
     """Convert a date, a date with a time, or a number into seconds since 1970.
 
     Raises:
-        ValueError: a text is none of these.
+        ValueError: a text is none of these, or has two meanings.
     """
-    if not isinstance(value, str):
-        return value
-    seconds = parse_time(value)
-    if seconds is None:
-        raise ValueError(f"'{value[:40]}' is not a date such as 2025-01-31 or 2025-01-31T18:30")
-
-    return seconds
+    return parse_time(value) if isinstance(value, str) else value
 
 
 def write_time(seconds: float) -> str:

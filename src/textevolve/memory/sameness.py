@@ -17,6 +17,8 @@ import regex
 
 from textevolve.texts.prose import find_words, fold_case, fold_widths, split_words
 
+Heard = Literal["yes", "perhaps", "no"]
+
 # Symbols such as €, +, < and emoji. A hyphen is one only if it touches a word on one side, as in A-
 # and -18; quotation marks and hyphens between words change no fact.
 _DASHES = "-−–"
@@ -31,7 +33,7 @@ _MONTHS_AND_DAYS = (
     " jan feb mar apr jun jul aug sep sept oct nov dec monday tuesday wednesday thursday friday"
     " saturday sunday"
 )
-_CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS, _BEGINNINGS = (
+_CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS, _BEGINNINGS, _FOLLOWERS = (
     frozenset(words.split())
     for words in (
         _MONTHS_AND_DAYS,
@@ -45,6 +47,7 @@ _CALENDAR, _NO_NAMES, _FILLERS, _PERSONS, _OPENINGS, _SHAPELESS, _BEGINNINGS = (
         "yesterday today tomorrow tonight recently lately usually often sometimes always never"
         " since after before during until while if because although though when once every each"
         " both all some many most several few one two three next last another other",
+        "the a an for of in on at to from her his their my our your this that",
     )
 )
 
@@ -90,11 +93,10 @@ def entities_in(text: str, heard: str) -> tuple[str, ...]:
     small letters, and it is no common beginning."""
     within = {word for name in names_in(heard, openings=()) for word in name.split()}
     small = {fold_case(word) for word in split_words(heard, "facts") if word[0].islower()}
-    common = _OPENINGS | _PERSONS | _SHAPELESS | _GERMAN | _SPOKEN_OF | _BEGINNINGS
     openings: set[str] = set()
     for word in map(_without_genitive, split_words(text, "facts")):
         plain = fold_case(word)
-        if plain not in common and (word in within or plain not in small):
+        if plain not in _NOT_NAMES and (word in within or plain not in small):
             openings.add(word)
 
     return names_in(text, openings=openings)
@@ -115,6 +117,64 @@ def lacks(text: str, other: str) -> frozenset[str]:
     """Return the names and numbers of `other` that are missing in `text`."""
     words = set(map(_without_genitive, words_of(text)))
     return details_of(other) - words
+
+
+def adds_details(new: str, known: str) -> Heard:
+    """Return whether a text has names and numbers that a known one lacks: "perhaps" if only the
+    first word of a sentence may be such a name, as in "Presently Mia lives in Oslo"."""
+    known_words = set(map(_without_genitive, words_of(known)))
+    new_words = set(map(_without_genitive, words_of(new)))
+    missing = _names_beside(new, known) - known_words
+    if not missing:
+        return "no"
+    within = {fold_case(word) for name in names_in(new, openings=()) for word in name.split()}
+    has_all = _names_beside(known, new) <= new_words  # otherwise the first word may replace a name
+    is_unsure = has_all and not any(word in within or word[0].isdigit() for word in missing)
+    return "perhaps" if is_unsure else "yes"
+
+
+def _names_beside(text: str, other: str) -> set[str]:
+    """Return the names and numbers of a text without the first words of sentences that are no
+    names: common ones, and those before an article, a preposition, or a name of the other text."""
+    shared = details_of(other)
+    words = list(find_words(text, "facts"))
+    within = {fold_case(word) for name in names_in(text, openings=()) for word in name.split()}
+    names = set(details_of(text))
+    for match, follower in zip(words, [*words[1:], None], strict=True):
+        word = fold_case(_without_genitive(match[0]))
+        if word in within | shared or not _begins_sentence(text, match.start()):
+            continue
+        next_word = "" if follower is None else fold_case(_without_genitive(follower[0]))
+        if word in _NOT_NAMES or next_word in _FOLLOWERS | shared:
+            names.discard(word)
+
+    return names
+
+
+_USER = regex.compile(
+    r"(?i)\b(?:the|der|die|dem|den|le|la|el|il|o|a|l['’]) ?(?:user|(?:be)?nutzer(?:in)?"
+    r"|anwender(?:in)?|utilisat(?:eur|rice)|usuari[oa]|utilizadora?|utente)\b|^User\b"
+)
+DENIALS, NEGATIONS, AGREEMENTS = (
+    frozenset(words.split())
+    for words in (
+        "no nope nah not never wrong incorrect false neither nein nicht nie niemals falsch quatsch"
+        " non no não nao nie нет ne nej nei hayır нет いいえ 不 不是 没 没有 아니요",
+        "no not never none nobody nothing neither without cannot can't won't isn't aren't doesn't"
+        " don't didn't hasn't haven't wasn't nicht kein keine keinen keinem nie niemals ohne pas ne"
+        " jamais sans nunca não nao sin sem non mai senza не нет без nie bez 不 没 没有 无",
+        "yes yeah yep yup right exactly correct true sure indeed absolutely definitely totally"
+        " very course ja genau stimmt richtig klar doch sehr oui exactement si sí sim claro sì да"
+        " так tak evet はい 是 是的 对 嗯 네",
+    )
+)
+"""The words with which a reply denies a question or guess, those that negate a sentence, and those
+with which a reply confirms."""
+
+
+def name_user(text: str, name: str) -> str:
+    """Return a text with a person's name in the place of words such as "the user"."""
+    return _USER.sub(lambda _: name, text)
 
 
 def exact_words(text: str) -> frozenset[str]:
@@ -192,6 +252,8 @@ def speaks_of_nobody(text: str) -> bool:
     like sums and thanks. A word that begins a sentence counts as a name unless it is a common
     one."""
     words = words_of(text)
+    if len(words) == 1 and text[-1:] in ".!":  # such as Done.
+        return True
     cased = any(letter.lower() != letter.upper() for letter in text)
     has_name = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
     return bool(words) and cased and not has_name and not _PERSONS.intersection(words)
@@ -211,6 +273,8 @@ _SPOKEN_OF, _GERMAN = (
 )
 """German words for the user and the assistant, and titles before names, which the dialogue need not
 contain; then frequent German words, by which German is recognised."""
+_NOT_NAMES = _OPENINGS | _PERSONS | _SHAPELESS | _GERMAN | _SPOKEN_OF | _BEGINNINGS
+"""The common words that begin a sentence without being a name."""
 GERMAN_WORDS = 2
 """The number of frequent words from which a text counts as German."""
 LEAST_STEM = 3
@@ -218,8 +282,6 @@ SURE_STEM = 0.7
 """The letters at the beginning that two forms of a name have in common: at least `LEAST_STEM`, and
 half of the name. From a share of `SURE_STEM` on it is surely the same name; Praha and Praze have
 0.6, like Marta and Maria."""
-
-Heard = Literal["yes", "perhaps", "no"]
 
 
 def heard_names(text: str, heard: str) -> dict[str, Heard]:

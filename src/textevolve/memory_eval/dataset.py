@@ -25,7 +25,7 @@ from textevolve.errors import InputError
 from textevolve.json_texts import as_array, is_array, is_object
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import drop_none
-from textevolve.memory.record import DialogueTurn
+from textevolve.memory.record import DialogueTurn, check_times
 from textevolve.reach import allowed_path
 from textevolve.rows import mend_halves
 from textevolve.texts.numbers import reject_odd_number
@@ -164,7 +164,9 @@ class Session:
 
     __pydantic_config__: ClassVar = _SHAPE
     index: int
-    dialogue: Annotated[tuple[DialogueTurn, ...], BeforeValidator(_drop_nulls)]
+    dialogue: Annotated[
+        tuple[DialogueTurn, ...], BeforeValidator(_drop_nulls), AfterValidator(check_times)
+    ]
     points: Annotated[
         tuple[MemoryPoint, ...], BeforeValidator(_read_points), _named("memory_points")
     ] = ()

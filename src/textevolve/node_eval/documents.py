@@ -30,6 +30,7 @@ from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, parse_text, write_text
 from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
+from textevolve.texts.dates import read_moment
 
 Lines = Iterable[tuple[str, str]]
 """The lines of a file, each with its place for error messages."""
@@ -246,9 +247,9 @@ def _read_time(value: Any) -> int:
     is a date."""
     if isinstance(value, str) and not value.strip().isdecimal():
         try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            raise InputError(f"'{value:.40}' is not a time as exports write it") from None
+            value = read_moment(value)
+        except ValueError as error:
+            raise InputError(str(error)) from None
 
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)

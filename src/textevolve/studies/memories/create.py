@@ -9,6 +9,7 @@ input is the dialogue as JSON.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from textevolve.memory.extraction import (
     DialoguePoint,
     extract_points,
 )
-from textevolve.memory.record import ChangeSource, DialogueTurn
+from textevolve.memory.record import ChangeSource, DialogueTurn, check_times
 from textevolve.memory_snapshots import find_collection
 from textevolve.messages import list_messages
 from textevolve.report import wording
@@ -154,10 +155,14 @@ def _take_row(
         if name in seen:
             raise InputError(f"{where}: the id '{name[:80]}' is there twice")
         seen.add(name)
-        time = _first(part, TIMES)
+        time = _read_time(part)
         for message in messages:
             unread.note_unread(message, list(filter(_is_of_messages, message)))
-        yield UserDialogue(name, tuple(_make_turn(message, time) for message in messages), user)
+        try:
+            turns = check_times([_make_turn(message, time) for message in messages])
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from None
+        yield UserDialogue(name, tuple(turns), user)
 
 
 OF_DIALOGUES = ("id", "uuid", "conversation_id", "sessions", *USERS, *TIMES)
@@ -191,7 +196,16 @@ def _make_turn(message: Mapping[str, Any], time: str) -> DialogueTurn:
     parts = [part for turn in turns for part in (turn.text, *turn.calls)]
     text = "\n".join(filter(str.strip, parts))
     role = str(message.get("role") or message.get("from"))
-    return DialogueTurn(role, text, _first(message, TIMES) or time)
+    return DialogueTurn(role, text, _read_time(message) or time)
+
+
+def _read_time(part: Mapping[str, Any]) -> str:
+    """Return the time of a message or dialogue as a text; "" if it has none. A value that is no
+    text, number or date, such as an object, is returned as JSON, which no reader of times takes."""
+    value = next((part[name] for name in TIMES if part.get(name) not in (None, "")), "")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _first(row: Mapping[str, Any], names: Iterable[str]) -> str:
