@@ -57,6 +57,8 @@ LABELS = (
     ("The {name} warehouse is let to the firm of Osk.", "{name}"),
 )
 
+NOWHERE = Origin()
+
 
 @dataclass(frozen=True)
 class Row:
@@ -66,7 +68,7 @@ class Row:
     text: str
     created: float
     earlier: str = ""
-    origin: Origin = Origin()
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,7 @@ async def ask(place: Place, questions: QuestionSet, rerank: str, figures: Figure
     embed = replace(place.bench.embed, rerank=rerank)
     store = place.bench.resources.memories(place.bench.settings.namespace)
     settings = RecallSettings(collections=(questions.name,), limit=50)
+    await recall_memories(store, embed, settings, "What opens the models?", now=NOW)
     for question, right in questions.questions:
         began = time.process_time()
         answer = await recall_memories(store, embed, settings, question, now=NOW)

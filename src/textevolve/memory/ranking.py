@@ -182,8 +182,9 @@ async def interact(
     scores: list[dict[str, float]] = []
 
     for query in packed[: len(queries)]:
-        nearest = np.maximum.reduceat(unpack_tokens(query) @ vectors.T, starts, axis=1)
-        means = nearest.mean(axis=0)
+        # Not a matrix product, whose threads wait for each other on a busy machine.
+        cosines = np.einsum("ij,kj->ik", unpack_tokens(query), vectors)
+        means = np.maximum.reduceat(cosines, starts, axis=1).mean(axis=0)
         # The last entry stands for a neighbour that is not there.
         excess = np.append(np.maximum(0.0, means - np.median(means)), 0.0)
         means = means + EARLIER_WEIGHT * excess[earlier] + LATER_WEIGHT * excess[later]
