@@ -19,7 +19,7 @@ from random import Random
 
 import numpy as np
 
-from textevolve.llm.embeddings import MiniLM, embed_texts
+from textevolve.llm.embeddings import Encoder, embed_texts
 from textevolve.llm.opening import open_client
 from textevolve.settings import Local, read_settings
 
@@ -39,7 +39,7 @@ async def measure(number: int, threads: int) -> None:
     async with AsyncExitStack() as stack:
         began = time.perf_counter()
         model, most, _ = await open_client("local/minilm", settings, stack)
-        assert isinstance(model, MiniLM)
+        assert isinstance(model, Encoder)
         print(f"{threads} threads; opened in {time.perf_counter() - began:.2f} s\n")
         print("| texts | in flight | texts a CPU second | texts a second |")
         print("|---|---|---|---|")

@@ -20,7 +20,6 @@ from textevolve.memory import recall
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Origin
-from textevolve.memory_snapshots import embed_with
 
 VAGUE = "Which of the two statements is true?"
 WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (0.0, 1.0))
@@ -31,7 +30,7 @@ async def compare(arguments: argparse.Namespace, settings: Settings) -> None:
     facts = make_facts(arguments.facts, seed=3)
     async with open_place(settings, arguments.embedder) as place:
         await place.fill("all", [(entry.text, 0.5) for entry in facts], Origin("handbook"))
-        embed = embed_with(place.bench.model_of)
+        embed = place.bench.embed
         store = place.bench.resources.memories(settings.namespace)
         print("input, candidates   own question: first, in five   vague question: first, in five")
         for weights in WEIGHTS:

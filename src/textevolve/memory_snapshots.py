@@ -13,18 +13,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-
 from textevolve.agents.resources import StoredAgent, full_name, split_name
 from textevolve.debate.profile import Agent, Profile, build_profile
 from textevolve.errors import InputError
 from textevolve.evaluation import Case
-from textevolve.llm.embeddings import embed_texts
-from textevolve.llm.model import Model
 from textevolve.memory.cue import Cue, Memory, Recall
 from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Collection, Embed, MemoryStore, Vector
+from textevolve.memory.record import Collection, Embed, MemoryStore
 from textevolve.settings import Settings
 from textevolve.spec import Frozen
 from textevolve.store import Store, kinds
@@ -254,29 +250,3 @@ def open_recall(
         return memories.memories
 
     return recall
-
-
-def embed_with(model_of: Callable[[str], Model], *, made_up: bool = False) -> Embed:
-    """Return a function that embeds a text with the embedder of a collection. `made_up`: replace
-    each vector with a constant one after the call, as in a cost estimate.
-
-    Raises, when the function is called:
-        InputError: the embedder gives vectors of another dimension than the collection has.
-        ModelError: the embedder gave no vector.
-    """
-
-    async def embed_text(collection: Collection, text: str) -> Vector:
-        (vector,) = await embed_texts(model_of(collection.embedder), [text])
-        if made_up:
-            return np.eye(1, collection.dimension, dtype=np.float32)[0]
-        if len(vector) != collection.dimension:
-            raise InputError(
-                f"{collection.embedder} gives embeddings of {len(vector)} numbers, and the"
-                f" collection {collection.full_name} has {collection.dimension}: if its model was"
-                " replaced, embed the memories again with `textevolve memories re-embed"
-                f" {collection.full_name} --embedder {collection.embedder}`"
-            )
-
-        return vector
-
-    return embed_text

@@ -162,11 +162,19 @@ class Batches(_Frozen):
     poll: tuple[float, float] = (10.0, 120.0)
 
 
+Rerank: TypeAlias = Literal["auto", "late", "cross", "off"]
+"""How recall orders the memories that it found."""
+
+
 class MemoryOptions(_Frozen):
-    """The options of memory stores. `graph`: the search for memories that share entities: by a
+    """The options of memories. `rerank`: how recall orders the memories that it found: by late
+    interaction of their tokens with the query's ("late"), then the best by a cross-encoder
+    ("cross"), by their embeddings alone ("off"), or by late interaction where a local model embeds
+    them ("auto"). `graph`: the search for memories that share entities: by a
     recursive query of the store ("sql"), or with the embedded graph database of the extra
     `ladybug`, in a separate folder, which only one process at a time can use."""
 
+    rerank: Rerank = "auto"
     graph: Literal["sql", "ladybug"] = "sql"
 
 

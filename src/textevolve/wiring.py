@@ -45,10 +45,9 @@ from textevolve.llm.targets import Target
 from textevolve.llm.verdicts import let_decide
 from textevolve.llm.wrappers import Allowance, Budget, Budgeted, Journaled, Retrying, Salted
 from textevolve.memory.cue import Recall, nothing
-from textevolve.memory.record import Embed
+from textevolve.memory.ranking import MemoryModels
 from textevolve.memory_snapshots import (
     PinnedAgent,
-    embed_with,
     open_recall,
     read_agent,
     with_stored_agents,
@@ -196,7 +195,7 @@ class Workbench(Setting):
     settings: Settings
     model_of: ModelOf
     target_of: Callable[[Target], Model]
-    embed: Embed
+    embed: MemoryModels
     judge_of: Callable[..., Evaluator]
     fill: Callable[[Profile], Profile]
     journal: Journal
@@ -333,7 +332,13 @@ async def open_workbench(
         stack.callback(resources.close)
         tracing = open_tracing(settings) if setting.is_live else NO_SPAN
         first_results = cache(partial(FirstResults, stops=setting.is_live))
-        embed = embed_with(model_of, made_up=setting.is_rehearsal)
+
+        async def model_of_memories(name: str) -> Model:
+            return model_of(name)
+
+        embed = MemoryModels(
+            model_of_memories, settings.memory.rerank, made_up=setting.is_rehearsal
+        )
         versions = setting.described.get("collections")
 
         async def summarize(texts: Sequence[str], budget: int) -> str:

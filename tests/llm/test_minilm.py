@@ -15,7 +15,7 @@ import pytest
 from textevolve.errors import FatalModelError
 from textevolve.llm import embeddings
 from textevolve.llm.catalogue import embedder_of
-from textevolve.llm.embeddings import MiniLM, embed, embed_texts, probe_dimension
+from textevolve.llm.embeddings import Encoder, embed, embed_texts, probe_dimension
 from textevolve.llm.model import Message, Request
 from textevolve.llm.opening import open_client
 from textevolve.llm.weights import fetch
@@ -55,10 +55,10 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def model(settings: Settings) -> AsyncIterator[MiniLM]:
+async def model(settings: Settings) -> AsyncIterator[Encoder]:
     async with AsyncExitStack() as stack:
         opened, _, _ = await open_client(NAME, settings, stack)
-        assert isinstance(opened, MiniLM)
+        assert isinstance(opened, Encoder)
         yield opened
 
 
@@ -66,7 +66,7 @@ def asked(text: str) -> Request:
     return Request(messages=(Message("user", (text,)),), embeds=True)
 
 
-async def test_a_paraphrase_is_nearer_than_another_subject(model: MiniLM):
+async def test_a_paraphrase_is_nearer_than_another_subject(model: Encoder):
     values, same, other, *_ = await embed_texts(model, TEXTS)
     assert values @ same > 0.7 > 0.3 > values @ other
     for vector in await embed_texts(model, TEXTS):
@@ -74,7 +74,7 @@ async def test_a_paraphrase_is_nearer_than_another_subject(model: MiniLM):
     assert await probe_dimension(model) == 384
 
 
-async def test_an_embedding_does_not_depend_on_what_is_embedded_beside_it(model: MiniLM):
+async def test_an_embedding_does_not_depend_on_what_is_embedded_beside_it(model: Encoder):
     alone = [await embed(model, text) for text in TEXTS]
     # Two of each, told apart by their last letter, so that groups of one length are computed.
     variants = [f"{text} {letter}" for text in TEXTS for letter in "ab"]
@@ -84,9 +84,9 @@ async def test_an_embedding_does_not_depend_on_what_is_embedded_beside_it(model:
         assert vector == await embed(model, text)
 
 
-async def test_it_is_what_the_weights_give_with_padding_and_a_mask(model: MiniLM):
+async def test_it_is_what_the_weights_give_with_padding_and_a_mask(model: Encoder):
     """A reference that is computed another way: one batch, padded, pooled under the mask."""
-    tokens = [model._read(text)[0] for text in TEXTS]
+    tokens = [model._read(text, None)[0].ids for text in TEXTS]
     ids = np.zeros((len(tokens), max(map(len, tokens))), dtype=np.int64)
     mask = np.zeros_like(ids)
     for row, numbers in enumerate(tokens):
@@ -100,7 +100,7 @@ async def test_it_is_what_the_weights_give_with_padding_and_a_mask(model: MiniLM
 
 
 async def test_of_a_long_text_the_beginning_is_read_and_that_is_said(
-    model: MiniLM, caplog: pytest.LogCaptureFixture
+    model: Encoder, caplog: pytest.LogCaptureFixture
 ):
     long = "seven " * 300 + "something else " * 9_000
     response = await model(asked(long))
@@ -117,10 +117,10 @@ LEAVES_NOTHING = """
 import asyncio, os, sys
 from pathlib import Path
 from textevolve.llm.embeddings import embed
-from textevolve.llm.embeddings import MiniLM
+from textevolve.llm.embeddings import Encoder
 
 async def main():
-    async with MiniLM("local/minilm", Path(sys.argv[1]), Path(sys.argv[2]), 256, 1) as model:
+    async with Encoder("local/minilm", Path(sys.argv[1]), Path(sys.argv[2]), 256, 1) as model:
         await embed(model, "Hello.")
 
 asyncio.run(main())

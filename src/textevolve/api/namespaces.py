@@ -39,6 +39,7 @@ from textevolve.desk.memories import MemoryDesk, SourceMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.errors import InputError, NotFoundError
 from textevolve.memory.audit import NEIGHBOURS, Finding, audit_memory
+from textevolve.memory.ranking import token_vectors, with_tokens
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import (
@@ -50,6 +51,7 @@ from textevolve.memory.record import (
     MemoryQuery,
     MemoryRecord,
     MemorySpec,
+    TokenVectors,
     Vector,
     digest_of,
     digests_of,
@@ -93,9 +95,11 @@ class AsyncMemories:
         """Store a memory, and return it. `fields`: those of `MemorySpec`, such as importance,
         source or valid_from."""
         spec = MemorySpec(text=text, **fields)
-        vector = await self._desk.embed(await self.collection(), spec.text)
+        collection = await self.collection()
+        vector = await self._desk.embed(collection, spec.text)
         store = self._desk.memories
-        applied = await store.apply(self.name, [Add(spec.embedded(vector))])
+        changes = await with_tokens(self._desk.embed, collection, [Add(spec.embedded(vector))])
+        applied = await store.apply(self.name, changes)
         return (await store.get(applied.ids))[0]
 
     async def add_all(self, memories: Iterable[MemorySpec], *, label: str = "Python") -> Imported:
@@ -128,6 +132,7 @@ class AsyncMemories:
         specs = list(new.values())
         vectors = await self._desk.embed_all(collection, [spec.text for spec in specs])
         changes = [Add(spec.embedded(vector)) for spec, vector in zip(specs, vectors, strict=True)]
+        changes = await with_tokens(self._desk.embed, collection, changes)
         key = hashlib.sha256(b"".join(new)).hexdigest()
         source = ChangeSource(f"import {key}", label)
         applied = await self._desk.memories.apply(self.name, changes, source)
@@ -236,13 +241,17 @@ class AsyncMemories:
         moved = replace(collection, embedder=embedder, dimension=numbers)
         texts = {memory.id: memory.text async for memory in self.stream(closed=True) if memory.text}
         vectors: dict[str, Vector] = {}
+        tokens: dict[str, TokenVectors] = {}
         waiting_ids = iter(texts)
         while batch := list(islice(waiting_ids, AT_ONCE)):
-            new_vectors = await self._desk.embed_all(moved, [texts[id] for id in batch])
+            batch_texts = [texts[id] for id in batch]
+            new_vectors = await self._desk.embed_all(moved, batch_texts)
             vectors |= zip(batch, new_vectors, strict=True)
+            new_tokens = await token_vectors(self._desk.embed, moved, batch_texts)
+            tokens |= zip(batch, new_tokens, strict=bool(new_tokens))
 
         return await self._desk.memories.replace_embeddings(
-            self.name, collection.version, moved.embedder, moved.dimension, vectors
+            self.name, collection.version, moved.embedder, moved.dimension, vectors, tokens
         )
 
     def _own(self, memory: MemoryRecord) -> MemoryRecord:

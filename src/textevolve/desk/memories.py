@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from textevolve.errors import InputError, NotFoundError
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_sequence
 from textevolve.llm.embeddings import embed_texts
+from textevolve.llm.model import Model
 from textevolve.memory.audit import Finding
 from textevolve.memory.cue import Memory
+from textevolve.memory.ranking import MemoryModels
 from textevolve.memory.recall import Recalled
 from textevolve.memory.record import (
     Collection,
@@ -119,17 +121,19 @@ class MemoryDesk:
 
             return self.opened
 
-    async def embed(self, collection: Collection, text: str) -> Vector:
-        """Embed a text with the model that embedded the memories of a collection.
+    @cached_property
+    def embed(self) -> MemoryModels:
+        """Return the models that find memories, which are opened with the first text."""
 
-        Raises:
-            InputError: the dimension of its embeddings has changed. ModelError: there is no answer.
-        """
-        return await (await self.bench(collection.embedder)).embed(collection, text)
+        async def model_of(name: str) -> Model:
+            return (await self.bench(name)).model_of(name)
+
+        return MemoryModels(model_of, self.settings.memory.rerank)
 
     async def embed_all(self, collection: Collection, texts: Sequence[str]) -> list[Vector]:
         """Embed several texts; return the vectors in their order."""
-        work = [lambda text=text: self.embed(collection, text) for text in texts]
+        embed = self.embed
+        work = [lambda text=text: embed(collection, text) for text in texts]
         return await gather_bounded(work, EMBEDDED_AT_ONCE)
 
     @asynccontextmanager

@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -25,6 +25,11 @@ SUFFIX = ".gguf"
 RUNS_WITH = ("xllamacpp", "gguf")
 EMBEDS_WITH = ("onnxruntime", "tokenizers")
 """The packages that local models need: chat models the first pair, embedders the second."""
+
+EncoderOutput: TypeAlias = Literal["mean", "first", "tokens", "score"]
+"""What an embedder returns: one vector of a text, which is the mean of its tokens' vectors or the
+first of them; the vectors of all tokens (for late interaction); or a score of two texts (a
+cross-encoder)."""
 
 # What is read from the catalogue becomes file names, addresses and arguments of pip.
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -100,6 +105,9 @@ class Weights(WeightsFile):
             fewer than in the file's header; for an embedder, the number of tokens that it reads of
             a text.
         tokenizer: The second file; None if the weights contain the tokeniser.
+        output: What an embedder returns for a text.
+        together: The most texts that an embedder computes in one batch; 1 if its result would
+            depend on the other texts.
     """
 
     licence: str
@@ -108,6 +116,8 @@ class Weights(WeightsFile):
     dimension: int | None = Field(default=None, ge=1)
     context: int | None = Field(default=None, ge=64)
     tokenizer: WeightsFile | None = None
+    output: EncoderOutput = "mean"
+    together: int = Field(default=32, ge=1)
 
     @property
     def embeds(self) -> bool:

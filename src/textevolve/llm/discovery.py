@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from textevolve.errors import CapabilityError, ModelError, RejectedError
 from textevolve.evaluation import Failure
 from textevolve.llm.decisions import decision_request, predicate, read_decision
-from textevolve.llm.embeddings import MiniLM, probe_dimension
+from textevolve.llm.embeddings import Encoder, probe_dimension
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.providers import LOCAL, PROVIDERS, known_providers
 from textevolve.llm.structured import describe_fault
@@ -120,9 +120,9 @@ class EndpointCapabilities:
     refused: tuple[str, ...] = ()
 
 
-async def probe_endpoint(client: OpenAIClient | MiniLM) -> EndpointCapabilities:
+async def probe_endpoint(client: OpenAIClient | Encoder) -> EndpointCapabilities:
     """Probe an endpoint with at most six short calls. Refusals are findings, not errors."""
-    if isinstance(client, MiniLM):
+    if isinstance(client, Encoder):
         return EndpointCapabilities(await _probe_embedder(client), (), {})
     models: tuple[str, ...] = ()
     with suppress(ModelError):  # some endpoints have no such list and answer all the same

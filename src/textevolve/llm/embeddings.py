@@ -1,10 +1,12 @@
-"""Embeddings of texts by a model. Each text is a call of its own, so it is computed once and then
-found in the journal.
+"""Embeddings of texts by a model, one vector a text or one a token, and scores of pairs of texts.
+Each text or pair is a call of its own, so it is computed once and then found in the journal.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
 import os
 from collections.abc import Sequence
@@ -21,15 +23,26 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, FatalModelError, SettingsError
 from textevolve.evaluation import Usage, mend_text
-from textevolve.llm.catalogue import require_packages
+from textevolve.llm.catalogue import EncoderOutput, require_packages
 from textevolve.llm.hardware import free_cores
 from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.refusals import embeds_only
 from textevolve.llm.wire import dump_vector
 
+Vectors = npt.NDArray[np.float32]
+
 
 class _Answer(BaseModel):
     embedding: Annotated[list[FiniteFloat], Field(min_length=1)]
+
+
+class _TokensAnswer(BaseModel):
+    width: Annotated[int, Field(ge=1)]
+    tokens: bytes
+
+
+class _ScoreAnswer(BaseModel):
+    score: FiniteFloat
 
 
 async def embed(model: Model, text: str) -> list[float]:
@@ -40,12 +53,72 @@ async def embed(model: Model, text: str) -> list[float]:
     Raises:
         AnswerError: the answer is not a vector. ModelError: there is no answer.
     """
-    request = Request(messages=(Message("user", (text.strip(),)),), max_tokens=1, embeds=True)
-    response = await model(request)
+    response = await model(_embedding_request(text))
     try:
         return _Answer.model_validate_json(response.text).embedding
     except ValidationError:
         raise AnswerError(f"{model.name}: the answer is not an embedding") from None
+
+
+PackedTokens = npt.NDArray[np.uint8]
+"""The vectors of the tokens of a text: two bits a number, four numbers a byte, shape (tokens,
+dimension / 4). On LoCoMo they rank as well as 32 bits do (docs/measurements.md)."""
+
+_BOUNDS = (-0.9816, 0.0, 0.9816)
+_LEVELS = np.array([-1.51, -0.4528, 0.4528, 1.51], dtype=np.float32)
+"""The best two bits for numbers of a normal distribution with the variance 1: bounds and levels
+(Max, Quantizing for Minimum Distortion, 1960, table I)."""
+_SHIFTS = np.array([6, 4, 2, 0], dtype=np.uint8)
+_UNPACKED = _LEVELS[(np.arange(256, dtype=np.uint8)[:, None] >> _SHIFTS) & 3]
+"""The four numbers of each byte."""
+
+
+def pack_tokens(vectors: Vectors) -> PackedTokens:
+    """Round unit vectors of shape (tokens, dimension) to two bits a number. The dimension must be a
+    multiple of four."""
+    scaled = vectors * vectors.shape[1] ** 0.5  # of the variance 1
+    codes = np.digitize(scaled, _BOUNDS).astype(np.uint8).reshape(len(vectors), -1, 4)
+    return np.bitwise_or.reduce(codes << _SHIFTS, axis=-1)
+
+
+def unpack_tokens(packed: PackedTokens) -> Vectors:
+    """Return the unit vectors of packed ones, shape (tokens, dimension)."""
+    vectors = _UNPACKED[packed].reshape(len(packed), -1)
+    return vectors / np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+
+
+async def embed_tokens(model: Model, text: str) -> PackedTokens:
+    """Return the vectors of all tokens of a text, by a model for late interaction such as
+    `local/colbert-small`.
+
+    Raises:
+        AnswerError: the answer has no such vectors. ModelError: there is no answer.
+    """
+    response = await model(_embedding_request(text))
+    try:
+        answer = _TokensAnswer.model_validate_json(response.text)
+        return np.frombuffer(base64.b64decode(answer.tokens), np.uint8).reshape(-1, answer.width)
+    except ValueError:
+        raise AnswerError(f"{model.name}: the answer has no vectors of tokens") from None
+
+
+async def score_pair(model: Model, query: str, text: str) -> float:
+    """Return how well a text answers a query, by a cross-encoder such as `local/cross-minilm`: any
+    number, higher is better.
+
+    Raises:
+        AnswerError: the answer is not a score. ModelError: there is no answer.
+    """
+    response = await model(_embedding_request(query, text))
+    try:
+        return _ScoreAnswer.model_validate_json(response.text).score
+    except ValidationError:
+        raise AnswerError(f"{model.name}: the answer is not a score") from None
+
+
+def _embedding_request(*texts: str) -> Request:
+    messages = tuple(Message("user", (text.strip(),)) for text in texts)
+    return Request(messages=messages, max_tokens=1, embeds=True)
 
 
 async def probe_dimension(model: Model) -> int:
@@ -96,38 +169,45 @@ def unit(vector: Sequence[float], whose: str) -> npt.NDArray[np.float32]:
     return (wide / size).astype(np.float32)
 
 
-# The offline embedder: all-MiniLM-L6-v2 in 8 bits, run by onnxruntime inside this process.
+# The offline encoders in 8 bits, run by onnxruntime inside this process.
 #
-# Every other local model is served on loopback and called like an endpoint (`local`). This one has
+# Every other local model is served on loopback and called like an endpoint (`local`). These have
 # no state between calls, and an embedding takes some ten milliseconds, so a server would only add
-# delay. Journal, budget and limits wrap it like any model.
+# delay. Journal, budget and limits wrap them like any model.
 #
 # Texts that wait at the same time are computed in one batch if they have equally many tokens:
-# without padding no computation is wasted, and no embedding depends on the other texts.
+# without padding no computation is wasted, and no embedding depends on the other texts. Weights
+# that scale their activations over a whole batch get one text at a time, for the same reason.
 #
-# Pooling, normalisation and the limit of 256 tokens follow the model card of all-MiniLM-L6-v2.
+# Pooling, normalisation and the limits of tokens follow the cards of the models.
 
 IN_FLIGHT = 256
 """The number of calls to keep in flight, so that enough texts of equal length meet in a batch."""
-TOGETHER = 32
-"""The most texts that are computed in one batch."""
 LONGEST = 65_536
 """The most characters of a text that are tokenised: far more than the model reads."""
 
-Tokens = Sequence[int]
-Vectors = npt.NDArray[np.float32]
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """The tokens of a text, or of a pair of texts. `types`: 0 for the first text, 1 for the
+    second."""
+
+    ids: Sequence[int]
+    types: Sequence[int]
 
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
     """A text that waits for its embedding. `outcome`: the future that receives the embedding."""
 
-    tokens: Tokens
+    tokens: _Tokens
     outcome: asyncio.Future[npt.NDArray[np.float32]]
 
 
-class MiniLM:
-    """A `Model` that answers requests for embeddings and rejects all others.
+class Encoder:
+    """A `Model` that answers requests for embeddings and rejects all others. By its entry of the
+    catalogue it answers with one vector, with the vectors of all tokens, or with a score of two
+    texts.
 
     Only the first `context` tokens of a longer text are read. Its response has the finish reason
     "length", like a truncated answer, and `characters_read` in addition to the embedding; the first
@@ -136,9 +216,18 @@ class MiniLM:
     """
 
     def __init__(
-        self, name: str, weights: Path, tokenizer: Path, context: int, threads: int | None = None
+        self,
+        name: str,
+        weights: Path,
+        tokenizer: Path,
+        context: int,
+        threads: int | None = None,
+        *,
+        output: EncoderOutput = "mean",
+        together: int = 32,
     ) -> None:
-        """Load the weights, which blocks for some tenths of a second.
+        """Load the weights, which blocks for some tenths of a second. `together`: the most texts
+        that are computed in one batch.
 
         Raises:
             SettingsError: onnxruntime or tokenizers is missing.
@@ -146,7 +235,10 @@ class MiniLM:
         require_packages(name)
         self.name = name
         self.context = context
+        self.output = output
+        self._together = together
         self._session = _open_session(weights, threads or free_cores())
+        self._inputs = [entry.name for entry in self._session.get_inputs()]
         self._tokenizer = _open_tokenizer(tokenizer, context)
         self._waiting: dict[int, list[_Waiting]] = {}
         self._work: asyncio.Task[None] | None = None
@@ -167,42 +259,56 @@ class MiniLM:
             await asyncio.gather(self._work, return_exceptions=True)
 
     async def __call__(self, request: Request, /) -> Response:
-        """Embed the text of a request.
+        """Embed the text of a request, or score its two texts.
 
         Raises:
-            CapabilityError: the request is not for an embedding. FatalModelError: onnxruntime
-                fails.
+            CapabilityError: the request is not for an embedding, or a pair is not two texts.
+            FatalModelError: onnxruntime fails.
         """
-        if not request.embeds:
+        if not request.embeds or (len(request.messages) == 2) != (self.output == "score"):
             raise embeds_only(self.name)
         started = perf_counter()
         text = request.messages[-1].text
-        tokens, characters_read = await asyncio.to_thread(self._read, text)
+        query = request.messages[0].text if self.output == "score" else None
+        tokens, characters_read = await asyncio.to_thread(self._read, text, query)
         outcome: asyncio.Future[npt.NDArray[np.float32]]
         outcome = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(len(tokens), []).append(_Waiting(tokens, outcome))
+        self._waiting.setdefault(len(tokens.ids), []).append(_Waiting(tokens, outcome))
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._compute_waiting())
         vector = await outcome
         cut = characters_read < len(text)
         if cut:
             self._warn_truncated(len(text), characters_read)
-        vector_text = dump_vector(
-            vector.tolist(), **({"characters_read": characters_read} if cut else {})
-        )
-        usage = Usage(1, len(tokens), 0, 0, 0.0)
+        more = {"characters_read": characters_read} if cut else {}
+        usage = Usage(1, len(tokens.ids), 0, 0, 0.0)
 
         return Response(
-            vector_text, "length" if cut else "stop", usage, seconds=perf_counter() - started
+            self._write(vector, more),
+            "length" if cut else "stop",
+            usage,
+            seconds=perf_counter() - started,
         )
 
-    def _read(self, text: str) -> tuple[Tokens, int]:
+    def _write(self, output: Vectors, more: dict[str, int]) -> str:
+        """Return the text of a response: a vector, a score, or packed token vectors in base64."""
+        if self.output == "score":
+            return json.dumps({"score": float(f"{float(output[0]):.7g}"), **more})
+        if self.output == "tokens":
+            packed = pack_tokens(output)
+            tokens = base64.b64encode(packed.tobytes()).decode()
+            return json.dumps({"width": packed.shape[1], "tokens": tokens, **more})
+        return dump_vector(output.tolist(), **more)
+
+    def _read(self, text: str, query: str | None) -> tuple[_Tokens, int]:
         """Return the tokens of the beginning that the model reads, and its length in characters."""
         text = mend_text(text)[:LONGEST]
-        encoded = self._tokenizer.encode(text)
+        pair = (text,) if query is None else (mend_text(query)[:LONGEST], text)
+        encoded = self._tokenizer.encode(*pair)
+        tokens = _Tokens(encoded.ids, encoded.type_ids)
         if encoded.overflowing:
-            return encoded.ids, encoded.offsets[-2][1]  # the last is the mark of the end
-        return encoded.ids, len(text)
+            return tokens, encoded.offsets[-2][1]  # the last is the mark of the end
+        return tokens, len(text)
 
     def _warn_truncated(self, characters: int, characters_read: int) -> None:
         if not self._told:
@@ -222,7 +328,7 @@ class MiniLM:
         while self._waiting:
             size = next(iter(self._waiting))
             group = [entry for entry in self._waiting.pop(size) if not entry.outcome.done()]
-            group, remaining = group[:TOGETHER], group[TOGETHER:]
+            group, remaining = group[: self._together], group[self._together :]
             if remaining:
                 self._waiting[size] = remaining
             if not group:
@@ -240,19 +346,23 @@ class MiniLM:
                 if not entry.outcome.done():
                     entry.outcome.set_result(vector)
 
-    def _compute(self, group: Sequence[Tokens]) -> Vectors:
-        """Return unit vectors (texts, dimension): the mean over all tokens of each text. All texts
-        must have the same number of tokens."""
-        ids = np.asarray(group, dtype=np.int64)
-        feed = {
-            "input_ids": ids,
-            "attention_mask": np.ones_like(ids),
-            "token_type_ids": np.zeros_like(ids),
-        }
+    def _compute(self, group: Sequence[_Tokens]) -> Vectors:
+        """Return the output for each text: unit vectors of shape (texts, dimension), or (texts,
+        tokens, dimension), or scores of shape (texts, 1). All texts must have the same number of
+        tokens."""
+        ids = np.asarray([tokens.ids for tokens in group], dtype=np.int64)
+        types = np.asarray([tokens.types for tokens in group], dtype=np.int64)
+        arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+        feed = {name: arrays[name] for name in self._inputs}
         hidden: npt.NDArray[np.float32] = self._session.run(None, feed)[0]
-        pooled = hidden.mean(axis=1)
+        if self.output == "score":
+            return hidden
+        if self.output == "mean":
+            hidden = hidden.mean(axis=1)
+        elif self.output == "first":
+            hidden = hidden[:, 0]
 
-        return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+        return hidden / np.linalg.norm(hidden, axis=-1, keepdims=True)
 
 
 def _open_session(weights: Path, threads: int) -> Any:

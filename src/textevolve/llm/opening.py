@@ -12,6 +12,7 @@ import logging
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from textevolve.llm.batches.gathering import open_gatherer as open_gatherer
 from textevolve.llm.catalogue import Weights, embedder_of, require_packages
 from textevolve.llm.client import OpenAIClient, connect
 from textevolve.llm.connections import Relay
-from textevolve.llm.embeddings import IN_FLIGHT, MiniLM
+from textevolve.llm.embeddings import IN_FLIGHT, Encoder
 from textevolve.llm.limiting import Limited, Member, Pool, RateBucket, make_buckets
 from textevolve.llm.local import serve
 from textevolve.llm.providers import Endpoint, Key, resolve
@@ -41,7 +42,7 @@ MOST = 512
 
 async def open_client(
     spec: str, settings: Settings, stack: AsyncExitStack
-) -> tuple[OpenAIClient | MiniLM, int, int]:
+) -> tuple[OpenAIClient | Encoder, int, int]:
     """Return a client for the endpoint of a spec, with the number of concurrent calls at the start
     and at most.
 
@@ -100,7 +101,7 @@ async def open_model(
 
 async def _open_endpoint(
     endpoint: Endpoint, settings: Settings, stack: AsyncExitStack
-) -> tuple[OpenAIClient | MiniLM, int, int]:
+) -> tuple[OpenAIClient | Encoder, int, int]:
     if endpoint.members:
         names = ", ".join(member.spec for member in endpoint.members)
         raise CapabilityError(f"{endpoint.spec} is a pool; name one of its members: {names}")
@@ -152,14 +153,23 @@ async def _start_server(endpoint: Endpoint, settings: Settings, stack: AsyncExit
 
 async def _open_embedder(
     endpoint: Endpoint, weights: Weights, settings: Settings, stack: AsyncExitStack
-) -> tuple[MiniLM, int, int]:
+) -> tuple[Encoder, int, int]:
     weights_file = await _fetch_weights(endpoint, settings)
     assert weights.tokenizer is not None  # the catalogue is read with a check of that
     assert weights.context is not None
     tokenizer_file = weights_file.with_name(weights.tokenizer.file)
     threads = settings.local.threads
     model = await asyncio.to_thread(
-        MiniLM, endpoint.spec, weights_file, tokenizer_file, weights.context, threads
+        partial(
+            Encoder,
+            endpoint.spec,
+            weights_file,
+            tokenizer_file,
+            weights.context,
+            threads,
+            output=weights.output,
+            together=weights.together,
+        )
     )
 
     return await stack.enter_async_context(model), IN_FLIGHT, IN_FLIGHT

@@ -41,6 +41,7 @@ from textevolve.memory.extraction import (
     DialoguePoint,
     extract_points,
 )
+from textevolve.memory.ranking import with_tokens
 from textevolve.memory.record import (
     Add,
     Applied,
@@ -647,7 +648,8 @@ async def keep_points(
         return CreatedMemories(_decisions(done), None, start.done_turns)
     drafts = drafts_of(done)
     places = {id(draft): place for place, draft in enumerate(drafts)}
-    changes = [_change(draft, source, places) for draft in drafts]
+    new = [_change(draft, source, places) for draft in drafts]
+    changes = await with_tokens(ground.embed, collection, new)
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
     if applied.repeated:  # another process was faster with the same dialogue
         return await read_decisions(ground, applied)

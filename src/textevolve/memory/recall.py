@@ -1,9 +1,9 @@
 """Recall, M(a, x, y, xi): the agent's memories that are relevant to its current input.
 
 Here candidates are the memories that the searches found, except that those of a cue are the texts
-to be judged. Relevance is similarity of embeddings. Keywords find candidates, break ties, and rank
-alone without an embedder. Relevance, importance and recency are each normalised over the
-candidates, and weighted. Reading changes nothing; chats record uses.
+to be judged. Relevance is late interaction (`ranking`), or similarity of embeddings. Keywords find
+candidates, break ties, and rank alone without an embedder. Relevance, importance and recency are
+each normalised over the candidates, and weighted. Reading changes nothing; chats record uses.
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ from typing import TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
+from textevolve.llm.embeddings import PackedTokens
 from textevolve.llm.prompts import CHARACTERS_A_TOKEN, count_tokens
 from textevolve.memory.cue import Cue, Memory
+from textevolve.memory.ranking import (
+    COSINE_WEIGHT,
+    CROSS_CANDIDATES,
+    LATE_SHARE,
+    MemoryModels,
+    interact,
+)
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import (
     Collection,
@@ -151,6 +159,8 @@ TIE_DIGITS = 2
 """The number of digits to which similarities are rounded; equal ones tie, and keywords decide
 between them. With 2 digits keywords helped on 60 synthetic questions and on LoCoMo; with 1 digit
 they did harm on the synthetic ones (docs/measurements.md)."""
+LATE_DIGITS = 6
+"""The same for late interaction, whose scores lie close to each other and include the words."""
 BEFORE_ASSOCIATED = 7
 """The number of the most relevant memories that rank before the nearest memory found by
 association."""
@@ -296,6 +306,8 @@ async def _recall_from(
     )
     frozen = any(source.version is not None for source in sources)
     candidates = _remove_duplicates(candidate for each in searched for candidate in each)
+    if isinstance(embed, MemoryModels) and embed.rerank == "cross" and not embed.made_up:
+        candidates = await _cross(candidates, embed, queries)
     scored = _score(candidates, settings, _recencies(candidates, now, frozen=frozen))
     above_minimum = [memory for memory in scored if (memory.score or 0.0) >= settings.min_score]
     chosen = above_minimum[: settings.limit]
@@ -312,13 +324,15 @@ async def _recall_from(
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A memory that a search found. `relevance` can only be compared within one embedder;
-    `keywords`, the sum of its reciprocal ranks in the keyword searches, with all others."""
+    `keywords`, the sum of its reciprocal ranks in the keyword searches, with all others. `digits`:
+    to which relevance is rounded, so that keywords decide."""
 
     memory: MemoryRecord
     collection: Collection
     relevance: float
     keywords: float
     similarity: float | None = None
+    digits: int = TIE_DIGITS
 
 
 async def _search(
@@ -333,12 +347,15 @@ async def _search(
     memories: dict[str, MemoryRecord] = {}
     similarity: dict[str, float] = {}
     keywords: defaultdict[str, float] = defaultdict(float)
-    meanings: list[tuple[float, dict[str, float]]] = []
+    packed: dict[str, PackedTokens] = {}
+    cosines: list[dict[str, float]] = []
+    models = embed if isinstance(embed, MemoryModels) else None
     search_query = replace(
         query,
         collection=collection.name,
         version=source.version,
         time=None if source.version is not None else query.time,
+        token_model="" if models is None else models.token_model(collection),
     )
 
     for cue_query in queries:
@@ -350,23 +367,62 @@ async def _search(
             memories[match.memory.id] = match.memory
             if match.keyword_rank is not None:
                 keywords[match.memory.id] += cue_query.weight / match.keyword_rank
+            if match.tokens is not None:
+                packed[match.memory.id] = match.tokens
 
         likeness = {m.memory.id: m.similarity for m in matches if m.similarity is not None}
         similarity |= {id: max(s, similarity.get(id, -1.0)) for id, s in likeness.items()}
-        meanings.append((cue_query.weight, _prefer_named(cue_query.text, likeness, memories)))
+        cosines.append(likeness)
 
     if (least := settings.min_similarity) is not None:
         memories = {id: m for id, m in memories.items() if similarity.get(id, -math.inf) >= least}
+    late: list[dict[str, float]] | None = None
+    if models is not None and search_query.token_model and memories:
+        stored = {id: tokens for id, tokens in packed.items() if id in memories}
+        late = await interact(models, [each.text for each in queries], memories, stored)
+    if late is not None:
+        cosines = [
+            {id: score + COSINE_WEIGHT * near.get(id, 0.0) for id, score in scores.items()}
+            for scores, near in zip(late, cosines, strict=True)
+        ]
+
+    meanings = [
+        (each.weight, _prefer_named(each.text, likeness, memories))
+        for each, likeness in zip(queries, cosines, strict=True)
+    ]
     relevance = dict(keywords) if embed is None else _sum_meanings(meanings, memories)
     if settings.associate and memories:
         for memory, level in await _associate(source, search_query, memories, relevance, settings):
             memories.setdefault(memory.id, memory)
             relevance[memory.id] = max(level, relevance.get(memory.id, level))
 
+    digits = TIE_DIGITS if late is None else LATE_DIGITS
     return [
-        _Candidate(memory, collection, relevance[id], keywords[id], similarity.get(id))
+        _Candidate(memory, collection, relevance[id], keywords[id], similarity.get(id), digits)
         for id, memory in memories.items()
     ]
+
+
+async def _cross(
+    candidates: Sequence[_Candidate], models: MemoryModels, queries: Sequence[CueQuery]
+) -> list[_Candidate]:
+    """Return the candidates with the best of them in the order of a cross-encoder, above all
+    others. `candidates`: the most relevant first."""
+    best = list(candidates[:CROSS_CANDIDATES])
+    texts = [candidate.memory.text for candidate in best]
+    sums = [0.0] * len(best)
+    for query in queries:
+        scores = await models.scores(query.text, texts)
+        sums = [total + query.weight * score for total, score in zip(sums, scores, strict=True)]
+
+    earlier = normalise([candidate.relevance for candidate in best])
+    highest = max((candidate.relevance for candidate in candidates), default=0.0)
+    ordered = [
+        replace(candidate, relevance=1 + highest + score + LATE_SHARE * order, digits=LATE_DIGITS)
+        for candidate, score, order in zip(best, normalise(sums), earlier, strict=True)
+    ]
+
+    return [*ordered, *candidates[CROSS_CANDIDATES:]]
 
 
 def _prefer_named(
@@ -497,7 +553,7 @@ def _normalise_relevance(candidates: Sequence[_Candidate]) -> list[float]:
     relevance = [0.0] * len(candidates)
     for embedder in {candidate.collection.embedder for candidate in candidates}:
         places = [n for n, c in enumerate(candidates) if c.collection.embedder == embedder]
-        values = normalise([round(candidates[n].relevance, TIE_DIGITS) for n in places])
+        values = normalise([round(candidates[n].relevance, candidates[n].digits) for n in places])
         for place, value in zip(places, values, strict=True):
             relevance[place] = value
 

@@ -122,6 +122,15 @@ class Entity:
     neighbours: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """The vectors of a memory's tokens, packed as in `llm.embeddings`. `model`: the spec of the
+    model that made them."""
+
+    model: str
+    packed: npt.NDArray[np.uint8]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMemory:
     """A memory to store.
@@ -131,11 +140,13 @@ class NewMemory:
     a memory that supersedes another: from its creation), and without end. `entities`: names of the
     people and things in its text. `cites`: ids of the memories that support it. `reason`: why it is
     stored, or why it supersedes another. `user`: the user whose memory it is, and in whose chats
-    alone it is recalled; empty if it is common to all.
+    alone it is recalled; empty if it is common to all. `tokens`: the vectors of its tokens; None if
+    they are not stored.
     """
 
     text: str
     embedding: Vector = field(compare=False)
+    tokens: TokenVectors | None = field(default=None, compare=False)
     importance: float = 0.5
     kind: MemoryKind | None = None
     origin: Origin = Origin()
@@ -264,7 +275,8 @@ class MemoryQuery:
     were valid at this time, in seconds since 1970, including those superseded later; None: the
     current ones. `least_trust`: the least trust of a memory, in [0, 1]. `user`: search only the
     common memories and those of this user, or the common ones alone if it is empty; None: search
-    all.
+    all. `token_model`: the spec of the model whose token vectors the matches are to have; empty:
+    they have none.
     """
 
     collection: str
@@ -275,17 +287,20 @@ class MemoryQuery:
     time: float | None = None
     least_trust: float = 0.0
     user: str | None = None
+    token_model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryMatch:
     """A memory that a search found. Ranks count from 1, None if that search did not find the
-    memory. `similarity`: the cosine of its embedding and the query's, in [-1, 1]."""
+    memory. `similarity`: the cosine of its embedding and the query's, in [-1, 1]. `tokens`: the
+    vectors of its tokens, packed; None if the store has none or the query asks for none."""
 
     memory: MemoryRecord
     dense_rank: int | None = None
     keyword_rank: int | None = None
     similarity: float | None = None
+    tokens: npt.NDArray[np.uint8] | None = field(default=None, compare=False)
 
 
 class MemoryStore(Protocol):

@@ -140,7 +140,7 @@ def count_bytes(connection: Connection) -> int:
 
 # Create the tables of a new store, and migrate those of an older one.
 
-OLDER_REVISIONS = ("0007", "0008", "0009", "0010")
+OLDER_REVISIONS = ("0007", "0008", "0009", "0010", "0011")
 """The revisions of older stores that can be migrated."""
 
 
@@ -191,9 +191,9 @@ def update_tables(connection: Connection, revision: str, place: object) -> None:
 
 def _migrate(connection: Connection, revision: str) -> None:
     """Migrate a store of an early release: before 0008 only agents' personas had versions, before
-    0009 SQLite had an index of vectors, before 0010 memories belonged to no user, and before 0011
-    records named no cluster. The index of vectors is dropped by its name, since its extension may
-    not be installed."""
+    0009 SQLite had an index of vectors, before 0010 memories belonged to no user, before 0011
+    records named no cluster, and before 0012 memories had no vectors of tokens. The index of
+    vectors is dropped by its name, since its extension may not be installed."""
     if revision == "0007":
         tables.resource_versions.create(connection)
         for row in connection.exec_driver_sql("SELECT * FROM personas").mappings().all():
@@ -216,13 +216,16 @@ def _migrate(connection: Connection, revision: str) -> None:
         for name in names.scalars().all():
             connection.exec_driver_sql(f'DROP TABLE "{name}"')
 
-    if revision != "0010":
+    if revision < "0010":
         _give_memories_users(connection)
-    kind = "BYTEA" if is_postgres(connection) else "BLOB"
-    connection.exec_driver_sql(f"ALTER TABLE records ADD COLUMN cluster {kind}")
-    connection.exec_driver_sql("DROP INDEX records_in_order")
-    (in_order,) = (index for index in tables.records.indexes if index.name == "records_in_order")
-    in_order.create(connection)
+    if revision < "0011":
+        kind = "BYTEA" if is_postgres(connection) else "BLOB"
+        connection.exec_driver_sql(f"ALTER TABLE records ADD COLUMN cluster {kind}")
+        connection.exec_driver_sql("DROP INDEX records_in_order")
+        indexes = {index.name: index for index in tables.records.indexes}
+        indexes["records_in_order"].create(connection)
+
+    tables.token_vectors.create(connection)
     connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")
 
 

@@ -16,6 +16,8 @@ from time import time
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from sqlalchemy import (
     Row,
     Select,
@@ -37,6 +39,7 @@ from textevolve.memory.record import (
     MemoryMatch,
     MemoryQuery,
     MemoryRecord,
+    TokenVectors,
     Vector,
 )
 from textevolve.store.database import Database
@@ -59,6 +62,7 @@ from textevolve.store.memory_rows import (
     read_collection,
     read_cosines,
     read_memory_records,
+    read_tokens,
 )
 from textevolve.store.resource_rows import fetch_one, insert_rows, namespace_id, update_where
 from textevolve.store.tables import (
@@ -139,8 +143,18 @@ class StoredMemories:
         if query.embedding is not None:
             cosines |= read_cosines(connection, keyword.keys() - dense, query.embedding)
 
+        tokens: dict[int, npt.NDArray[np.uint8]] = {}
+        if query.token_model:
+            tokens = read_tokens(connection, [row.seq for row in rows], query.token_model)
+
         return [
-            MemoryMatch(record, dense.get(row.seq), keyword.get(row.seq), cosines.get(row.seq))
+            MemoryMatch(
+                record,
+                dense.get(row.seq),
+                keyword.get(row.seq),
+                cosines.get(row.seq),
+                tokens.get(row.seq),
+            )
             for row, record in zip(rows, read_memory_records(connection, rows, scope), strict=True)
         ]
 
@@ -280,10 +294,11 @@ class StoredMemories:
         embedder: str,
         dimension: int,
         vectors: Mapping[str, Vector],
+        tokens: Mapping[str, TokenVectors] = {},
     ) -> Collection:
         """Move a collection to another embedder atomically. `base`: the version that was read;
         `vectors`: an embedding for each of its memories by id, also superseded and forgotten ones,
-        except for erased ones.
+        except for erased ones; `tokens`: the vectors of their tokens.
 
         Raises:
             ConflictError: the collection has changed since.
@@ -297,7 +312,7 @@ class StoredMemories:
                 " since memories were added meanwhile; start the command again"
             )
 
-        return move_collection(connection, stored, embedder, dimension, vectors)
+        return move_collection(connection, stored, embedder, dimension, vectors, tokens)
 
     def _choose(self, connection: Connection, query: MemoryQuery) -> tuple[Collection, MemoryScope]:
         collection = read_collection(connection, self.namespace, query.collection)

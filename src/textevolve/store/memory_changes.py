@@ -30,6 +30,7 @@ from textevolve.memory.record import (
     Forget,
     NewMemory,
     Supersede,
+    TokenVectors,
     Vector,
 )
 from textevolve.store import memory_search_postgres, memory_search_sqlite
@@ -55,6 +56,7 @@ from textevolve.store.tables import (
     mentions,
     relations,
     sources,
+    token_vectors,
     uses,
     versions,
 )
@@ -240,6 +242,11 @@ class Transaction:
         seqs = self.connection.execute(put, rows).scalars()
         numbered = list(zip(seqs, new, strict=True))
         packed = [{"seq": seq, **pack_vector(memory.embedding)} for seq, memory in numbered]
+        tokens = [
+            {"seq": seq, **pack_tokens_row(memory.tokens)}
+            for seq, memory in numbered
+            if memory.tokens is not None
+        ]
         edges = [
             {"seq": seq, "position": position, **asdict(edge)}
             for seq, memory in numbered
@@ -250,8 +257,10 @@ class Transaction:
             for seq, memory in numbered
             for entity, mention in _list_mentions(memory).items()
         ]
-        for table, new_rows in ((embeddings, packed), (relations, edges), (mentions, mentioned)):
-            insert_rows(self.connection, table, new_rows)
+        insert_rows(self.connection, embeddings, packed)
+        insert_rows(self.connection, token_vectors, tokens)
+        insert_rows(self.connection, relations, edges)
+        insert_rows(self.connection, mentions, mentioned)
         entries = [IndexEntry(seq, memory.text, memory.embedding) for seq, memory in numbered]
         search_of(self.connection).add(self.connection, self.collection, entries)
 
@@ -297,7 +306,7 @@ class Transaction:
             values |= {"text": "", "source": "", "author": "", "reason": "", "cites": "[]"}
             values["user"] = ""
             values |= {"turn": None, "trust": 1.0, "last_used": None, "times_used": 0}
-            for table in (embeddings, mentions, relations, uses):
+            for table in (embeddings, token_vectors, mentions, relations, uses):
                 delete_where(self.connection, table, seq=row.seq)
 
         self._update([row.seq], **values)
@@ -340,6 +349,12 @@ def pack_vector(embedding: Vector) -> dict[str, Any]:
     return {"dimension": len(unit), "vector": unit.tobytes()}
 
 
+def pack_tokens_row(tokens: TokenVectors) -> dict[str, Any]:
+    """Return the stored form of a memory's token vectors."""
+    packed = np.ascontiguousarray(tokens.packed, dtype=np.uint8)
+    return {"model": tokens.model, "width": packed.shape[1], "vectors": packed.tobytes()}
+
+
 def search_of(connection: Connection) -> SearchIndex:
     return memory_search_postgres if is_postgres(connection) else memory_search_sqlite
 
@@ -373,7 +388,7 @@ def erase_collection(connection: Connection, row: Row[Any]) -> None:
     """Delete everything that belongs to the collection of a row, with its index entries."""
     search_of(connection).erase(connection, _list_seqs(connection, row.id))
     seqs = select(memories.c.seq).where(memories.c.collection_id == row.id)
-    for table in (embeddings, relations, uses):
+    for table in (embeddings, token_vectors, relations, uses):
         delete_where(connection, table, seq=seqs)
     for table in (mentions, sources, versions, memories):
         delete_where(connection, table, collection_id=row.id)
@@ -385,9 +400,11 @@ def move_collection(
     embedder: str,
     dimension: int,
     vectors: Mapping[str, Vector],
+    tokens: Mapping[str, TokenVectors],
 ) -> Collection:
     """Replace the embeddings of all memories of a collection, except erased ones, by `vectors`,
-    which has them by the memories' ids. Return the collection with its new embedder.
+    and the vectors of their tokens by `tokens`, which have them by the memories' ids. Return the
+    collection with its new embedder.
 
     Raises:
         InputError: a vector is missing, or does not fit.
@@ -406,7 +423,14 @@ def move_collection(
         if fault := find_vector_fault(vectors[row.id], dimension):
             raise InputError(f"collection {collection.full_name}: memory {row.id}: {fault}")
 
-    search_of(connection).erase(connection, _list_seqs(connection, collection.id))
+    seqs = _list_seqs(connection, collection.id)
+    search_of(connection).erase(connection, seqs)
+    for chunk in chunks(seqs):
+        delete_where(connection, token_vectors, seq=chunk)
+    new_tokens = [
+        {"seq": row.seq, **pack_tokens_row(tokens[row.id])} for row in rows if row.id in tokens
+    ]
+    insert_rows(connection, token_vectors, new_tokens)
     for row in rows:
         update_where(connection, embeddings, pack_vector(vectors[row.id]), seq=row.seq)
     values = {"embedder": embedder, "dimension": dimension, "updated": time()}

@@ -12,6 +12,7 @@ from time import time
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from sqlalchemy import ColumnElement, Row, and_, or_, select
 from sqlalchemy.engine import Connection
 
@@ -329,6 +330,21 @@ def read_cosines(
     vectors = np.frombuffer(b"".join(bytes(row.vector) for row in rows), dtype="<f4")
     cosines = cosines_with(vectors.reshape(len(rows), -1), embedding) if rows else ()
     return {row.seq: float(cosine) for row, cosine in zip(rows, cosines, strict=True)}
+
+
+def read_tokens(
+    connection: Connection, seqs: Iterable[int], model: str
+) -> dict[int, npt.NDArray[np.uint8]]:
+    """Return the packed token vectors of memories that were made by a model, by the memories'
+    `seq`."""
+    rows = _read_listed(
+        connection, "SELECT seq, model, width, vectors FROM token_vectors WHERE seq IN", seqs
+    )
+    return {
+        row.seq: np.frombuffer(row.vectors, dtype=np.uint8).reshape(-1, row.width)
+        for row in rows
+        if row.model == model
+    }
 
 
 def cosines_with(vectors: Vector, embedding: Vector) -> Vector:

@@ -28,7 +28,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0011"
+REVISION = "0012"
 """The revision of these tables; `store/dialects.py` migrates older ones."""
 
 APPLICATION_ID = 0x54457631
@@ -340,6 +340,16 @@ embeddings = _table(
 )
 """The embeddings of memories: float32, little-endian, of length 1. Search indexes are built from
 them."""
+
+token_vectors = _table(
+    "token_vectors",
+    seq=partial(_SERIAL, autoincrement=False),
+    model=_TEXT,
+    width=_INTEGER,
+    vectors=_BYTES,
+)
+"""The vectors of the tokens of memories, packed; `width`: the bytes of one. Memories of older
+stores have none."""
 
 mentions = _table(
     "mentions",

@@ -620,6 +620,11 @@ def _check_embedding(row: Mapping[str, Any]) -> None:
         raise ValueError("the vector has another length")
 
 
+def _check_tokens(row: Mapping[str, Any]) -> None:
+    if not row["width"] or len(row["vectors"]) % row["width"]:
+        raise ValueError("the vectors of tokens have another length")
+
+
 _CHECKS: Mapping[Table, Callable[[Mapping[str, Any]], object]] = {
     tables.runs: check_fields,
     tables.texts: _check_text,
@@ -627,6 +632,7 @@ _CHECKS: Mapping[Table, Callable[[Mapping[str, Any]], object]] = {
     tables.cases: lambda row: load_case(row["id"], row["body"]),
     tables.records: _check_record,
     tables.embeddings: _check_embedding,
+    tables.token_vectors: _check_tokens,
 }
 """The function that raises an exception for a damaged row of a table."""
 

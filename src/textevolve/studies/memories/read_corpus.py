@@ -33,6 +33,7 @@ from textevolve.memory.corpus import (
     transition_key,
     voice_chunk,
 )
+from textevolve.memory.ranking import with_tokens
 from textevolve.memory.record import ChangeSource, Vector, stream_memories
 from textevolve.memory_snapshots import find_collection
 from textevolve.reach import allowed_path
@@ -234,6 +235,8 @@ class _Reading:
         changes = change_chunks(steps, retold_chunks, vectors, document, self._spec)
         if not changes:
             return ()
+        collection = await self._target.store.collection(self._target.name)
+        changes = await with_tokens(self._bench.embed, collection, changes)
         key = transition_key(document, steps, self._role, self._spec, self._base)
         applied = await self._target.apply(changes, ChangeSource(key, document))
         return () if applied is None else applied.ids
