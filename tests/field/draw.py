@@ -1,4 +1,4 @@
-"""Draw the situations of a round: three from each corner of ROUNDS.md, by the seed that stands there."""
+"""Draw the situations of a round: three from each corner of ROUNDS.md, by its seed."""
 
 import random
 import re
