@@ -13,13 +13,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from gepa.core.adapter import EvaluationBatch, GEPAAdapter
 
+from optimizer_families import STEPS, FamilyTask, StepsTask
 from optimizer_simulator import BudgetSpent, Row, Simulation, fill
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Evaluation, EvaluationResult, Usage
+from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import PlainEvaluation
 from textevolve.loops.calibration.optimizing import search_template
@@ -27,7 +29,11 @@ from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPla
 from textevolve.loops.calibration.rewriting import Editor, RewritingRules, rewrite
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
+    Example,
     Material,
+    ProgramNames,
+    ProgramOutput,
+    Templates,
     part_examples,
     plain_prompt,
     take_examples,
@@ -36,7 +42,9 @@ from textevolve.metrics.label_metrics import Grader
 
 _GEPA: Any = import_module("gepa")  # its types are incomplete
 D = TypeVar("D")
+Task: TypeAlias = Simulation | FamilyTask
 IDLE = 200
+ONE_CALL = Usage(1, 1, 0, 1)
 PARAPHRASE = "Say the same in other words, more clearly for the one who has to do it."
 _SECTION = re.compile(
     r"\[\[(?P<nonce>\w+) (?P<name>[^\]\n]*)\]\]\n(?P<text>.*?)\[\[/(?P=nonce) ", re.S
@@ -46,12 +54,12 @@ BLOCK = re.compile(r"```\n?(.*?)```", re.S)
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What an optimiser returns: the prompt, and what else is to be known of how it came about.
-    `leader`: what it would have returned without a test; `accepted`: whether it replaces the
+    """What an optimiser returns: the templates by name, and what else is to be known of how it came
+    about. `leader`: what it would have returned without a test; `accepted`: whether it replaces the
     original; `detail`: for whoever looks into a single run."""
 
-    prompt: str
-    leader: str = ""
+    prompt: Mapping[str, str]
+    leader: Mapping[str, str]
     accepted: bool = True
     detail: str = ""
 
@@ -61,7 +69,7 @@ class Simulated:
     """Generator and editor as our `Model`s. The kind of a call is told by its schema: a list of
     texts is instructions, a text is a template, and no schema is an answer to a ticket."""
 
-    simulation: Simulation
+    simulation: Task
     name: str = "simulated"
 
     async def __call__(self, request: Request, /) -> Response:
@@ -99,33 +107,92 @@ def part(prompt: str) -> tuple[str, str]:
     return (templates[0] if templates else ""), "\n".join([*other_texts, *templates[1:]])
 
 
-def material_of(simulation: Simulation, share: float | None = None) -> Material:
+@dataclass
+class StepsProgram:
+    """The program of two steps, as ours runs it; each step that is asked counts as a call."""
+
+    task: StepsTask
+    templates = Templates(tuple(STEPS.items()))
+
+    async def ask(
+        self, templates: Templates, example: Example, count: Callable[[Usage], None], /
+    ) -> ProgramOutput:
+        await asyncio.sleep(0)
+        uses = list[PromptUse]()
+        text = example.values["ticket"]
+        for name, placeholder in (("facts", "{ticket}"), ("answer", "{facts}")):
+            prompt = templates[name].replace(placeholder, text)
+            text, called = self.task.ask(prompt)
+            count(ONE_CALL if called else Usage())
+            uses.append(PromptUse(name, prompt, text))
+        return ProgramOutput(Response(text, "stop", ONE_CALL), tuple(uses))
+
+    def show(self, templates: Templates, example: Example, /) -> str:
+        return example.values["ticket"]
+
+
+def program_of(simulation: Task) -> StepsProgram | None:
+    return StepsProgram(simulation) if isinstance(simulation, StepsTask) else None
+
+
+def quality_of(simulation: Task, templates: Mapping[str, str]) -> float:
+    """The true quality of a prompt, or of the templates of a program."""
+    if isinstance(simulation, StepsTask):
+        return simulation.quality_of(templates)
+    return simulation.quality(templates[PROMPT])
+
+
+def explain(simulation: Task, output: str, label: str) -> tuple[float, str]:
+    """Score and explanation of an output by the task's metric."""
+    if isinstance(simulation, FamilyTask):
+        return simulation.explain(output)
+    return simulation.grade(output, label), f"The right answer is {label}."
+
+
+def material_of(simulation: Task, share: float | None = None) -> Material:
     rows = [
         (str(row.number), {"ticket": row.ticket, "label": row.label}) for row in simulation.given
     ]
-    examples, columns = take_examples(simulation.template, rows, label="label")
-    return part_examples(simulation.template, examples, columns, "label", share, None)
+    names = None
+    template = simulation.template
+    if isinstance(simulation, StepsTask):
+        names = ProgramNames(("ticket",), (("facts", ("ticket",)), ("answer", ("facts",))), True)
+        template = "\n\n".join(STEPS.values())
+    examples, columns = take_examples(template, rows, label="label", program=names)
+    return part_examples(template, examples, columns, "label", share, names)
 
 
-def calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Returned:
+def original_of(simulation: Task) -> dict[str, str]:
+    """The templates to begin with, by name."""
+    if isinstance(simulation, StepsTask):
+        return dict(STEPS)
+    return {PROMPT: simulation.template}
+
+
+def calibrate(simulation: Task, plan: Mapping[str, Any]) -> Returned:
     """Ours. Where the world has a judge it gives the scores; else the metric does."""
     result = asyncio.run(_calibrate(simulation, plan))
-    leader = result.nodes[result.leader].text
-    chosen = leader if result.accepted else simulation.template
-    return Returned(chosen, leader, result.accepted, describe(result, simulation))
+    leader = dict(result.nodes[result.leader].templates.parts)
+    return Returned(
+        result.templates,
+        leader,
+        result.accepted,
+        "" if isinstance(simulation, StepsTask) else describe(result, simulation),
+    )
 
 
-async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> CalibrationResult:
+async def _calibrate(simulation: Task, plan: Mapping[str, Any]) -> CalibrationResult:
     fields: dict[str, Any] = {"seed": simulation.seed, **plan}
     if "budget" in CalibrationPlan.model_fields and "strategy" in fields:
         fields.setdefault("budget", simulation.budget or None)
     model = Simulated(simulation)
 
     def metric(output: str, label: Any) -> EvaluationResult:
-        score = simulation.grade(output, str(label))
-        return EvaluationResult(score, score >= 0.5, f"The right answer is {label}.")
+        score, feedback = explain(simulation, output, str(label))
+        return EvaluationResult(score, score >= 0.5, feedback)
 
     async def judge(case: Case, /) -> Evaluation:
+        assert isinstance(simulation, Simulation)
         results = list[EvaluationResult]()
         for text in case.candidates:
             number = int(re.findall(r"ticket r(\d+)", case.input)[-1])
@@ -141,11 +208,12 @@ async def _calibrate(simulation: Simulation, plan: Mapping[str, Any]) -> Calibra
         editor=model,
         evaluator=judge if simulation.world.judged else None,
         metric=None if simulation.world.judged else Grader(metric),
+        program=program_of(simulation),
     )
     return await search_template(material_of(simulation), CalibrationPlan(**fields), context)
 
 
-def describe(result: CalibrationResult, simulation: Simulation) -> str:
+def describe(result: CalibrationResult, simulation: Task) -> str:
     lines = [
         f"stopped {result.stopped} {result.reason}; rounds {result.rounds}; gain {result.gain}"
     ]
@@ -173,25 +241,29 @@ class ReflectingAdapter(GEPAAdapter[D, dict[str, Any], str]):
 
 
 @dataclass
-class TicketAdapter(ReflectingAdapter[Row]):
-    """GEPA's view of the simulation: the whole template is the only component, and the reflective
-    data set has its default adapter's three fields."""
+class TicketAdapter(ReflectingAdapter[Any]):
+    """GEPA's view of a task: each template is a component, and the reflective data set has its
+    default adapter's three fields."""
 
-    simulation: Simulation
+    simulation: Task
     remembered: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     propose_new_texts = None
 
     def evaluate(
-        self, batch: list[Row], candidate: dict[str, str], capture_traces: bool = False
+        self, batch: list[Any], candidate: dict[str, str], capture_traces: bool = False
     ) -> EvaluationBatch[dict[str, Any], str]:
         outputs, scores, traces = list[str](), list[float](), list[dict[str, Any]]()
         for row in batch:
-            output = self._output(candidate["prompt"], row)
-            if self.simulation.world.judged:
+            if isinstance(self.simulation, StepsTask):
+                output = self._run_steps(self.simulation, candidate, row)
+            else:
+                output = self._output(candidate[PROMPT], row)
+            if isinstance(self.simulation, Simulation) and self.simulation.world.judged:
                 score, feedback = self.simulation.judge(row.number, output)
             else:
-                score = self.simulation.grade(output, row.label)
-                feedback = f"The right answer is {row.label}."
+                score, feedback = explain(self.simulation, output, row.label)
+            if isinstance(self.simulation, FamilyTask):
+                feedback += f" The right answer is {row.label}."
             outputs.append(output)
             scores.append(score)
             traces.append({"Inputs": row.ticket, "Generated Outputs": output, "Feedback": feedback})
@@ -203,6 +275,10 @@ class TicketAdapter(ReflectingAdapter[Row]):
         if key not in self.remembered:
             self.remembered[key] = self.simulation.generate(fill(prompt, row))
         return self.remembered[key]
+
+    def _run_steps(self, task: StepsTask, candidate: Mapping[str, str], row: Any) -> str:
+        facts, _ = task.ask(fill(candidate["facts"], row))
+        return task.ask(candidate["answer"].replace("{facts}", facts))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +313,7 @@ class Silent:
 
 
 def optimize_with_gepa(
-    template: str,
+    templates: Mapping[str, str],
     rows: Sequence[Any],
     adapter: Any,
     reflect: Callable[[Any], str],
@@ -249,6 +325,7 @@ def optimize_with_gepa(
     minibatch is perfect): an iteration that a refused call cuts short is lost, and none is thrown
     away on a forecast. Its cache is on."""
     seen = {"left": -1, "idle": 0}
+    validation = min(settings.validation, len(rows) // 2)
 
     def stop(_: Any) -> bool:
         now = calls_left()
@@ -257,9 +334,9 @@ def optimize_with_gepa(
         return now <= 0 or seen["idle"] >= IDLE
 
     return _GEPA.optimize(
-        seed_candidate={"prompt": template},
-        trainset=list(rows[settings.validation :]),
-        valset=list(rows[: settings.validation] or rows),
+        seed_candidate=dict(templates),
+        trainset=list(rows[validation:]),
+        valset=list(rows[:validation] or rows),
         adapter=adapter,
         reflection_lm=reflect,
         reflection_minibatch_size=settings.minibatch,
@@ -274,21 +351,22 @@ def optimize_with_gepa(
     )
 
 
-def best_of(result: Any) -> str:
-    """The prompt that GEPA returns."""
+def best_of(result: Any) -> dict[str, str]:
+    """The templates that GEPA returns."""
     best = result.best_candidate
-    return best if isinstance(best, str) else best["prompt"]
+    return {PROMPT: best} if isinstance(best, str) else dict(best)
 
 
-def run_gepa(simulation: Simulation, settings: GepaSettings = GepaSettings()) -> Returned:
+def run_gepa(simulation: Task, settings: GepaSettings = GepaSettings()) -> Returned:
     def reflect(prompt: Any) -> str:
         blocks = BLOCK.findall(str(prompt))
-        new = simulation.rewrite(blocks[0], "\n".join(blocks[1:]), simulation.spent)
+        new = simulation.rewrite(blocks[0].strip(), "\n".join(blocks[1:]), simulation.spent)
         return f"```\n{new}\n```"
 
+    original = original_of(simulation)
     try:
         result = optimize_with_gepa(
-            simulation.template,
+            original,
             simulation.given,
             TicketAdapter(simulation),
             reflect,
@@ -297,15 +375,15 @@ def run_gepa(simulation: Simulation, settings: GepaSettings = GepaSettings()) ->
             simulation.seed,
         )
     except BudgetSpent:  # not even the original was tried on all rows of validation
-        return Returned(simulation.template, simulation.template, False)
-    text = best_of(result)
+        return Returned(original, original, False)
+    templates = best_of(result)
     lines = [
         f"{n} <- {result.parents[n]} on validation {result.val_aggregate_scores[n]:.2f}"
-        f" quality {simulation.quality(c['prompt']):.2f}"
+        f" quality {quality_of(simulation, c):.2f}"
         f" after {result.discovery_eval_counts[n]} evaluations"
         for n, c in enumerate(result.candidates)
     ]
-    return Returned(text, text, text != simulation.template, "\n".join(lines))
+    return Returned(templates, templates, templates != original, "\n".join(lines))
 
 
 def run_paraphrases(simulation: Simulation, count: int = 6) -> Returned:
@@ -331,7 +409,7 @@ def run_paraphrases(simulation: Simulation, count: int = 6) -> Returned:
         for a in arms
     ]
     best = arms[max(range(len(arms)), key=lambda n: (totals[n], -n))]
-    return Returned(best, best, best != simulation.template)
+    return Returned({PROMPT: best}, {PROMPT: best}, best != simulation.template)
 
 
 def run_demonstrations(simulation: Simulation, size: int = 4) -> Returned:
@@ -350,7 +428,7 @@ def run_demonstrations(simulation: Simulation, size: int = 4) -> Returned:
             for row in tried_rows
         ]
         best = max(best, (sum(scores) / each, prompt), key=lambda pair: pair[0])
-    return Returned(best[1], best[1], best[1] != simulation.template)
+    return Returned({PROMPT: best[1]}, {PROMPT: best[1]}, best[1] != simulation.template)
 
 
-Arm = Callable[[Simulation], Returned]
+Arm = Callable[[Task], Returned]

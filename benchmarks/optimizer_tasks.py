@@ -43,7 +43,12 @@ from textevolve.evaluation import Case
 from textevolve.llm.model import Message, Model, Request
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
-from textevolve.loops.calibration.trial_runner import Example, part_examples, take_examples
+from textevolve.loops.calibration.trial_runner import (
+    PROMPT,
+    Example,
+    part_examples,
+    take_examples,
+)
 from textevolve.metrics.label_metrics import Grader
 from textevolve.settings import Settings, read_settings, today
 from textevolve.store.repository import Store, open_store
@@ -187,11 +192,10 @@ async def run_gepa(
 
     def optimize() -> str:
         try:
-            return best_of(
-                optimize_with_gepa(
-                    task.template, examples, adapter, adapter.reflect, left, setting, seed
-                )
+            result = optimize_with_gepa(
+                {PROMPT: task.template}, examples, adapter, adapter.reflect, left, setting, seed
             )
+            return best_of(result)[PROMPT]
         except (CallsSpent, BudgetError):  # the original itself could not be tried
             return task.template
 

@@ -4,6 +4,7 @@
     python benchmarks/optimizers.py --quick
     python benchmarks/optimizers.py --worlds graded --budgets 200 --arms GEPA auto --seeds 5
     python benchmarks/optimizers.py --acceptance --rows 100 --worlds "gain of .2" "gain of .3"
+    python benchmarks/optimizers.py --families judging --arms auto "GEPA, equal accepted"
     python benchmarks/optimizers.py --choose              # GEPA's settings
     python benchmarks/optimizers.py --show --arms auto --worlds binary --budgets 200 --seeds 1
     python benchmarks/optimizers.py --dspy build/dspy/bin/python --arms MIPROv2
@@ -29,7 +30,7 @@ import statistics
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -38,17 +39,31 @@ import textevolve.loops.calibration.plan as plan_file
 from optimizer_arms import (
     GepaSettings,
     Returned,
+    Task,
     calibrate,
+    original_of,
+    quality_of,
     run_demonstrations,
     run_gepa,
     run_paraphrases,
 )
+from optimizer_families import (
+    CHOOSING,
+    CHOOSING_SEEDS,
+    FAMILIES,
+    JUDGING,
+    JUDGING_SEEDS,
+    begin_task,
+)
 from optimizer_simulator import WORLDS, Simulation
 from sitting import tell_machine
 from textevolve.loops.calibration.plan import CalibrationPlan
+from textevolve.statistics.comparisons import holm, sign_flip_test
 
 BUDGETS = (100, 200, 400, 800)
-SEEDS, CHOOSING = range(20), range(100, 106)
+EQUAL = "GEPA, equal accepted"
+"""GEPA with `acceptance_criterion="improvement_or_equal"`, its best acceptance."""
+SEEDS, GEPA_SEEDS = range(20), range(100, 106)
 QUALITY = (
     "graded",
     "binary",
@@ -150,13 +165,20 @@ class Measured:
     calls: int
 
 
-def arms() -> dict[str, Callable[[Simulation], Returned]]:
+def gepa_settings(task: Task, lenient: bool = False) -> GepaSettings:
+    """GEPA's best settings for a task and its budget."""
+    chosen = CHOSEN.get((task.world.binary, task.budget or 0), GepaSettings())
+    return replace(chosen, lenient=lenient)
+
+
+def arms() -> dict[str, Callable[[Any], Returned]]:
     """Every optimiser that can run in this process, by its name in the tables."""
-    optimizers: dict[str, Callable[[Simulation], Returned]] = {
-        "original": lambda s: Returned(s.template, s.template, False),
+    optimizers: dict[str, Callable[[Any], Returned]] = {
+        "original": lambda s: Returned(original_of(s), original_of(s), False),
         "paraphrases": run_paraphrases,
         "demonstrations": run_demonstrations,
-        "GEPA": lambda s: run_gepa(s, CHOSEN.get((s.world.binary, s.budget or 0), GepaSettings())),
+        "GEPA": lambda s: run_gepa(s, gepa_settings(s)),
+        EQUAL: lambda s: run_gepa(s, gepa_settings(s, lenient=True)),
         "GEPA, its defaults": lambda s: run_gepa(s, GepaSettings(0, 3)),
     }
     if "strategy" in CalibrationPlan.model_fields:
@@ -169,11 +191,11 @@ def arms() -> dict[str, Callable[[Simulation], Returned]]:
 
 
 def measure(arm: str, world: str, rows: int, budget: int, seed: int) -> Measured:
-    simulation = Simulation(WORLDS[world], seed, rows, budget)
+    simulation = begin_task(world, seed, rows or None, budget)
     returned = arms()[arm](simulation)
-    original = simulation.quality(simulation.template)
-    leader = simulation.quality(returned.leader or returned.prompt)
-    quality = simulation.quality(returned.prompt)
+    original = quality_of(simulation, original_of(simulation))
+    leader = quality_of(simulation, returned.leader)
+    quality = quality_of(simulation, returned.prompt)
     return Measured(quality, leader, original, returned.accepted, simulation.spent)
 
 
@@ -181,7 +203,8 @@ def measure(arm: str, world: str, rows: int, budget: int, seed: int) -> Measured
 def code_hash(ours: bool) -> str:
     """Of everything that a result depends on."""
     here = Path(__file__).parent
-    files = [here / "optimizer_simulator.py", here / "optimizer_arms.py"]
+    names = ("simulator", "families", "arms")
+    files = [here / f"optimizer_{name}.py" for name in names]
     if ours:
         room = Path(plan_file.__file__).parent
         files += [
@@ -196,8 +219,12 @@ def code_hash(ours: bool) -> str:
 
 
 def key_of(arm: str, world: str, rows: int, budget: int, seed: int) -> str:
-    foreign = (*MIPRO, "original", "paraphrases", "demonstrations", "GEPA", "GEPA, its defaults")
-    setting = str(CHOSEN.get((WORLDS[world].binary, budget), "")) if arm == "GEPA" else ""
+    foreign = (*MIPRO, "original", "paraphrases", "demonstrations", "GEPA", EQUAL)
+    foreign += ("GEPA, its defaults",)
+    setting = ""
+    if arm in ("GEPA", EQUAL):
+        binary = (FAMILIES.get(world) or WORLDS[world]).binary
+        setting = str(CHOSEN.get((binary, budget), ""))
     setting = str(MIPRO_SIZES[budget]) if arm in MIPRO else setting
     return json.dumps([arm, setting, world, rows, budget, seed, code_hash(arm not in foreign)])
 
@@ -318,12 +345,68 @@ def tell_acceptance(
     )
 
 
+def tell_families(
+    results: Mapping[Order, Measured],
+    names: Sequence[str],
+    worlds: Sequence[str],
+    rows: int,
+    budgets: Sequence[int],
+    seeds: Sequence[int],
+) -> str:
+    """The mean qualities of two optimisers for each family, where the first is behind and by how
+    much more than chance (Holm over families and budgets), and how often a budget was exceeded or
+    the original was better than what was returned."""
+    ours, theirs = names
+    gaps = {
+        (world, budget): [
+            results[ours, world, rows, budget, seed].quality
+            - results[theirs, world, rows, budget, seed].quality
+            for seed in seeds
+        ]
+        for world in worlds
+        for budget in budgets
+    }
+    p_values = holm([sign_flip_test(gap, [0.0] * len(gap)).p for gap in gaps.values()])
+    corrected = dict(zip(gaps, p_values, strict=True))
+    lines = list[list[str]]()
+    for world in worlds:
+        line = [world]
+        for budget in budgets:
+            means = [
+                statistics.fmean(results[arm, world, rows, budget, seed].quality for seed in seeds)
+                for arm in names
+            ]
+            sure = "*" if corrected[world, budget] <= 0.05 else ""
+            line.append(f"{means[0]:.3f} / {means[1]:.3f} ({means[0] - means[1]:+.3f}{sure})")
+        lines.append(line)
+    means = [
+        [statistics.fmean(gaps[world, budget][n] for world in worlds) for n in range(len(seeds))]
+        for budget in budgets
+    ]
+    lines.append(["mean difference", *(with_interval(gap, 3) for gap in means)])
+    runs = {arm: [result for order, result in results.items() if order[0] == arm] for arm in names}
+    for arm in names:
+        worse = sum(run.quality < run.original - 1e-9 for run in runs[arm])
+        over = sum(result.calls > order[3] for order, result in results.items() if order[0] == arm)
+        lines.append([f"{arm}: worse than the original {worse}, over the budget {over}"])
+        for budget in budgets:
+            orders = [order for order in results if order[0] == arm and order[3] == budget]
+            quality = statistics.fmean(results[order].quality for order in orders)
+            leader = statistics.fmean(results[order].leader for order in orders)
+            calls = statistics.fmean(results[order].calls for order in orders)
+            taken = statistics.fmean(results[order].accepted for order in orders)
+            lines[-1].append(
+                f"{quality:.3f} (leader {leader:.3f}), calls {calls:.0f}, taken {taken:.2f}"
+            )
+    return table([f"{ours} / {theirs}", *map(str, budgets)], lines)
+
+
 def choose(worlds: Sequence[str], budgets: Sequence[int], processes: int) -> None:
     """GEPA's best settings by metric and budget: the highest mean over the worlds."""
     for binary in (False, True):
         chosen = [name for name in worlds if WORLDS[name].binary is binary]
         for budget in budgets if chosen else ():
-            work = [(s, w, budget, n) for s in GRID for w in chosen for n in CHOOSING]
+            work = [(s, w, budget, n) for s in GRID for w in chosen for n in GEPA_SEEDS]
             with ProcessPoolExecutor(processes) as pool:
                 values = list(pool.map(_gepa_quality, work, chunksize=8))
             means = dict[GepaSettings, float]()
@@ -338,7 +421,7 @@ def choose(worlds: Sequence[str], budgets: Sequence[int], processes: int) -> Non
 def _gepa_quality(order: tuple[GepaSettings, str, int, int]) -> float:
     setting, world, budget, seed = order
     simulation = Simulation(WORLDS[world], seed, 60, budget)
-    return simulation.quality(run_gepa(simulation, setting).prompt)
+    return quality_of(simulation, run_gepa(simulation, setting).prompt)
 
 
 def show(
@@ -353,11 +436,11 @@ def show(
         for budget in budgets:
             for seed in seeds:
                 for arm in names:
-                    simulation = Simulation(WORLDS[world], seed, rows, budget)
+                    simulation = begin_task(world, seed, rows or None, budget)
                     returned = arms()[arm](simulation)
                     print(
                         f"== {arm}, {world}, {budget} calls, seed {seed}: returned"
-                        f" {simulation.quality(returned.prompt):.2f},"
+                        f" {quality_of(simulation, returned.prompt):.2f},"
                         f" calls {dict(simulation.calls)}"
                     )
                     print(returned.detail)
@@ -367,10 +450,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--worlds", nargs="+", default=list(QUALITY), choices=list(WORLDS))
+    parser.add_argument("--worlds", nargs="+", default=list(QUALITY), choices=[*WORLDS, *FAMILIES])
+    parser.add_argument("--families", choices=("choosing", "judging"), help="the third table")
     parser.add_argument("--arms", nargs="+", default=list(arms()))
     parser.add_argument("--budgets", nargs="+", type=int, default=list(BUDGETS))
-    parser.add_argument("--rows", type=int, default=60)
+    parser.add_argument("--rows", type=int, default=60, help="0: as many as a family has")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--acceptance", action="store_true", help="the second table, of decisions")
@@ -384,6 +468,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     if options.quick:
         options.worlds, options.budgets, seeds = ["graded"], [60], range(1)
+    tell = tell_acceptance if options.acceptance else tell_quality
+    if options.families:
+        options.worlds = JUDGING if options.families == "judging" else CHOOSING
+        seeds = JUDGING_SEEDS if options.families == "judging" else CHOOSING_SEEDS
+        seeds = seeds[: options.seeds]
+        options.rows = 0
+        tell = tell_families
     if options.choose:
         choose(options.worlds, options.budgets, options.processes)
         return
@@ -398,7 +489,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed in seeds
     ]
     results = measure_all(orders, options.keep, options.processes, options.dspy)
-    tell = tell_acceptance if options.acceptance else tell_quality
     print(f"{tell_machine()}; seeds {seeds[0]} to {seeds[-1]}\n")
     print(tell(results, options.arms, options.worlds, options.rows, options.budgets, seeds))
 

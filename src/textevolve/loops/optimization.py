@@ -103,11 +103,10 @@ def _find_fault(before: Attempt, revision: Attempt, least: float) -> str:
         fails = fails_gate(revision)
         return f"the first revision fails a gate that attempt {number} does not" if fails else ""
     gain = revision.score - before.score
-    if gain > 0 and gain >= least - ROUNDING:
+    if gain >= least - ROUNDING:
         return ""
-    bound = f"{least:g} or more" if least else "more than 0"
 
-    return f"the first revision gained {gain:+.3f} on attempt {number}, not {bound}"
+    return f"the first revision gained {gain:+.3f} on attempt {number}, not {least:g} or more"
 
 
 def choose_best(attempts: Sequence[Attempt]) -> Attempt | None:
@@ -180,7 +179,7 @@ class Stopping(Frozen):
             return False
         oldest, two, three = scores[-3:]
         turned = (two - oldest) * (three - two) < 0
-        gained = three - max(scores[:-1]) >= self.min_improvement > 0
+        gained = three - max(scores[:-1]) >= self.min_improvement
         return turned and pvariance(scores[-3:]) > self.oscillation_limit and not gained
 
 

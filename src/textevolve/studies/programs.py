@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,6 +40,7 @@ from textevolve.llm.chains.scope import (
     trying_prompts,
 )
 from textevolve.llm.chains.steps import call, is_module, is_runnable, take_callee
+from textevolve.llm.meter import DistinctCalls, open_tab
 from textevolve.llm.structured import IncompleteError, UnusableAnswer, describe_fault
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
@@ -74,12 +75,15 @@ class OpenedProgram:
         names: The names that it uses.
         chain_of: Returns the program as a chain with other templates, for a row.
         bench: The open models with which it runs; None if only its templates are shown.
+        distinct: Counts each request once: with another template for a later step, the earlier
+            steps' requests are answered by the journal.
     """
 
     templates: Templates
     names: ProgramNames
     chain_of: Callable[[Templates, Mapping[str, Any]], Chain]
     bench: Workbench | None
+    distinct: DistinctCalls = field(default_factory=DistinctCalls, compare=False)
 
     async def ask(
         self, templates: Templates, example: Example, count: Callable[[Usage], None], /
@@ -93,7 +97,8 @@ class OpenedProgram:
         chain = self.chain_of(templates, example.known)
         spent = TraceRecorder(chain.name, "chain")
 
-        with trying_prompts(dict(templates.parts) if self.names.whole else {}) as trial:
+        texts = dict(templates.parts) if self.names.whole else {}
+        with trying_prompts(texts) as trial, open_tab() as tab:
             try:
                 response = await chain_response(
                     self.bench, chain, example.values, spent, example.id
@@ -101,7 +106,7 @@ class OpenedProgram:
             except AnswerError as error:
                 raise ProgramError(str(error), _trace(trial), missing=_is_missing(error)) from error
             finally:
-                count(spent.trace.usage)
+                count(self.distinct.count(tab)[0])
 
         return ProgramOutput(response, _trace(trial))
 

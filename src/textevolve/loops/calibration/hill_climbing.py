@@ -244,14 +244,24 @@ OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "
 
 
 UNPLANNED = 300
+RACE = 1.0
+GATE = 1/3
 """The maximum number of outputs and rewrites of a search without a budget."""
 FEWEST_FAULTS = 2
 """The number of failed rows of the leader below which more rows are used."""
-FEWEST_ROWS = 15
-CERTAINTY = 6.0
-LEAST_RESERVE = 0.75
-"""The reserve for the decision, in rows of validation: `CERTAINTY` / gain squared, as the test
-needs, but at least `FEWEST_ROWS`, and at least the share `LEAST_RESERVE` of the first reserve."""
+FEWEST_ROWS = 20
+"""The least number of rows of validation that are reserved for the decision; enough for a large
+gain."""
+WINS_NEEDED = 7
+"""The number of rows that a gain has to improve for a significant test, with one to spare."""
+POWER_FACTOR = 7.84
+"""(1.96 + 0.84) squared: the quantiles of a one-sided level of 2.5 % and of a power of 80 %."""
+PRIOR_WINS: Mapping[str, float] = {"reflect": 0.5, "demos": 0.25}
+"""The wins with which an operator begins, as of one step each. Demonstrations win less often over
+tasks: with many models they do nothing, or harm."""
+CREDIT_KEPT = 0.85
+"""The share of earlier credit that is left after one more step, because what helped the first
+template need not help the latest one."""
 EQUAL = 1e-9
 """The largest difference of scores that counts as equal."""
 ABLATION_SHARE = 0.1
@@ -271,7 +281,7 @@ class Climb:
     one that became the leader or one of the `equals`. `equals`: for each operator a longer template
     that is as good as the leader, from which the operator continues, since two changes may help
     together and not alone. While no template scores above 0, an operator continues only from its
-    own.
+    own. `credits`: the discounted wins and steps of each operator that had a step.
     """
 
     search: TemplateSearch
@@ -280,6 +290,7 @@ class Climb:
     gate: int
     width: int
     equals: dict[str, int] = empty_default(dict)
+    credits: dict[str, tuple[float, float]] = empty_default(dict)
     idle: int = 0
     held: int = 0
 
@@ -306,16 +317,17 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
         )
 
     spending = search.spending
-    spending.outputs = UNPLANNED
+    spending.outputs = min(spending.outputs, UNPLANNED)
+    spending.most_reserved = 2 * FEWEST_ROWS
     if search.learns_costs:
         await search.ask([(SEED, search.order[0])])
         spending.check()
     outputs = spending.outputs_left  # with more of them, differences are told more surely
-    rows = min(len(search.order), max(4, round(math.sqrt(outputs))))
-    gate = max(2, min(6, round(rows / 3)))
+    rows = min(len(search.order), max(4, round(RACE * math.sqrt(outputs))))
+    gate = max(2, min(6, round(rows * GATE)))
     width = max(1, min(4, round(outputs / 200)))
     climb = Climb(search, usable, rows, gate, width)
-    await search.extend(SEED, min(rows, climb.room))
+    await search.extend(search.leader, max(search.count, min(rows, climb.room)))
     climb.held = int(ABLATION_SHARE * spending.outputs_left // rows) * rows
     try:
         stopped = await go_on(climb)
@@ -337,15 +349,33 @@ async def go_on(climb: Climb) -> StopReason:
     while climb.idle < patience:
         if not await find_faults(climb):
             return end_without_faults(climb)
-        operator = climb.operators[search.rounds % len(climb.operators)]
+        operator = choose_operator(climb)
         width = affordable_width(climb, operator)
-        if width == 0 and reserve_least(climb):
-            continue
         if width == 0:
             return "max_iterations"
         await take_step(climb, operator, choose_parent(climb, operator), width)
 
     return "converged"
+
+
+def choose_operator(climb: Climb) -> str:
+    """Return the operator with the highest rate of wins; first each one that had no step yet."""
+
+    def rate(name: str) -> float:
+        if name not in climb.credits:
+            return math.inf
+        wins, steps = climb.credits[name]
+        return (wins + PRIOR_WINS[name]) / (steps + 1)
+
+    return max(climb.operators, key=rate)
+
+
+def give_credit(climb: Climb, operator: str, won: bool) -> None:
+    """Count a step of an operator, and whether it brought a better leader."""
+    for name, (wins, steps) in climb.credits.items():
+        climb.credits[name] = (CREDIT_KEPT * wins, CREDIT_KEPT * steps)
+    wins, steps = climb.credits.get(operator, (0.0, 0.0))
+    climb.credits[operator] = (wins + won, steps + 1)
 
 
 def choose_parent(climb: Climb, operator: str) -> int:
@@ -435,6 +465,8 @@ async def take_step(climb: Climb, operator: str, parent: int, width: int) -> Non
 
     await race(climb, await pass_gate(climb, parent, proposal_rows), operator)
     won = search.leader != old
+    gains = search.gains(search.leader, old, search.in_play(search.leader, old))
+    give_credit(climb, operator, sum(gains) > EQUAL)
     moved = won or climb.equals != equals
     climb.idle = 0 if moved else climb.idle + max(1, len(proposals))
     tried = [search.statistics(node) for node in (old, *proposal_rows)]
@@ -488,15 +520,19 @@ def gate_rows(climb: Climb, parent: int, node: int, rows_read: Sequence[int]) ->
 
 async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
     """Make the best passing template the leader if it is better on the rows in play, or as good and
-    shorter."""
+    shorter. One that is worse on the first of these rows is not tried on the others."""
     search = climb.search
-    trials = search.unknown((node, row) for node in passed for row in search.in_play(node))
-    await search.ask(trials[: climb.room])
     old = search.leader
-    means = {search.leader: 0.0}
-    for node in passed:
-        gains = search.gains(node, old, search.in_play(node, old))
-        means[node] = round(sum(gains) / len(gains), 9) if gains else -1.0
+    means = {old: 0.0}
+
+    for part in (slice(climb.rows), slice(None)):
+        promising = [node for node in passed if means.get(node, 0.0) >= 0]
+        trials = [(node, row) for node in promising for row in search.in_play(node)[part]]
+        await search.ask(search.unknown(trials)[: climb.room])
+        for node in promising:
+            gains = search.gains(node, old, search.in_play(node, old))
+            means[node] = round(sum(gains) / len(gains), 9) if gains else -1.0
+
     best = max(means, key=lambda node: (means[node], -search.length_of(node)))
     if best != old:
         climb.equals.clear()
@@ -509,30 +545,26 @@ async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
     if best != SEED:
         missing = search.unknown((best, row) for row in search.in_play(best))
         await search.ask(missing[: climb.room])
-        reserve_less(search)
+        reserve_for(search)
 
 
-def reserve_least(climb: Climb) -> bool:
-    """While the original template leads, there is nothing to decide, so release the reserve for the
-    decision to the search, except for what a large gain needs. Return whether the search got more
-    outputs."""
-    spending = climb.search.spending
-    before = climb.room
-    if climb.search.leader == SEED and not climb.equals:
-        spending.most_reserved = min(spending.most_reserved, 2 * FEWEST_ROWS)
-    return climb.room > before
-
-
-def reserve_less(search: TemplateSearch) -> None:
+def reserve_for(search: TemplateSearch) -> None:
     """Limit the outputs that the search reserves for the final decision to those that can confirm
-    the leader's gain so far; called once a new template leads. The gain is the
-    share of rows that improve less the share that get worse. The leader was chosen on the same
-    rows, so its gain is overestimated, and one standard error is subtracted."""
-    spending = search.spending
+    the leader's gain so far; called once a new template leads.
+
+    The gain is the share of rows that improve less the share that get worse. The leader was chosen
+    on the same rows, so its gain is overestimated, and one standard error is subtracted. The rows
+    are those with which a sign test finds such a gain with a power of 80 %: Connor (1987), "Sample
+    size for testing differences in proportions for the paired-sample design".
+    """
     gains = search.gains(search.leader, SEED, search.in_play(search.leader))
     signs = [(gain > EQUAL) - (gain < -EQUAL) for gain in gains]
-    net = sum(signs) / max(1, len(signs))
-    sure = net - math.sqrt(sum((sign - net) ** 2 for sign in signs)) / max(1, len(signs))
-    rows = max(FEWEST_ROWS, CERTAINTY / sure**2) if sure > 0 else math.inf
-    budget = spending.reserve(spending.cost("output")) / spending.cost("output")
-    spending.most_reserved = max(2 * rows, LEAST_RESERVE * budget)
+    count = max(1, len(signs))
+    net = sum(signs) / count
+    sure = net - math.sqrt(sum((sign - net) ** 2 for sign in signs)) / count
+    rows = math.inf
+    if sure > 0:
+        moved = (sum(map(abs, signs)) + 1) / (count + 1)
+        variance = max(0.05, moved - net**2)
+        rows = max(FEWEST_ROWS, WINS_NEEDED / sure, POWER_FACTOR * variance / sure**2)
+    search.spending.most_reserved = 2 * rows

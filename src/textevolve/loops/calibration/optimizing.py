@@ -16,20 +16,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped, within_time
-from textevolve.loops.calibration.hill_climbing import improve
+from textevolve.loops.calibration.hill_climbing import UNPLANNED, improve
 from textevolve.loops.calibration.plan import (
+    LEAST_SEARCH,
     CalibrationContext,
     CalibrationPlan,
     CalibrationResult,
     Gain,
+    SearchBudget,
     SearchSpent,
     StrategyName,
 )
@@ -52,9 +54,9 @@ from textevolve.loops.calibration.trial_runner import (
     TrialOutcome,
     count_groups,
     hash_group,
+    split_examples,
 )
 from textevolve.statistics.comparisons import (
-    FIRST_LOOK,
     difference_interval,
     fewest_units,
     sequential_test,
@@ -192,6 +194,19 @@ FIRST_ROWS = 20
 FIRST_SEARCH = 60
 """The outputs for the search that a budget covers next, before more rows of validation, since a
 small budget cannot show a small gain anyway."""
+LOOKS = (9, 16, 28, 50)
+LAST_EARLY_LOOK = 0.7
+"""The numbers of independent rows after which the decision looks at the scores before the last look
+at all rows, and the largest share of all rows for an early look."""
+FIRST_SHARE = 0.2
+"""The share of the level that even the earliest look may use; the rest grows with the square of the
+look's number."""
+CROSSED_OUTPUTS = 60
+CROSSED_ROUNDS = 5
+"""The outputs that a budget must pay for, in all and for each independent row, to cross-fit: with
+fewer of them two searches are too short."""
+FOLD_SHARE = 0.2
+"""The share of the budget for the search on each half of the rows."""
 FEWEST_FINALS = 5
 """The least number of training rows for finals; with fewer they would decide nothing, and are left
 out."""
@@ -218,20 +233,31 @@ async def search_template(
     """
     search = TemplateSearch(material, plan, context)
     set_aside(search)
-    spending = search.spending
-    limit = context.time_limit
-    stopped, reason = await run_strategy(search)
-    spending.deciding = True
-
-    try:
-        passed = time.monotonic() - search.began
-        async with within_time(None if limit is None else max(0.0, limit - passed)):
-            await decide_search(search)
-    except BudgetError as error:
-        stopped = "budget"
-        reason = reason or str(error)
+    if await can_cross_fit(search):
+        search = join_rows(search)
+        stopped, reason = await cross_fit(search)
+    else:
+        stopped, reason = await run_strategy(search)
+        stopped, reason = await conclude(search, decide_search(search), stopped, reason)
 
     return search.result(stopped, reason)
+
+
+async def conclude(
+    search: TemplateSearch, decision: Coroutine[None, None, None], stopped: StopReason, reason: str
+) -> tuple[StopReason, str]:
+    """Await a decision within the time that is left; return the reason why the search ended, or a
+    limit that cut the decision short."""
+    search.spending.deciding = True
+    limit = search.context.time_limit
+    passed = time.monotonic() - search.began
+    try:
+        async with within_time(None if limit is None else max(0.0, limit - passed)):
+            await decision
+    except BudgetError as error:
+        return "budget", reason or str(error)
+
+    return stopped, reason
 
 
 def set_aside(search: TemplateSearch) -> None:
@@ -260,8 +286,9 @@ async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
     """Run the search strategy; return the reason why it ended, with the error's message if a limit
     was reached. Using up the search's share of the budget is a planned end."""
     limit = search.context.time_limit
+    passed = time.monotonic() - search.began
     try:
-        async with within_time(None if limit is None else SEARCH_TIME * limit):
+        async with within_time(None if limit is None else max(0.0, SEARCH_TIME * limit - passed)):
             stopped = await STRATEGIES[search.plan.strategy](search)
         nothing = not search.scored and stopped != "stopped"  # as of a program that always fails
         return "failed" if nothing else stopped, ""
@@ -284,6 +311,7 @@ def needed_for_decision(
     if outputs_paid == math.inf:
         return outputs
     most = min(DECISION_SHARE * outputs_paid, max(2 * FIRST_ROWS, outputs_paid - FIRST_SEARCH))
+    most = min(most, outputs_paid - LEAST_SEARCH)
 
     return max(2 * fewest_units(), min(outputs, int(most)))
 
@@ -347,23 +375,159 @@ async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
         theirs += tried[len(block) :]
         scores = [outcome.score for outcome in ours], [outcome.score for outcome in theirs]
         search.gain = _weigh(*scores, blocks, number, seed)
-        if search.gain.significant or not search.gain.difference > 0:
+        hopeless = not search.gain.difference > 0 and len(ours) >= len(rows) / 2
+        if search.gain.significant or hopeless:
             break
 
-    if search.context.second_judge is not None:
-        judged = await search.runner.judge_outputs(search.context.second_judge, [*ours, *theirs])
-        scores = judged[: len(ours)], judged[len(ours) :]
-        search.second = _weigh(*scores, [[outcome.example for outcome in ours]], 1, seed)
+    await ask_second_judge(search, ours, theirs)
+
+
+async def ask_second_judge(
+    search: TemplateSearch, ours: Sequence[TrialOutcome], theirs: Sequence[TrialOutcome]
+) -> None:
+    """Store the gain by the second judge, if there is one, on the same outputs."""
+    if search.context.second_judge is None:
+        return
+    judged = await search.runner.judge_outputs(search.context.second_judge, [*ours, *theirs])
+    scores = judged[: len(ours)], judged[len(ours) :]
+    rows = [[outcome.example for outcome in ours]]
+    search.second = _weigh(*scores, rows, 1, search.plan.seed)
+
+
+# Cross-fitting, for few rows: a search on each half of the rows, whose leader is tested on the other
+# half, so that every row is used for both. One test over all rows decides; then the search continues
+# on all rows.
+
+
+async def can_cross_fit(search: TemplateSearch) -> bool:
+    """Return whether rows are few, and the budget is enough for a search on each half of them."""
+    material = search.material
+    groups = count_groups(material.examples)
+    if search.plan.strategy == "protegi" or material.is_share_set:
+        return False
+    if groups < fewest_units():
+        return False
+    limit = search.spending.limit
+    if limit is None:
+        return True
+    if search.learns_costs:
+        await search.ask([(SEED, search.order[0])])
+    outputs = (limit - search.spending.spent) / search.spending.cost("output")
+
+    return outputs >= CROSSED_OUTPUTS + CROSSED_ROUNDS * groups
+
+
+def join_rows(search: TemplateSearch) -> TemplateSearch:
+    """Return a search with all rows for training that shares what was spent so far."""
+    material = search.material
+    joint = TemplateSearch(
+        replace(material, training=material.examples, validation=()),
+        search.plan,
+        search.context,
+        began=search.began,
+        is_cross_fitted=True,
+    )
+    joint.share_costs(search)
+
+    return joint
+
+
+async def cross_fit(search: TemplateSearch) -> tuple[StopReason, str]:
+    """Run the strategy on each half of the rows, decide, and continue on all rows if the gain is
+    significant; return the reason for the end."""
+    halves = split_examples(search.material.training, 0.5)
+    leaders = list[int]()
+    reasons = list[tuple[StopReason, str]]()
+
+    for half in halves:
+        fold = begin_fold(search, half)
+        reasons.append(await run_strategy(fold))
+        leaders.append(search.join(fold))
+        if reasons[-1][0] in ("budget", "stopped"):
+            return reasons[-1]
+
+    stopped, reason = max(reasons, key=lambda pair: pair[0] == "failed")
+    decision = decide_folds(search, leaders, halves)
+    stopped, reason = await conclude(search, decision, stopped, reason)
+    if stopped == "budget" or search.gain is None or not search.gain.significant:
+        return stopped, reason
+    search.spending.deciding = False
+    search.spending.reserve = lambda _: 0.0
+
+    return await run_strategy(search)
+
+
+def begin_fold(search: TemplateSearch, rows: Sequence[Example]) -> TemplateSearch:
+    """Return a search on some of the rows, with a share of the budget."""
+    material = replace(search.material, training=tuple(rows), validation=())
+    fold = TemplateSearch(material, search.plan, search.context, began=search.began)
+    before = search.usage
+    fold.share_costs(search)
+    limit = search.spending.limit
+    share = None
+    if limit is not None:
+        test = 2 * len(search.material.training) * search.spending.cost("output")
+        share = int(max(LEAST_SEARCH, min(FOLD_SHARE * limit, (limit - test) / 3)))
+    fold.spending = SearchBudget(share, lambda: search.usage - before)
+    fold.spending.outputs = FOLD_SHARE * UNPLANNED
+    fold.spending.learned = search.spending.learned
+
+    return fold
+
+
+async def decide_folds(
+    search: TemplateSearch, leaders: Sequence[int], halves: Sequence[Sequence[Example]]
+) -> None:
+    """Compare the leader of each half with the original on the other half, with one test over all
+    rows. The leader with the higher mean gain becomes the search's, and the rows on which it was
+    tested come into play.
+
+    Raises:
+        BudgetError: a limit prevented some trials.
+    """
+    ours = list[TrialOutcome]()
+    theirs = list[TrialOutcome]()
+    gains = dict[int, float]()
+    tested = dict[int, list[int]]()
+    numbers = {example.id: row for row, example in enumerate(search.material.training)}
+
+    for leader, half in zip(leaders, reversed(halves), strict=True):
+        if leader == SEED:
+            continue
+        rows = [numbers[example.id] for example in half]
+        await search.ask([(node, row) for node in (leader, SEED) for row in rows])
+        ours += [search.outcomes[leader, row] for row in rows]
+        theirs += [search.outcomes[SEED, row] for row in rows]
+        differences = search.gains(leader, SEED, rows)
+        gains[leader] = sum(differences) / max(1, len(differences))
+        tested[leader] = rows
+
+    if gains:
+        search.leader = max(gains, key=lambda leader: gains[leader])
+        search.beam = [search.leader]
+        rows = tested[search.leader]
+        search.order = (*rows, *(row for row in search.order if row not in rows))
+        search.count = len(rows)
+    examples = [outcome.example for outcome in ours]
+    if count_groups(examples) >= fewest_units():
+        scores = [outcome.score for outcome in ours], [outcome.score for outcome in theirs]
+        search.gain = _weigh(*scores, [examples], 1, search.plan.seed)
+        await ask_second_judge(search, ours, theirs)
 
 
 def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
     """Split the rows for the looks: half of them first, if these could be enough for a decision.
     Rows of one group, which are adjacent, stay together."""
     groups = [list(members) for _, members in groupby(rows, hash_group)]
-    if len(groups) // 2 < fewest_units(FIRST_LOOK):
-        return [list(rows)]
-    halves = groups[: len(groups) // 2], groups[len(groups) // 2 :]
-    return [[example for group in half for example in group] for half in halves]
+    cuts = [cut for cut in LOOKS if cut <= LAST_EARLY_LOOK * len(groups)]
+    parts = (groups[a:b] for a, b in pairwise([0, *cuts, len(groups)]))
+    return [[example for group in part for example in group] for part in parts]
+
+
+def look_levels(count: int) -> list[float]:
+    """Return the level that all looks up to each of `count` looks may use together."""
+    early = [FIRST_SHARE + (1 - FIRST_SHARE) * (n / count) ** 2 for n in range(1, count)]
+    return [ALPHA * share for share in (*early, 1.0)]
 
 
 def _weigh(
@@ -386,7 +550,7 @@ def _weigh(
         present = ([gap for _, gap in members if gap is not None] for _, members in groups)
         sums.append([sum(group_gaps) for group_gaps in present if group_gaps])
 
-    levels = [FIRST_LOOK, ALPHA][-len(blocks) :]
+    levels = look_levels(len(blocks))
     looks = sequential_test(sums, levels[:number])
     p = looks[-1].p if gain.items else math.nan
     planned = sum(map(len, blocks))

@@ -336,6 +336,7 @@ class CalibrationResult(Result):
     groups: tuple[int, int] = (0, 0)
     missing: int = 0
     missing_reason: str = ""
+    is_cross_fitted: bool = False
 
     @property
     def accepted(self) -> bool:

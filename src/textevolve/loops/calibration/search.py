@@ -187,7 +187,7 @@ class TemplateSearch:
 
     `order`: the training rows in a random order. The first `count` of them are in play, that is,
     used so far; templates are compared in pairs on the same rows. `outcomes`: the outcomes of the
-    trials so far.
+    trials so far. `is_cross_fitted`: whether every row is used for a search and for a test.
     """
 
     material: Material
@@ -206,6 +206,7 @@ class TemplateSearch:
     perfect: int = 0
     count: int = 0
     outcomes: dict[Trial, TrialOutcome] = empty_default(dict)
+    is_cross_fitted: bool = False
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -250,6 +251,36 @@ class TemplateSearch:
         """Return the number of judges in validation; a second judge is assumed to cost as much as
         the first."""
         return 1 if self.context.second_judge is None else 2
+
+    def share_costs(self, other: TemplateSearch) -> None:
+        """Use the outputs and count the calls of another search together with this one's."""
+        self.meter = other.meter
+        self.editor = other.editor
+        self.runner = other.runner
+        self.spending.learned = other.spending.learned
+        self.spending.reserve = other.spending.reserve
+
+    def join(self, other: TemplateSearch) -> int:
+        """Add the templates and outcomes of a search on some of the same rows; return the number
+        that its leader has here."""
+        offset = len(self.nodes) - 1
+        numbers = {example.id: row for row, example in enumerate(self.material.training)}
+
+        def renumber(node: int) -> int:
+            return node + offset if node else SEED
+
+        for node in other.nodes[1:]:
+            parent = renumber(node.parent or SEED)
+            self.nodes.append(replace(node, number=renumber(node.number), parent=parent))
+        for (node, _), outcome in other.outcomes.items():
+            self.outcomes[renumber(node), numbers[outcome.example.id]] = outcome
+        self.rounds += other.rounds
+        self.tried += other.tried
+        self.scored += other.scored
+        self.reason = self.reason or other.reason
+        self.missing += other.missing
+
+        return renumber(other.leader)
 
     def add(
         self,
@@ -400,6 +431,9 @@ class TemplateSearch:
 
         rows = len(self.material.training), len(self.material.validation)
         groups = count_groups(self.material.training), count_groups(self.material.validation)
+        if self.is_cross_fitted:
+            rows = (rows[0], rows[0])
+            groups = (groups[0], groups[0])
 
         return CalibrationResult(
             nodes=tuple(self.nodes),
@@ -420,4 +454,5 @@ class TemplateSearch:
             perfect=self.perfect,
             missing=len(self.missing),
             missing_reason=next(iter(self.missing), ""),
+            is_cross_fitted=self.is_cross_fitted,
         )

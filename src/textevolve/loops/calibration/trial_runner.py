@@ -110,7 +110,8 @@ class ProgramNames:
 class Material:
     """A template with its data. `names`: its placeholders. `columns`: all columns except the label.
     `training`, `validation`: the rows. `slots`: for a program, the placeholders that each template
-    has to keep, by the template's name."""
+    has to keep, by the template's name. `is_share_set`: whether the user set the share of
+    validation rows."""
 
     template: str
     names: tuple[str, ...]
@@ -118,6 +119,7 @@ class Material:
     training: tuple[Example, ...]
     validation: tuple[Example, ...]
     slots: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    is_share_set: bool = False
 
     @property
     def examples(self) -> tuple[Example, ...]:
@@ -206,7 +208,11 @@ def part_examples(
     training, held_out = split_examples(examples, validation)
     slots = program.slots if program is not None and program.whole else ()
 
-    return Material(template, names, columns, tuple(training), tuple(held_out), slots)
+    is_share_set = validation is not None
+
+    return Material(
+        template, names, columns, tuple(training), tuple(held_out), slots, is_share_set
+    )
 
 
 def require_names(
