@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from textevolve.addresses import KEY_FORM, is_loopback
 from textevolve.contents import digest_data
 from textevolve.errors import InputError, SettingsError
+from textevolve.evaluation import empty_default
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
@@ -156,7 +157,7 @@ class Endpoint:
     members: tuple[Endpoint, ...] = ()
     batches: BatchWire = "openai"
     batch_discount: float | None = None
-    headers: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    headers: Mapping[str, Key] = empty_default(dict)
 
     @property
     def is_local(self) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import chain
@@ -41,7 +41,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure, Result
+from textevolve.evaluation import Failure, Result, empty_default
 from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
@@ -129,7 +129,7 @@ class Asks:
     judges: tuple[Judge, ...] = ()
     models: tuple[str, ...] = ()
     writes: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    prompts: Mapping[str, str] = empty_default(dict)
     had_all_prompts: bool = False
     collections: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -351,9 +351,7 @@ class Study(Generic[S, R, T]):
     flat: Callable[[R], Iterable[Mapping[str, Any]]]
     encode: Callable[[R], bytes] = write_json
     note: Callable[[Event], str | None] = no_note
-    texts: Mapping[str, Callable[[S, T], str]] = field(
-        default_factory=dict[str, Callable[[S, T], str]]
-    )
+    texts: Mapping[str, Callable[[S, T], str]] = empty_default(dict)
     streams: bool = False
     complete: Callable[[S, Settings], S] = lambda spec, _settings: spec
     line: Callable[[R], str] | None = None

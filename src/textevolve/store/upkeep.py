@@ -15,7 +15,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from time import time
@@ -27,6 +27,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError, TakenError
+from textevolve.evaluation import empty_default
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prompts import JOINER
 from textevolve.mappings import pick
@@ -385,8 +386,8 @@ class Exported:
     kind: Kind[Any, Any]
     stored: Any
     spec: Any
-    memories: list[MemoryRecord] = field(default_factory=list[MemoryRecord])
-    vectors: dict[str, Vector] = field(default_factory=dict[str, Vector])
+    memories: list[MemoryRecord] = empty_default(list)
+    vectors: dict[str, Vector] = empty_default(dict)
 
 
 def require_free_names(
