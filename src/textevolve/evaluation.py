@@ -23,7 +23,7 @@ from textevolve.errors import (
 )
 from textevolve.images import check_image, image_reference
 from textevolve.json_texts import is_mapping
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, omit
 from textevolve.showing import Shown
 from textevolve.trajectory import Trajectory
 
@@ -77,7 +77,7 @@ NO_SETTINGS = (*SPAN_IDS, ROW, LABEL, GROUP, EQUAL_TO)
 
 def settings_of(case: Case) -> dict[str, Any]:
     """Return the parameters of a case that are settings of its judge."""
-    return {name: value for name, value in case.parameters.items() if name not in NO_SETTINGS}
+    return omit(case.parameters, NO_SETTINGS)
 
 
 def cluster_of(parameters: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from pydantic import (
 
 from textevolve.addresses import hide_secrets, is_loopback
 from textevolve.errors import SettingsError, UnallowedFileError
-from textevolve.mappings import drop_none
+from textevolve.mappings import drop_none, omit
 from textevolve.spec import suggest
 
 LARGEST_ANSWER = 16
@@ -444,7 +444,7 @@ def _check_allowed(
         UnallowedFileError: names the file and the places.
     """
     user_places = set(_places(user_values))
-    own_section = {name: value for name, value in section.items() if name not in replaced}
+    own_section = omit(section, replaced)
     places = [place for place in _places(own_section) if place not in user_places]
     if not places:
         return

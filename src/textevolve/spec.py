@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_object
+from textevolve.mappings import omit
 from textevolve.terms import advise, find_term
 
 
@@ -93,7 +94,7 @@ def option(
     }
     if not identity:
         extra["aside"] = True
-    ranges: dict[str, Any] = {name: value for name, value in facts.items() if name not in names}
+    ranges: dict[str, Any] = omit(facts, names)
 
     return Field(default=default, description=description, json_schema_extra=extra, **ranges)
 

@@ -29,6 +29,7 @@ from pydantic import (
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode, Selection
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array
+from textevolve.mappings import read_fields
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import is_there
 from textevolve.rows import read_text
@@ -410,7 +411,7 @@ def override(profile: Profile, parameters: Mapping[str, Any]) -> Profile:
     for name in parameters:
         if name not in fields:
             raise InputError(f"unknown parameter '{name}'{suggest(name, fields)}")
-    data = {name: getattr(profile, name) for name in fields}
+    data = read_fields(profile, *fields)
     if "components" in parameters and "weights" not in parameters:
         data["weights"] = {}
 

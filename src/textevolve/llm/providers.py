@@ -26,6 +26,7 @@ from textevolve.evaluation import empty_default
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
+from textevolve.mappings import omit, read_fields
 from textevolve.reach import check_known_model, check_model, confine
 from textevolve.settings import (
     BatchWire,
@@ -178,7 +179,7 @@ OF_PROVIDER = (
 
 def known_providers(settings: Settings) -> dict[str, Provider]:
     """Return the user's own providers, and then the built-in ones that they do not override."""
-    built_in = {name: value for name, value in PROVIDERS.items() if name not in settings.providers}
+    built_in = omit(PROVIDERS, settings.providers)
     return settings.providers | built_in
 
 
@@ -225,7 +226,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         key=key,
         price=_price(full, model, settings, free=name == LOCAL),
         prompt_cache=_prompt_cache(provider, model),
-        **{name: getattr(provider, name) for name in OF_PROVIDER},
+        **read_fields(provider, *OF_PROVIDER),
         **decider,
         headers=find_headers(provider.headers) if asks else {},
     )
@@ -318,7 +319,7 @@ def _decider(provider: Provider, model: str) -> dict[str, Any]:
     defaults, if the provider names its decision models and this is none of them."""
     if provider.deciders and not model.startswith(provider.deciders):
         return {}
-    return {name: getattr(provider, name) for name in ("decisions", "chats", "context")}
+    return read_fields(provider, "decisions", "chats", "context")
 
 
 def _local_decider(model: str, settings: Settings) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from textevolve.llm.chains.chain import ENDINGS, load_chain
 from textevolve.llm.connections import Http
 from textevolve.llm.providers import find_key, split_address
 from textevolve.llm.refusals import read_refusal
+from textevolve.mappings import read_fields
 from textevolve.reach import is_file, note_files
 from textevolve.remote.wire import (
     ENDED,
@@ -488,6 +489,6 @@ def _content(name: str) -> str | dict[str, str]:
 
 
 def _case_data(case: Case) -> dict[str, Any]:
-    fields = {name: getattr(case, name) for name in CasePart.model_fields}
+    fields = read_fields(case, *CasePart.model_fields)
     required = ("input", "candidates", "id")
     return {name: value for name, value in fields.items() if value or name in required}

@@ -25,7 +25,7 @@ from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_mapping
 from textevolve.llm.providers import identify_address
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, pick
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.chains import asks_default, models_of_chains
@@ -206,7 +206,7 @@ def read_stored(run: RunRecord) -> StoredSpec:
 
 def read_spec(study: Study[S, R, Any], stored: StoredSpec) -> S:
     """Return the specification of a run; options that no longer exist are left out."""
-    fields = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
+    fields = pick(stored.spec, study.spec.model_fields)
     return study.spec.model_validate(fields)
 
 

@@ -45,7 +45,7 @@ from textevolve.evaluation import Failure, Result, empty_default
 from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
-from textevolve.mappings import map_values
+from textevolve.mappings import map_values, omit
 from textevolve.rows import mend_halves, read_text
 from textevolve.spec import Frozen, option, option_properties
 from textevolve.texts.yaml_lines import find_line, line_of, parse_yaml
@@ -505,7 +505,7 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON schema of a field. A long text may also be written as {file: NAME}."""
-    field_schema = {name: value for name, value in field.items() if name not in OURS}
+    field_schema = omit(field, OURS)
     if field.get("text"):
         file_schema = {
             "type": "object",

@@ -21,6 +21,7 @@ from textevolve.desk.exchange import describe, describe_versions
 from textevolve.desk.memories import read_memory
 from textevolve.errors import InputError
 from textevolve.llm.catalogue import PROVIDER
+from textevolve.mappings import omit
 from textevolve.memory.recall_settings import RecallScope, RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
@@ -110,7 +111,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
     place = f"/v1/namespaces/{{namespace}}/{kind.command}" if kind.walled else "/v1/namespaces"
     router = APIRouter(prefix=place, tags=[kind.command])
     example = EXAMPLES[kind.command]
-    changes = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
+    changes = omit(example, (*kind.fixed, "memories"))
     reads = _space_of(kind, "read")
     admins = _space_of(kind, "admin")
 
@@ -324,7 +325,7 @@ async def search_memories(
 ) -> Response:
     """Find memories that are relevant to a text, best first, with the parts of each score."""
     recalled = await memories.search(**search.model_dump(exclude_unset=True))
-    counts = {n: v for n, v in asdict(recalled).items() if n not in ("memories", "summarised")}
+    counts = omit(asdict(recalled), ("memories", "summarised"))
     return respond({"data": [asdict(memory) for memory in recalled.memories], **counts})
 
 

@@ -28,7 +28,7 @@ from textevolve.llm.model import (
     message_extra,
     text_hash,
 )
-from textevolve.mappings import drop_empty, drop_none, pick
+from textevolve.mappings import drop_empty, drop_none, pick, read_fields
 from textevolve.trajectory import read_trajectory
 
 PACK_FROM = 16_384
@@ -166,7 +166,7 @@ def store_request(request: Request) -> StoredRequest:
     document = {
         "messages": [_store_message(message) for message in request.messages],
         "schema": request.schema is not None,
-        **{name: getattr(request, name) for name in SAMPLING},
+        **read_fields(request, *SAMPLING),
     }
     flags = ("embeds", "questions", "forced", "tools")
     document |= {name: True for name in flags if getattr(request, name) not in (None, False)}
@@ -227,7 +227,7 @@ def dump_response(response: Response) -> bytes:
         "reasoning": response.reasoning,
         "tool_calls": [[c.id, c.name, c.arguments] for c in response.tool_calls],
         "member": response.member,
-        **{name: getattr(response.usage, name) for name in OPTIONAL_USAGE},
+        **read_fields(response.usage, *OPTIONAL_USAGE),
     }
     document |= drop_empty(optional)
 

@@ -24,6 +24,7 @@ from textevolve.agents.chat import (
     title_of,
 )
 from textevolve.errors import ConflictError, InputError, NotFoundError
+from textevolve.mappings import read_fields
 from textevolve.store import tables
 from textevolve.store.database import Database
 from textevolve.store.resource_rows import (
@@ -136,7 +137,7 @@ class StoredSessions:
             ConflictError: another client has continued the session.
         """
         self._require(connection, id)
-        row = {name: getattr(message, name) for name in ("position", "role", "created")}
+        row = read_fields(message, "position", "role", "created")
         row["text"] = message.text.replace("\0", "\N{REPLACEMENT CHARACTER}")
         row |= {"session_id": id, "details": _dump(message.details)}
         count = select(func.count()).where(_messages.c.session_id == id)

@@ -30,7 +30,7 @@ from textevolve.errors import StoreError, TakenError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prompts import JOINER
-from textevolve.mappings import pick
+from textevolve.mappings import map_values, pick, read_fields
 from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, Vector
 from textevolve.settings import StoreLocation
 from textevolve.store import lease, sqlite, tables
@@ -356,13 +356,13 @@ def erase_derived(value: Any) -> Any:
     if not is_object(value):
         return value
 
-    cleaned = {name: erase_derived(entry) for name, entry in value.items()}
+    cleaned = map_values(erase_derived, value)
     point = cleaned.get("point")
     parts: list[dict[str, Any]] = [cleaned, point] if isinstance(point, dict) else [cleaned]
     is_fact = any("entities" in part for part in parts)
     if is_fact and any(ERASED in part.values() for part in parts):
         for part in parts:
-            part.update({name: empty for name, empty in DERIVED.items() if name in part})
+            part.update(pick(DERIVED, part))
 
     return cleaned
 
@@ -441,7 +441,7 @@ def _store_memories(
 
 def _as_new(memory: MemoryRecord, vector: Vector, ids: Mapping[str, str]) -> NewMemory:
     names = {field.name for field in fields(NewMemory)} - {"embedding", "cites"}
-    values = {name: getattr(memory, name) for name in names}
+    values = read_fields(memory, *names)
     cites = tuple(ids[id] for id in memory.cites if id in ids)
     return NewMemory(**values, embedding=vector, cites=cites)
 

@@ -49,7 +49,7 @@ from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
-from textevolve.mappings import drop_none, pick, read_fields
+from textevolve.mappings import drop_none, omit, pick, read_fields
 from textevolve.metrics.plain import has_no_number, require_one_mark
 from textevolve.reach import is_file
 from textevolve.report import wording
@@ -603,7 +603,7 @@ def decode(body: bytes) -> Judged:
 def _storable(case: Case) -> Case:
     """Return the case with texts alone: those of an invalid case may be anything. The row itself is
     left out, since the run has it once already."""
-    parameters = {n: value for n, value in case.parameters.items() if n not in (ROW, LABEL)}
+    parameters = omit(case.parameters, (ROW, LABEL))
     return replace(
         case,
         parameters=parameters,

@@ -233,7 +233,7 @@ def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:
     """Return the number of nodes with a score, without one, not judged yet, and without an
     output."""
     names = ("judged", "failed", "skipped", "without_output")
-    return {name: getattr(statistics, name) for name in names}
+    return read_fields(statistics, *names)
 
 
 def _blocks(result: NodesResult, most: int, states: bool) -> Iterator[Block]:

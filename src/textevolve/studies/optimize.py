@@ -30,7 +30,7 @@ from textevolve.loops.optimization import (
     StepImprover,
     optimize_text,
 )
-from textevolve.mappings import first_of, map_values
+from textevolve.mappings import first_of, map_values, read_fields
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -289,7 +289,7 @@ def find_row(optimization: Optimization) -> Row:
 def encode(optimization: Optimization) -> bytes:
     """Encode the fields of the record, with figures derived from them, as JSON."""
     best = optimization.best
-    fields = {name: getattr(optimization, name) for name in optimization.__dataclass_fields__}
+    fields = read_fields(optimization, *optimization.__dataclass_fields__)
     content = {
         **fields,
         "score": optimization.score,

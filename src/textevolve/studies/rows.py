@@ -24,7 +24,7 @@ from textevolve.llm.model import Message, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.refusals import error_object
 from textevolve.llm.targets import COOKIES, DATA, EVENT, EVENTS, Target
-from textevolve.mappings import drop_empty, drop_none, first_of, map_values
+from textevolve.mappings import drop_empty, drop_none, first_of, map_values, read_fields
 from textevolve.protocol.contents import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
@@ -347,7 +347,7 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
             " with `answer` in a file of the target"
         )
 
-    paths = {name: getattr(target, name) for name in ("contexts", "tool_calls", "steps", "usage")}
+    paths = read_fields(target, "contexts", "tool_calls", "steps", "usage")
     fields = {name: _find_last(parts, path) for name, path in paths.items()}
     fields["errors"] = _find_last(parts, "errors")
     try:

@@ -23,6 +23,7 @@ from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Model
 from textevolve.llm.wire import AnswerPiece
+from textevolve.mappings import omit
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.protocol.chat import (
     ChatBody,
@@ -147,7 +148,7 @@ def _read_object(fields: Mapping[str, Any]) -> Case:
     """Read the case in a message that is a JSON object."""
     if CANDIDATES not in fields:
         return _read_state(fields)
-    state = {name: value for name, value in fields.items() if name != CANDIDATES}
+    state = omit(fields, [CANDIDATES])
     try:
         candidates = _TEXTS.validate_python(fields[CANDIDATES])
     except ValidationError:

@@ -18,6 +18,7 @@ from fastapi.responses import StreamingResponse
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_images
 from textevolve.json_texts import is_object
+from textevolve.mappings import omit
 from textevolve.remote.wire import (
     CasePart,
     RecordPage,
@@ -87,7 +88,7 @@ async def begin(
     store = server.store
 
     with server.runner.confine(served):
-        fields = {name: value for name, value in body.items() if name != RUN}
+        fields = omit(body, [RUN])
         _, spec = await asyncio.to_thread(read_study, fields)
         cases = None
         if part.cases is not None:
