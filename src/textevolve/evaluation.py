@@ -324,7 +324,7 @@ def read_parts(result: Any) -> tuple[Any, str]:
     score = next((value for name in SCORES if (value := read(name)) is not None), None)
     score = VERDICTS.get(score, score) if isinstance(score, str) else score
     inner = read("metadata")
-    reasons: list[Any] = [read(name) for name in REASONS]
+    reasons: list[Any] = list(map(read, REASONS))
     reasons += [inner.get("rationale")] if is_mapping(inner) else []
 
     return score, next((text for text in reasons if isinstance(text, str) and text), "")

@@ -533,7 +533,7 @@ def drop_media(value: object) -> object:
         text = _DATA_ADDRESS.sub(lambda match: f"<{MEDIA.get(match[1], 'file')}>", value)
         return _LONG_RUN.sub(_name_data, text)
     if is_sequence(value):
-        return [drop_media(part) for part in value]
+        return list(map(drop_media, value))
     if not is_mapping(value):
         return value
 

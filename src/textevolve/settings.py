@@ -515,7 +515,7 @@ def _validate(values: Mapping[str, Any], places: Mapping[str, str]) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        parts = [str(part) for part in problem["loc"]]
+        parts = list(map(str, problem["loc"]))
         name = ".".join(parts)
         source = places.get(".".join(parts[:2])) or places.get(parts[0], "settings")
         message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)

@@ -131,7 +131,7 @@ def identity_of(spec: BaseModel) -> dict[str, Any]:
 def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str:
     """Describe the first validation error in one line, with the correct form or range."""
     problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
+    place = ".".join(map(str, problem["loc"]))
     kind = problem["type"]
     context = problem.get("ctx", {})
     value = problem.get("input")

@@ -323,7 +323,7 @@ class OpenAIClient:
         names: list[str] = []
         if NO_MODEL in str(error):
             with suppress(ModelError):
-                names = [self._http.scrub(name) for name in await self.models()]
+                names = list(map(self._http.scrub, await self.models()))
         if not names:
             return error
         more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []

@@ -262,7 +262,7 @@ def _read_details(details: Sequence[Any]) -> Refusal:
 def _find_wait(fields: Mapping[str, Any]) -> float | None:
     """Return the seconds to wait that an error or one of its details names."""
     metadata = as_object(fields.get("metadata"))
-    details = [as_object(detail) for detail in as_array(fields.get("details"))]
+    details = list(map(as_object, as_array(fields.get("details"))))
     for part in (fields, metadata, as_object(metadata.get("headers")), *details):
         for name in _WAIT_FIELDS:
             wait = read_reset(str(part.get(name, "")), time())

@@ -128,7 +128,7 @@ def _read_value(value: Any) -> Any:
         case None:
             return None
         case "array_value":
-            return [_read_value(part) for part in value.array_value.values]
+            return list(map(_read_value, value.array_value.values))
         case "kvlist_value":
             return _read_pairs(value.kvlist_value.values)
         case kind:

@@ -441,7 +441,7 @@ def write_study(
     if STANDARD_INPUT in files_read(spec):
         raise InputError("standard input cannot be sent to a server: name a file")
     study = find_study(spec.kind)
-    inline_cases = None if cases is None else [_case_data(case) for case in cases]
+    inline_cases = None if cases is None else list(map(_case_data, cases))
     with note_files() as noted:
         spec = study.complete(spec, settings)
         _read_here(study, spec, reads_cases=cases is None)

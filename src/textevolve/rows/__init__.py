@@ -68,7 +68,7 @@ def read_rows(
             if len(files) == 1:
                 renaming.refuse_unused()
 
-        header([renaming.new_name(column) for column in columns])
+        header(list(map(renaming.new_name, columns)))
 
     def is_text_here(column: str) -> bool:
         return column not in renaming.roots and is_text(renaming.new_name(column))

@@ -162,7 +162,7 @@ def draw_results(
     links: list[str] = []
     for record in _find_first(store, run.id):
         matrix_rows = show_rows(run, variants, [record])
-        rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
+        rows += matrix_rows if variants else list(map(_only_best, matrix_rows))
         links += [str(record.position + 1) if place else row.id * has_cells for row in matrix_rows]
 
     if rows:

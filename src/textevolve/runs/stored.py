@@ -407,7 +407,7 @@ def show_rows(
         return [MatrixRow(name, "", [entry]) for entry in entries]
 
     return [
-        MatrixRow(name, "", [by_variant.get(name) for name in variants])
+        MatrixRow(name, "", list(map(by_variant.get, variants)))
         for by_variant in _spread(stored_records, entries)
     ]
 
@@ -433,7 +433,7 @@ def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence
     number = max((len(row.entries) for row in rows), default=1)
     if variants:
         return variants
-    return ["Result"] if number == 1 else [wording.letter(n) for n in range(number)]
+    return ["Result"] if number == 1 else list(map(wording.letter, range(number)))
 
 
 def _spread(
@@ -453,7 +453,7 @@ def _spread(
 
 def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
     failed = stored.status != "scored"
-    table_rows = [dict(row) for row in study.flat(record)]
+    table_rows = list(map(dict, study.flat(record)))
     facts = {
         name: wording.shorten(_format_value(value), FACT_LENGTH)
         for name, value in (table_rows[0] if table_rows else {}).items()
@@ -466,7 +466,7 @@ def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
         reasons={"reason": stored.reason} if stored.reason and not failed else {},
         failure=f"{stored.status}: {stored.reason}" if failed else "",
         facts=dict(list(facts.items())[:FACTS_SHOWN]),
-        details=[_table(row) for row in table_rows],
+        details=list(map(_table, table_rows)),
     )
 
 

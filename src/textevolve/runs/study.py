@@ -526,7 +526,7 @@ OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar
 
 def schema_of_all() -> dict[str, Any]:
     """Return the JSON schema of all study files."""
-    schemas = [schema_of(kind) for kind in kinds()]
+    schemas = list(map(schema_of, kinds()))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A TextEvolve study",

@@ -305,7 +305,7 @@ async def list_memories(
 ) -> Response:
     """List the memories in the order of storing, page by page."""
     rows = await memories.list(limit=limit + 1, after=cursor, closed=closed, version=version)
-    data = [memory_data(memory) for memory in rows[:limit]]
+    data = list(map(memory_data, rows[:limit]))
     return respond({"data": data, "next": data[-1]["id"] if len(rows) > limit else None})
 
 
@@ -326,7 +326,7 @@ async def search_memories(
     """Find memories that are relevant to a text, best first, with the parts of each score."""
     recalled = await memories.search(**search.model_dump(exclude_unset=True))
     counts = omit(asdict(recalled), ("memories", "summarised"))
-    return respond({"data": [asdict(memory) for memory in recalled.memories], **counts})
+    return respond({"data": list(map(asdict, recalled.memories)), **counts})
 
 
 @memories_router.post("/import", openapi_extra=IMPORTED)
@@ -359,7 +359,7 @@ async def show_memory(memories: _Read, id: _Id) -> Response:
 @memories_router.get("/{id}/history")
 async def show_history(memories: _Read, id: _Id) -> Response:
     """Return a memory with the ones that it superseded and that superseded it, oldest first."""
-    return respond({"data": [memory_data(memory) for memory in await memories.history(id)]})
+    return respond({"data": list(map(memory_data, await memories.history(id)))})
 
 
 @memories_router.delete("/{id}", status_code=204, responses=KEPT_SOURCES)

@@ -164,7 +164,7 @@ def store_request(request: Request) -> StoredRequest:
     texts = [part for message in request.messages for part in (*message.parts, *message.images)]
     texts += [text for name in EXTRA if (text := getattr(request, name)) is not None]
     document = {
-        "messages": [_store_message(message) for message in request.messages],
+        "messages": list(map(_store_message, request.messages)),
         "schema": request.schema is not None,
         **read_fields(request, *SAMPLING),
     }
@@ -292,7 +292,7 @@ def dump_case(case: Case) -> bytes:
     urls = image_texts(case)
     if urls:
         document["images"] = len(case.images)
-        document["candidate_images"] = [len(image) for image in case.candidate_images]
+        document["candidate_images"] = list(map(len, case.candidate_images))
         header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + b"".join(map(hash_bytes, urls))
 
     # The first byte tells both forms apart: JSON begins with a brace, compressed data never do.

@@ -96,7 +96,7 @@ class StoredSessions:
     ) -> list[ChatSession]:
         """List at most `limit` sessions, the most recently continued first."""
         query = self._select(connection, agent_id).limit(limit)
-        return [self._session(row) for row in connection.execute(query)]
+        return list(map(self._session, connection.execute(query)))
 
     @_reads
     def get(
@@ -125,7 +125,7 @@ class StoredSessions:
         """
         session = self._find(connection, id)
         rows = fetch_all(connection, _messages, "position", session_id=session.id)
-        return [_message(row) for row in rows]
+        return list(map(_message, rows))
 
     @_writes
     def append(self, connection: Connection, id: str, message: SessionMessage) -> None:

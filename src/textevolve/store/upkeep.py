@@ -137,7 +137,7 @@ def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table in the order of its keys."""
     keys = row_keys(table)
     page = query = select(table).order_by(*keys).limit(PAGE)
-    while rows := [dict(row) for row in connection.execute(page).mappings()]:
+    while rows := list(map(dict, connection.execute(page).mappings())):
         yield from rows
         page = query.where(tuple_(*keys) > tuple_(*(rows[-1][key.name] for key in keys)))
 
@@ -352,7 +352,7 @@ def erase_derived(value: Any) -> Any:
     """Return a JSON value without what was derived from an erased text: where a fact that was read
     in a dialogue has a tombstone, its other wording and the names in it go, too."""
     if is_array(value):
-        return [erase_derived(entry) for entry in value]
+        return list(map(erase_derived, value))
     if not is_object(value):
         return value
 

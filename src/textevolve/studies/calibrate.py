@@ -307,7 +307,7 @@ def _grow(result: CalibrationResult, number: int) -> Branch:
     if node.fault:
         notes.append(f"dropped: {node.fault}")
 
-    children = [Branch(instruction) for instruction in node.instructions]
+    children = list(map(Branch, node.instructions))
     children += [_grow(result, child.number) for child in result.nodes if child.parent == number]
     name = "original" if node.parent is None else f"template {node.number}"
 

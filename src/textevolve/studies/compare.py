@@ -267,7 +267,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
             judging += output.judging
         failed += output.failure is not None
 
-    baseline = baseline_of(spec, variants or [Variant(name) for name in tallies])
+    baseline = baseline_of(spec, variants or list(map(Variant, tallies)))
     baseline_name = baseline.name if baseline else ""
     figures = {name: tally.figures for name, tally in tallies.items()}
     means = {name: variant.case_means() for name, variant in figures.items()}
@@ -440,7 +440,7 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
         yield MatrixRow(
             f"{row}{sample_name}",
             first_output.input,
-            [entries.get(name) for name in names],
+            list(map(entries.get, names)),
             first_output.reference or "",
             describe_images(first_output.images),
             title=f"{title}{sample_name}",

@@ -202,7 +202,7 @@ def _show_many(evaluations: Evaluations) -> Iterator[Block]:
         judges = list(evaluations.by_judge)
         yield Matrix("Cases", judges, matrix_rows(evaluations.chosen, judges))
         return
-    names = [wording.letter(j) for j in range(max(1, evaluations.candidates))]
+    names = list(map(wording.letter, range(max(1, evaluations.candidates))))
     yield Matrix("Cases", names, _rows(evaluations, len(names)))
 
 
@@ -436,7 +436,7 @@ def _read_case(spec: EvaluateSpec) -> Case:
 
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")
-    input, *candidates = (read_argument(text) for text in texts)
+    input, *candidates = map(read_argument, texts)
     case = Case(input, tuple(candidates), "1")
     check_case(case)
 

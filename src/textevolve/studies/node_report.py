@@ -397,5 +397,5 @@ def data(spec: BaseModel, result: NodesResult) -> Mapping[str, Any]:
             name: {"mean": figures.mean, **asdict(figures)}
             for name, figures in statistics.by_evaluator.items()
         },
-        "unused": [asdict(line) for line in result.unused],
+        "unused": list(map(asdict, result.unused)),
     }

@@ -218,7 +218,7 @@ def run(
     first_results = FirstResults("the model")
     if spec.generator is not None:
         first_results = bench.first_results(f"generator {spec.generator.removeprefix(OWN)}")
-    judge, *second_judges = (bench.whole_judge_of(judge) for judge in judges_of(spec))
+    judge, *second_judges = map(bench.whole_judge_of, judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed
@@ -406,7 +406,7 @@ def _draw(optimization: Optimization) -> Iterator[Block]:
     if not optimization.attempts:
         return
     yield _table(optimization)
-    written = Transcript("", [_utter(attempt) for attempt in optimization.attempts])
+    written = Transcript("", list(map(_utter, optimization.attempts)))
     yield Section("Written texts", [written], folded=True)
     first_attempt = next((a for a in optimization.attempts if a.output), None)
     best = optimization.best

@@ -50,7 +50,7 @@ class History:
 
     def __init__(self, recorded: ours.History | None = None) -> None:
         self.recorded = recorded or ours.History()
-        self.entries = [[publish_item(item) for item in step] for step in self.recorded.entries]
+        self.entries = [list(map(publish_item, step)) for step in self.recorded.entries]
 
     def enter_next_superstep(self, nodes: list[str]) -> None:
         """Begin an empty superstep, except for the graph's beginning and end. The history of a

@@ -87,7 +87,7 @@ async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObj
             )
 
     write = _encode if request.encoding_format == "base64" else list[float]
-    vectors_written = [write(vector) for vector in vectors]
+    vectors_written = list(map(write, vectors))
     answer = write_embeddings(request.model, vectors_written, spent.usage.prompt_tokens)
     left_out = write_left_out(describe_unheeded(body, EmbeddingRequest.model_fields))
 
@@ -199,7 +199,7 @@ def _write_results(results: Sequence[EvaluationResult | Failure]) -> dict[str, A
     feedback of the best one. At least one candidate must have a score."""
     scored = [(r.score, -n) for n, r in enumerate(results) if isinstance(r, EvaluationResult)]
     best = -max(scored)[1]
-    written = [_write_result(result) for result in results]
+    written = list(map(_write_result, results))
     return {**written[best], "best": best, "results": written}
 
 

@@ -177,7 +177,7 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
 
 
 def _read_cases(sent: Sequence[CasePart]) -> list[Case]:
-    return [_read_case(part) for part in sent]
+    return list(map(_read_case, sent))
 
 
 def _read_case(sent: CasePart) -> Case:
