@@ -279,8 +279,8 @@ def _read_usage(line: bytes) -> ReportedUsage | None:
 
 
 async def leave_out_usage(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield the lines of a stream without those that have the usage and no choice, for a client
-    that did not ask for them."""
+    """Yield the lines of a stream, except lines with usage and no choice, for a client that did not
+    ask for usage."""
     unfinished_line = b""
     async for part in parts:
         *lines, unfinished_line = (unfinished_line + part).split(b"\n")

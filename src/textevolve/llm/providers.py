@@ -233,8 +233,8 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
 
 
 def identify_address(spec: str, settings: Settings) -> str:
-    """Return the digest of the address behind a model's name, by which its calls are told from
-    those of another endpoint of the same name. Empty if the name says all: it is an address, a
+    """Return the digest of the address behind a model's name, which distinguishes its calls from
+    calls of another endpoint with the same name. Empty if the name says all: it is an address, a
     local model, or one of a provider at its usual address."""
     try:
         endpoint = resolve(spec, settings, asks=False)

@@ -205,8 +205,8 @@ NESTED = 4
 
 
 def error_object(error: Any, depth: int = NESTED) -> Refusal:
-    """Read an error. If it is a gateway's and holds that of the provider, the provider's words
-    count, and the gateway's where it has none."""
+    """Read an error. If a gateway's error contains the provider's, the provider's message counts,
+    and the gateway's fields complete it."""
     if is_array(error):
         return _read_details(error)
     if not is_object(error):

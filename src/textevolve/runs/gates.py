@@ -661,7 +661,7 @@ class GateWatch:
         self.partial_reason = ""
 
     def add(self, row: Row) -> None:
-        """Take a row of the run, in the place of an earlier one with the same key."""
+        """Take a row of the run; it replaces an earlier one with the same key."""
         if row.status == "scored":
             self.unscored.pop(row.key, None)
             self.partial_reason = row.missing

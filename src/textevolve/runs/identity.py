@@ -109,9 +109,9 @@ def _contents_of(stored: StoredSpec) -> dict[str, str]:
 
 
 def _by_content(value: Any, contents: Mapping[str, str]) -> Any:
-    """Return the parts of an identity with contents in the place of names of files, and with the
-    ends of lines that all systems share. A list keeps its names: they name variants or metrics in
-    the results."""
+    """Return the parts of an identity with the contents of files instead of their names, and with
+    the line endings that all systems share. A list keeps its names: they name variants or metrics
+    in the results."""
     if isinstance(value, str):
         return contents.get(value, value).replace("\r\n", "\n")
     if is_mapping(value):

@@ -87,8 +87,8 @@ async def open_standing_run(
 
 
 def find_moved(store: Store, addresses: Mapping[str, str]) -> dict[str, str]:
-    """Return the addresses that differ from those that a store's first runs asked under the same
-    names of models: the answers of those are not taken for answers of these."""
+    """Return the addresses that differ from the addresses that a store's first runs asked under the
+    same names of models: stored answers of other addresses are not used."""
     if not addresses:
         return {}
     first_addresses: dict[str, str] = {}

@@ -277,8 +277,7 @@ class StoredSessions:
 
 
 def _replace_interrupted(connection: Connection, row: Mapping[str, Any]) -> bool:
-    """Store an answer in the place of an interrupted one at the same position; return whether there
-    was one."""
+    """Replace an interrupted answer at the same position; return whether there was one."""
     place = {name: row[name] for name in ("session_id", "position", "role")}
     there = fetch_one(connection, _messages, **place)
     if there is None or not _message(there).details.interrupted:

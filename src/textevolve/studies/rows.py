@@ -157,9 +157,9 @@ class EqualRows:
         return {} if first == id else {EQUAL_TO: first}
 
     def mark(self, cases: Iterable[Case]) -> Iterator[Case]:
-        """Yield cases with the id of the earlier case that each one equals, if there is one, in
-        the place of what its row holds. If all cases have one input, it does not tell which row a
-        case is, so that they count as equal only if all rows are."""
+        """Yield cases with the id of the earlier case that each one equals, if there is one,
+        instead of the id in its row. If all cases have one input, it does not tell which row a case
+        is, so that they count as equal only if all rows are."""
         remaining = iter(cases)
         first_cases: list[Case] = []
         contents: set[str] = set()
