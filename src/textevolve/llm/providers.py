@@ -21,7 +21,7 @@ from pydantic import SecretStr
 
 from textevolve.addresses import KEY_FORM, is_loopback
 from textevolve.contents import digest_data
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError, SettingsError, TextEvolveError
 from textevolve.evaluation import empty_default
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
@@ -402,12 +402,7 @@ def normalise_url(address: str) -> str:
     """
     parts = _split(address)
 
-    if parts.username is not None or parts.password is not None:
-        raise SettingsError(
-            f"the address of {parts.hostname} has a user name or password; remove it, and set a"
-            f" key in {ADDRESS_KEY} instead"
-        )
-
+    refuse_login(parts, f"set a key in {ADDRESS_KEY} instead", SettingsError)
     path = parts.path.rstrip("/")
     for endpoint in ("/chat/completions", "/completions", "/responses", "/systemone", "/decisions"):
         path = path.removesuffix(endpoint)
@@ -425,6 +420,20 @@ def split_address(address: str) -> SplitResult | None:
         return parts if usable and parts.port != 0 and not parts.query else None
     except ValueError:
         return None
+
+
+def has_login(parts: SplitResult) -> bool:
+    return parts.username is not None or parts.password is not None
+
+
+def refuse_login(
+    parts: SplitResult, advice: str, error: type[TextEvolveError] = InputError
+) -> None:
+    """Raise the error for an address with a user name or password."""
+    if has_login(parts):
+        raise error(
+            f"the address of {parts.hostname} has a user name or password; remove it, and {advice}"
+        )
 
 
 def _split(address: str) -> SplitResult:

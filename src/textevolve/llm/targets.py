@@ -20,7 +20,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 from textevolve.addresses import KEY_FORM
 from textevolve.errors import InputError
 from textevolve.json_texts import is_object
-from textevolve.llm.providers import split_address
+from textevolve.llm.providers import refuse_login, split_address
 from textevolve.reach import is_confined
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
@@ -130,11 +130,7 @@ class Target(Frozen):
                     f"target {self.target:.200}: is not an address of the form http(s)://HOST/PATH"
                 )
 
-            if parts.username is not None or parts.password is not None:
-                raise InputError(
-                    f"the address of {parts.hostname} has a user name or password; remove it, and"
-                    f" set a key in {KEY}, or a header as env:NAME"
-                )
+            refuse_login(parts, f"set a key in {KEY}, or a header as env:NAME")
         elif form not in ("python", "cmd") or not shlex.split(command):
             raise InputError(f"target {self.target:.200}: write {FORMS}")
 

@@ -33,7 +33,7 @@ from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallRetried, Listener
 from textevolve.llm.chains.chain import ENDINGS, load_chain
 from textevolve.llm.connections import Http
-from textevolve.llm.providers import find_key, split_address
+from textevolve.llm.providers import find_key, has_login, split_address
 from textevolve.llm.refusals import read_refusal
 from textevolve.mappings import read_fields
 from textevolve.reach import is_file, note_files
@@ -307,7 +307,7 @@ def remote_server(settings: Settings, requested: str | None = None) -> RemoteSer
         return None
     parts = split_address(address)
 
-    if parts is None or parts.username is not None or parts.password is not None:
+    if parts is None or has_login(parts):
         raise SettingsError(
             "the server's address is not of the form http(s)://host[:port]; set its key in the"
             f" environment variable {KEY}"

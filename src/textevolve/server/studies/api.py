@@ -94,18 +94,17 @@ async def begin(
         if part.cases is not None:
             cases = await parse_aside(partial(_read_cases, part.cases))
         start = Launch(name=part.name, source="HTTP")
-        home = server.settings.namespace
-        plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
-        registered = await asyncio.to_thread(plan.register, store)
-        run = registered.record
-        earlier_run = await asyncio.to_thread(store.get_served, run.id)
 
-        # The namespace of the settings marks no run, so one that is made anew finds the old ones.
-        if earlier_run is not None and earlier_run.outlives(mark):
-            plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=owner)
+        # The namespace of the settings marks no run, so one that is made anew finds the runs of
+        # the old one, and marks its own.
+        for home in (server.settings.namespace, "-"):
+            plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
             registered = await asyncio.to_thread(plan.register, store)
-            run = registered.record
+            earlier_run = await asyncio.to_thread(store.get_served, registered.id)
+            if earlier_run is None or not earlier_run.outlives(mark):
+                break
 
+    run = registered.record
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too
         if await asyncio.to_thread(store.get_served, run.id) is None:
