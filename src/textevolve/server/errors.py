@@ -235,7 +235,7 @@ class ErrorBody(BaseModel):
 
 
 RESPONSES: Mapping[int | str, dict[str, Any]] = {
-    "default": {"description": "An error; the status is its kind.", "model": ErrorBody}
+    "default": {"description": "An error; its status says of which kind.", "model": ErrorBody}
 }
 """The OpenAPI description of the errors that any path may answer with."""
 
