@@ -109,6 +109,13 @@ def _as_several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Concurrency: TypeAlias = Annotated[int, Field(ge=1, le=4096)]
+"""Types of fields with a range: a text that is not empty, a number of at least 1, a share from 0 to
+1, and a number of calls at a time."""
+
 Several: TypeAlias = Annotated[
     tuple[str, ...], BeforeValidator(_as_several, json_schema_input_type=str | tuple[str, ...])
 ]
