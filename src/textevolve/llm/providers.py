@@ -423,6 +423,7 @@ def split_address(address: str) -> SplitResult | None:
 
 
 def has_login(parts: SplitResult) -> bool:
+    """Return whether an address contains a user name or password."""
     return parts.username is not None or parts.password is not None
 
 
