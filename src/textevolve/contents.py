@@ -229,7 +229,7 @@ class _Reader:
         if is_mapping(value):
             return self._read_mapping(value)
         if is_sequence(value):
-            return [_type_name(value), [self._read(member) for member in value]]
+            return [_type_name(value), list(map(self._read, value))]
         if isinstance(value, set | frozenset):
             members = cast("Iterable[object]", value)
             return [
@@ -317,7 +317,7 @@ class _Reader:
             for member, value in sorted(vars(kind).items())
             if _is_content(member, value)
         ]
-        return ["class", kind.__qualname__, [self.read(base) for base in kind.__bases__], members]
+        return ["class", kind.__qualname__, list(map(self.read, kind.__bases__)), members]
 
     def _read_state(self, value: object) -> Content:
         """Return the class of an object and its state. Each attribute of an object of the user's is

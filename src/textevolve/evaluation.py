@@ -23,7 +23,7 @@ from textevolve.errors import (
 )
 from textevolve.images import check_image, image_reference
 from textevolve.json_texts import is_mapping
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, omit
 from textevolve.showing import Shown
 from textevolve.trajectory import Trajectory
 
@@ -81,7 +81,7 @@ NO_SETTINGS = (*SPAN_IDS, ROW, LABEL, CHECKS, SPENT, GROUP, EQUAL_TO)
 
 def settings_of(case: Case) -> dict[str, Any]:
     """Return the parameters of a case that are settings of its judge."""
-    return {name: value for name, value in case.parameters.items() if name not in NO_SETTINGS}
+    return omit(case.parameters, NO_SETTINGS)
 
 
 def cluster_of(parameters: Mapping[str, Any]) -> str:
@@ -328,7 +328,7 @@ def read_parts(result: Any) -> tuple[Any, str]:
     score = next((value for name in SCORES if (value := read(name)) is not None), None)
     score = VERDICTS.get(score, score) if isinstance(score, str) else score
     inner = read("metadata")
-    reasons: list[Any] = [read(name) for name in REASONS]
+    reasons: list[Any] = list(map(read, REASONS))
     reasons += [inner.get("rationale")] if is_mapping(inner) else []
 
     return score, next((text for text in reasons if isinstance(text, str) and text), "")

@@ -3,7 +3,7 @@ read the fields of objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, TypeVar
 
 K = TypeVar("K")
@@ -25,6 +25,11 @@ def pick(values: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     """Return the entries with these keys, in their order; keys that the mapping lacks are left
     out."""
     return {key: values[key] for key in keys if key in values}
+
+
+def omit(values: Mapping[K, V], keys: Container[K]) -> dict[K, V]:
+    """Return the entries without those of these keys."""
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def read_fields(record: object, *names: str) -> dict[str, Any]:

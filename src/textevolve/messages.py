@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.json_texts import is_mapping, is_sequence, parse_text, write_text
-from textevolve.mappings import drop_none, first_of, pick
+from textevolve.mappings import drop_none, first_of, map_values, pick
 
 RawMessage: TypeAlias = Mapping[str, Any]
 
@@ -533,7 +533,7 @@ def drop_media(value: object) -> object:
         text = _DATA_ADDRESS.sub(lambda match: f"<{MEDIA.get(match[1], 'file')}>", value)
         return _LONG_RUN.sub(_name_data, text)
     if is_sequence(value):
-        return [drop_media(part) for part in value]
+        return list(map(drop_media, value))
     if not is_mapping(value):
         return value
 
@@ -546,7 +546,7 @@ def drop_media(value: object) -> object:
     if medium and not str(mime).startswith("text/") and _has_data(fields):
         return f"<{medium}>"
 
-    return {name: drop_media(part) for name, part in fields.items()}
+    return map_values(drop_media, fields)
 
 
 def _name_data(match: re.Match[str]) -> str:

@@ -26,15 +26,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     PlainSerializer,
+    PositiveFloat,
     SecretStr,
     ValidationError,
 )
 
 from textevolve.addresses import hide_secrets, is_loopback
 from textevolve.errors import SettingsError, UnallowedFileError
-from textevolve.mappings import drop_none
-from textevolve.spec import suggest
+from textevolve.mappings import drop_none, omit
+from textevolve.spec import Concurrency, Count, NonEmpty, Share, suggest
 
 LARGEST_ANSWER = 16
 """The default limit on the body of one answer, in MiB after decompression. It is enough for 5,000
@@ -50,19 +52,19 @@ class Timeouts(_Frozen):
     attempt, and `deadline` to the sum of all waits between attempts. With a local model, `read`
     limits the time without progress, and `total` is ignored."""
 
-    connect: float = Field(default=10.0, gt=0)
-    read: float = Field(default=180.0, gt=0)
-    total: float = Field(default=300.0, gt=0)
-    deadline: float = Field(default=900.0, gt=0)
+    connect: PositiveFloat = 10.0
+    read: PositiveFloat = 180.0
+    total: PositiveFloat = 300.0
+    deadline: PositiveFloat = 900.0
 
 
 class Retries(_Frozen):
     """The retries of a call. `attempts` includes the first attempt. The wait before retry n is
     drawn from [0, min(longest, first x 2^n)] seconds."""
 
-    attempts: int = Field(default=6, ge=1)
-    first: float = Field(default=0.5, ge=0)
-    longest: float = Field(default=30.0, ge=0)
+    attempts: Count = 6
+    first: NonNegativeFloat = 0.5
+    longest: NonNegativeFloat = 30.0
 
 
 class Price(_Frozen):
@@ -70,10 +72,10 @@ class Price(_Frozen):
     prompt tokens that are read from the provider's cache, and written into it; None: the price of
     other prompt tokens."""
 
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-    cached_input: float | None = Field(default=None, ge=0)
-    cache_write: float | None = Field(default=None, ge=0)
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+    cached_input: NonNegativeFloat | None = None
+    cache_write: NonNegativeFloat | None = None
 
 
 Decisions: TypeAlias = Literal["systemone", "decisions"]
@@ -123,12 +125,12 @@ class Provider(_Frozen):
     chats: bool = True
     context: int | None = Field(default=None, ge=64)
     batches: BatchWire = "openai"
-    batch_discount: float | None = Field(default=None, ge=0, le=1)
-    reasoning_effort: str | None = Field(default=None, min_length=1)
+    batch_discount: Share | None = None
+    reasoning_effort: NonEmpty | None = None
     prompt_cache: PromptCache = "none"
     cache_hinted: tuple[str, ...] = ()
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    tokens_per_minute: float | None = Field(default=None, gt=0)
+    requests_per_minute: PositiveFloat | None = None
+    tokens_per_minute: PositiveFloat | None = None
 
 
 class PoolMember(_Frozen):
@@ -136,11 +138,11 @@ class PoolMember(_Frozen):
     other members. `concurrency`: the maximum number of calls in flight. The limits per minute
     replace those of its provider."""
 
-    model: str = Field(min_length=1)
+    model: NonEmpty
     weight: float = Field(default=1.0, gt=0, le=1e6)
-    concurrency: int | None = Field(default=None, ge=1, le=4096)
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    tokens_per_minute: float | None = Field(default=None, gt=0)
+    concurrency: Concurrency | None = None
+    requests_per_minute: PositiveFloat | None = None
+    tokens_per_minute: PositiveFloat | None = None
 
 
 class PoolSettings(_Frozen):
@@ -155,10 +157,10 @@ class Batches(_Frozen):
     many seconds without a new call. `poll`: seconds between two requests for a job's status, at
     first and at most."""
 
-    requests: int = Field(default=50_000, ge=1)
-    megabytes: float = Field(default=90.0, gt=0)
+    requests: Count = 50_000
+    megabytes: PositiveFloat = 90.0
     in_flight: int = Field(default=10_000, ge=1, le=100_000)
-    quiet: float = Field(default=2.0, gt=0)
+    quiet: PositiveFloat = 2.0
     poll: tuple[float, float] = (10.0, 120.0)
 
 
@@ -185,7 +187,7 @@ class Local(_Frozen):
 
     slots: int = Field(default=2, ge=1, le=64)
     context: int = Field(default=8192, ge=512)
-    threads: int | None = Field(default=None, ge=1)
+    threads: Count | None = None
 
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
@@ -268,7 +270,7 @@ class Settings(_Frozen):
     store: _Location = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
     memory_store: _Location | None = None
     namespace: str = Field(default="default", pattern=NAME_PATTERN)
-    embedder: str = Field(default="local/minilm", min_length=1)
+    embedder: NonEmpty = "local/minilm"
     server: str | None = Field(default=None, min_length=1)
     traces: Annotated[str | None, AfterValidator(_expand_file)] = Field(default=None, min_length=1)
     weights_folder: _Folder = Field(
@@ -452,7 +454,7 @@ def _check_allowed(
         UnallowedFileError: names the file and the places.
     """
     user_places = set(_places(user_values))
-    own_section = {name: value for name, value in section.items() if name not in replaced}
+    own_section = omit(section, replaced)
     places = [place for place in _places(own_section) if place not in user_places]
     if not places:
         return
@@ -523,7 +525,7 @@ def _validate(values: Mapping[str, Any], places: Mapping[str, str]) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        parts = [str(part) for part in problem["loc"]]
+        parts = list(map(str, problem["loc"]))
         name = ".".join(parts)
         source = places.get(".".join(parts[:2])) or places.get(parts[0], "settings")
         message = problem["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)

@@ -51,7 +51,7 @@ class Shown:
         Raises:
             SettingsError: neither package is installed.
         """
-        rows = [dict(row) for row in self._rows()]
+        rows = list(map(dict, self._rows()))
 
         for name, options in FRAMES.items():
             try:

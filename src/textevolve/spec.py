@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_object
+from textevolve.mappings import omit
 from textevolve.terms import advise, find_term
 
 
@@ -93,7 +94,7 @@ def option(
     }
     if not identity:
         extra["aside"] = True
-    ranges: dict[str, Any] = {name: value for name, value in facts.items() if name not in names}
+    ranges: dict[str, Any] = omit(facts, names)
 
     return Field(default=default, description=description, json_schema_extra=extra, **ranges)
 
@@ -107,6 +108,13 @@ def option_properties(field: FieldInfo) -> Mapping[str, Any]:
 def _as_several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
+
+NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Concurrency: TypeAlias = Annotated[int, Field(ge=1, le=4096)]
+"""Types of fields with a range: a text that is not empty, a number of at least 1, a share from 0 to
+1, and a number of calls at a time."""
 
 Several: TypeAlias = Annotated[
     tuple[str, ...], BeforeValidator(_as_several, json_schema_input_type=str | tuple[str, ...])
@@ -130,7 +138,7 @@ def identity_of(spec: BaseModel) -> dict[str, Any]:
 def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str:
     """Describe the first validation error in one line, with the correct form or range."""
     problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
+    place = ".".join(map(str, problem["loc"]))
     kind = problem["type"]
     context = problem.get("ctx", {})
     value = problem.get("input")

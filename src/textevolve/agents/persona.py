@@ -395,7 +395,7 @@ async def choose_changes(
         if not chosen and len(survivors) >= len(
             candidates
         ):  # as when more are requested than a group holds
-            refused += [_not_chosen(change) for change in survivors[GROUP:]]
+            refused += list(map(_not_chosen, survivors[GROUP:]))
             survivors = survivors[:GROUP]
 
         candidates = survivors
@@ -409,7 +409,7 @@ async def _choose(
     proposed: Sequence[PersonaChange],
     plan: PersonaPlan,
 ) -> Proposals:
-    lines = [_format_change(choice) for choice in proposed]
+    lines = list(map(_format_change, proposed))
     answer = await ask_about(
         model,
         load_template("textevolve.agents", "persona_choice"),

@@ -155,12 +155,12 @@ class AsyncMemories:
     async def get(self, *ids: str) -> Sequence[MemoryRecord]:
         """Return the memories with these ids; NotFoundError is raised if one is in another
         collection."""
-        return [self._own(memory) for memory in await self._desk.memories.get(ids)]
+        return list(map(self._own, await self._desk.memories.get(ids)))
 
     async def history(self, id: str) -> Sequence[MemoryRecord]:
         """Return a memory together with its earlier and later versions, oldest first: the memories
         that it replaced, and the memories that replaced it."""
-        return [self._own(memory) for memory in await self._desk.memories.history(id)]
+        return list(map(self._own, await self._desk.memories.history(id)))
 
     async def graph(self) -> Sequence[Entity]:
         """Return the entities that the current memories mention, the most frequent first."""

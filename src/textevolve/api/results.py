@@ -6,7 +6,7 @@ import json
 import os
 from abc import abstractmethod
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -67,7 +67,7 @@ class Objects:
     """The user's Python objects. `by_name`: each object by the name that represents it in a
     specification."""
 
-    by_name: dict[str, object] = field(default_factory=dict[str, object])
+    by_name: dict[str, object] = empty_default(dict)
 
     def name(self, value: Any) -> Any:
         """Register an object, and return its name for specifications. A text, a mapping (the fields

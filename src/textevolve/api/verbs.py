@@ -607,7 +607,7 @@ class AsyncClient(Opener):
             rows,
             objects,
             original=str(original),
-            quants=tuple(str(quant) for quant in quants),
+            quants=tuple(map(str, quants)),
             data=file,
             prompts=prompts,
             metric=objects.name_all(metric),

@@ -298,7 +298,7 @@ def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
     """
     odds = np.asarray(log_odds, dtype=np.float64)
     raised = np.exp(odds - odds.max())
-    return tuple(float(chance) for chance in raised / raised.sum())
+    return tuple(map(float, raised / raised.sum()))
 
 
 REASONS = 5

@@ -173,7 +173,7 @@ class LabelledSignals:
         """Return the SHA-256 hash of ids, texts, labels and groups, which does not depend on the
         order of the items."""
         rows = [[i.id, i.input, list(i.candidates), list(i.human), i.group] for i in self.items]
-        rows = sorted(json.dumps(row) for row in rows)
+        rows = sorted(map(json.dumps, rows))
         return text_hash("\n".join(rows))
 
 
@@ -523,7 +523,7 @@ def _rounded(fit: Combination) -> Combination:
     of the stored judge."""
 
     def cut(numbers: Array) -> Array:
-        return np.array([_round(number) for number in numbers])
+        return np.array(list(map(_round, numbers)))
 
     return Combination(cut(fit.means), cut(fit.scales), cut(fit.weights), _round(fit.intercept))
 

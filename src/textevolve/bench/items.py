@@ -301,7 +301,7 @@ def _recognise(where: str, row: Row) -> Callable[[_ItemRow], Item | None]:
     raise InputError(
         f"{where}: the row is not labelled data of a known format. Its fields are:"
         f" {', '.join(sorted(filled)) or '(none)'}. Known formats have:"
-        f" {'; '.join(', '.join(fields) for fields in FORMATS)}; input, candidates (or"
+        f" {'; '.join(map(', '.join, FORMATS))}; input, candidates (or"
         f" candidate_1, ...; or a, b), winner (or label; or scores); input, output, {LABEL} (or"
         f" {ANNOTATOR}NAME of each annotator)"
     )
@@ -723,7 +723,7 @@ def blind_credits(items: Sequence[Item]) -> dict[str, list[float]]:
 
     credits: dict[str, list[float]] = {name: [] for name in BLIND}
     for item in items:
-        lengths = np.array([len(text) for text in item.candidates], dtype=np.float64)
+        lengths = np.array(list(map(len, item.candidates)), dtype=np.float64)
         places = np.arange(len(lengths))
         # The scores of each rule: the higher, the better.
         for name, scores in zip(BLIND, (-places, -lengths, lengths), strict=True):

@@ -13,9 +13,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from textevolve.errors import InputError
+from textevolve.evaluation import empty_default
 from textevolve.report import wording
 from textevolve.rows import Row
 from textevolve.rows.columns import fold_name, list_names
@@ -147,9 +148,9 @@ class LabelReading:
     renamed: Mapping[str, str]
     least: float | None = None
     words: frozenset[str] = frozenset()
-    grades: dict[str, float] = field(default_factory=dict[str, float])
-    counts: Counter[str] = field(default_factory=Counter[str])
-    columns: dict[str, None] = field(default_factory=dict[str, None])
+    grades: dict[str, float] = empty_default(dict)
+    counts: Counter[str] = empty_default(Counter)
+    columns: dict[str, None] = empty_default(dict)
     missing: int = 0
 
     def take(self, row: Row, where: str) -> dict[str, float]:

@@ -43,7 +43,7 @@ def show(
     settings, sources = read_settings_sources(False)
     values: dict[str, Any] = settings.model_dump(mode="json")
     if as_json:
-        files = [str(path) for path in settings_files()]
+        files = list(map(str, settings_files()))
         shown = {"settings": values, "sources": sources, "files": files}
         typer.echo(hide_secrets(json.dumps(shown, indent=2)))
         return

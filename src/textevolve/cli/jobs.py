@@ -94,7 +94,7 @@ def show(
         job = resources.read(stored_jobs.get_job, space, bare_name)
         runs = resources.read(stored_jobs.list_job_runs, job, limit)
     if as_json:
-        print_json({**asdict(job), "runs": [asdict(job_run) for job_run in runs]})
+        print_json({**asdict(job), "runs": list(map(asdict, runs))})
     else:
         show_report(report_job(job, runs))
 

@@ -32,7 +32,7 @@ def list_judges(as_json: options.Json = False) -> None:
 
 def list_profiles(as_json: options.Json = False) -> None:
     """List the shipped profiles."""
-    shipped = [load_profile(name) for name in shipped_profiles()]
+    shipped = list(map(load_profile, shipped_profiles()))
     if as_json:
         print_json([profile.model_dump(mode="json") for profile in shipped])
         return

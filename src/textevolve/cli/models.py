@@ -158,7 +158,7 @@ ModelFile = Annotated[
 def list_formats(as_json: options.Json = False) -> None:
     """List the known instruction formats."""
     if as_json:
-        _print_json([_data(format) for format in CHAT_FORMATS.values()])
+        _print_json(list(map(_data, CHAT_FORMATS.values())))
         return
     width = max(map(len, CHAT_FORMATS))
     for name, format in CHAT_FORMATS.items():
@@ -312,7 +312,7 @@ def _read(text: str, name: str, came_from: str | None) -> ChatFile:
         parsed = parse_chat(chat_format(names[0]), text)
 
     return ChatFile(
-        messages=[dict(message) for message in parsed.messages],
+        messages=list(map(dict, parsed.messages)),
         add_generation_prompt=parsed.add_generation_prompt,
     )
 

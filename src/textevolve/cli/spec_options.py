@@ -159,7 +159,7 @@ def _metavar(name: str, kinds: tuple[Any, ...], noted: Mapping[str, Any]) -> str
     if noted.get("argument"):
         return name.upper()
     if get_origin(kinds[0]) is Literal:
-        return "|".join(str(choice) for choice in get_args(kinds[0]))
+        return "|".join(map(str, get_args(kinds[0])))
     metavars = {int: "INTEGER", float: "NUMBER", Mapping: "NAME=VALUE"}
     return metavars.get(kinds[0], "TEXT")
 
@@ -208,7 +208,7 @@ def read_given(spec: type[Frozen], values: Mapping[str, Any]) -> dict[str, Any]:
 
         reader = _READERS.get(option_properties(field).get("text", ""))
         if reader is not None:
-            value = [reader(text) for text in value] if many else reader(value)
+            value = list(map(reader, value)) if many else reader(value)
         fields[name] = tuple(value) if many else value
 
     return fields

@@ -95,7 +95,7 @@ class DebateContext:
             self.shown[order] = load_prompt("case").render(
                 nonce=self.nonce,
                 input=fence_with("input", self.input, self.nonce, name_images(self.case)),
-                responses=[self.fenced(j) for j in order],
+                responses=list(map(self.fenced, order)),
             )
 
         return self.shown[order]

@@ -96,7 +96,7 @@ def keep_words(text: str, most: int | None) -> str:
     if most is None or (len(words) <= most and len(text) < CHARACTERS_A_WORD * most):
         return text
     shortened = " ".join(words[: min(most, len(words) - 1)])
-    end = max(shortened.rfind(mark) for mark in ".!?") + 1
+    end = max(map(shortened.rfind, ".!?")) + 1
     if shortened[end : end + 1] in ('"', "”"):  # the sentence ends with a quotation
         end += 1
 

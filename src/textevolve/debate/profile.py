@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    PositiveFloat,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
@@ -29,10 +30,11 @@ from pydantic import (
 from textevolve.debate.modes import Aggregation, CandidateOrder, ConvergenceMode, Selection
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array
+from textevolve.mappings import read_fields
 from textevolve.memory.recall_settings import TRUSTED_IN_DEBATES, RecallSettings
 from textevolve.reach import is_there
 from textevolve.rows import read_text
-from textevolve.spec import explain, suggest
+from textevolve.spec import NonEmpty, Share, explain, suggest
 from textevolve.texts.numbers import reject_odd_number
 from textevolve.texts.yaml_lines import line_of, parse_yaml
 
@@ -108,7 +110,7 @@ class Component(_Frozen):
     rubric is reached, and asks the yes / no question if the rubric has fewer than two levels."""
 
     name: Name
-    meaning: str = Field(min_length=1)
+    meaning: NonEmpty
     rubric: dict[Annotated[int, _Plain, Field(ge=0, le=10)], str] = {}
     question: str = ""
 
@@ -251,7 +253,7 @@ class Profile(_Frozen):
     rounds: int = Field(default=2, ge=1, le=100)
     convergence: float | None = Field(default=0.05, ge=0, le=1)
     convergence_mode: ConvergenceMode = "agents"
-    escalate_below: float = Field(default=0.9, ge=0, le=1)
+    escalate_below: Share = 0.9
     history_rounds: int | None = Field(default=None, ge=0)
     protocol: Protocol = "auto"
     rules: bool = False
@@ -262,11 +264,11 @@ class Profile(_Frozen):
     order: CandidateOrder = "balanced"
     aggregation: Aggregation = "mean"
     select: Selection = "argmax"
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: PositiveFloat = 1.0
     sampling_temperature: float | None = Field(default=0.0, ge=0, le=2)
     argument_temperature: float | None = Field(default=0.7, ge=0, le=2)
     max_answer_tokens: int = Field(default=1200, ge=32)
-    threshold: float = Field(default=0.5, ge=0, le=1)
+    threshold: Share = 0.5
     seed: int = 0
 
     @field_validator(
@@ -410,7 +412,7 @@ def override(profile: Profile, parameters: Mapping[str, Any]) -> Profile:
     for name in parameters:
         if name not in fields:
             raise InputError(f"unknown parameter '{name}'{suggest(name, fields)}")
-    data = {name: getattr(profile, name) for name in fields}
+    data = read_fields(profile, *fields)
     if "components" in parameters and "weights" not in parameters:
         data["weights"] = {}
 

@@ -158,7 +158,7 @@ async def _debate(context: DebateContext) -> DebateResult:
             [partial(take_turn, context, r, i, ()) for r, i in places],
             context.concurrency,
         )
-        cvs = [table.disagreement(r) for r in range(profile.rounds)]
+        cvs = list(map(table.disagreement, range(profile.rounds)))
         stopped = table.broken(0) or stopped
     else:
         for r in range(profile.rounds):

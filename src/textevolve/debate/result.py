@@ -483,7 +483,7 @@ class DebateResult(Shown):
     def feedback(self) -> tuple[Feedback, ...]:
         """Return for each candidate the agents' remarks in all turns: strengths, weaknesses and
         requested changes."""
-        return tuple(self._feedback(j) for j in range(len(self.case.candidates)))
+        return tuple(map(self._feedback, range(len(self.case.candidates))))
 
     @property
     def result(self) -> tuple[EvaluationResult | Failure, ...]:
@@ -563,7 +563,7 @@ class DebateResult(Shown):
         return replace(
             rescored,
             turns=tuple(t for t in self.turns if t.round < last_round),
-            convergence=tuple(float(cv) for cv in cvs[:last_round]),
+            convergence=tuple(map(float, cvs[:last_round])),
             stopped=stopped,
         )
 

@@ -14,7 +14,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -32,6 +32,7 @@ from textevolve.agents.chat import (
 )
 from textevolve.agents.resources import StoredAgent
 from textevolve.errors import AnswerError, InputError
+from textevolve.evaluation import empty_default
 from textevolve.events import Listener, silence
 from textevolve.llm.mapreduce import SMALLEST_BUDGET, compress
 from textevolve.llm.model import Message, Request, text_hash
@@ -118,7 +119,7 @@ class ChatRequest:
     history: tuple[SessionMessage, ...] = ()
     instructions: str = ""
     memory: MemoryUse = "on"
-    recall: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    recall: Mapping[str, Any] = empty_default(dict)
     schema: str | None = None
     tools: str | None = None
     tool_choice: str | None = None

@@ -211,7 +211,7 @@ def describe_versions(versions: Sequence[SpecVersion]) -> list[dict[str, Any]]:
 
 def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report:
     """Draw a table with a row for each resource. `data`: as `describe` returns it."""
-    rows = [_flatten(row) for row in data]
+    rows = list(map(_flatten, data))
     numbers = ("spec_version", "memories") if kind is COLLECTIONS else ("spec_version",)
     columns = [
         Column(name.replace("_", " "), "count" if name in numbers else "text")

@@ -409,5 +409,5 @@ def _head(memory: MemoryRecord) -> str:
 
 def _format_value(value: Any) -> str:
     if is_sequence(value):
-        return "; ".join(_format_value(part) for part in value)
+        return "; ".join(map(_format_value, value))
     return str(value)

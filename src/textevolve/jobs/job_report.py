@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import yaml
 
 from textevolve.jobs.job_spec import describe_schedule, read_job
+from textevolve.mappings import omit
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, Texts
 from textevolve.store.jobs import StoredJob, StoredJobRun
@@ -57,7 +58,7 @@ def describe_job(job: StoredJob, last: StoredJobRun | None) -> dict[str, Any]:
 
 
 def describe_job_run(run: StoredJobRun) -> dict[str, Any]:
-    return {name: value for name, value in asdict(run).items() if name != "job_id"}
+    return omit(asdict(run), ["job_id"])
 
 
 def write_job_yaml(job: StoredJob) -> str:

@@ -306,7 +306,7 @@ class FittedJudge:
 
         # A candidate without the value of one signal has no sum, and is compared with no other.
         columns = list(zip(*values, strict=True))
-        results: list[EvaluationResult | Failure | None] = [_first_failure(c) for c in columns]
+        results: list[EvaluationResult | Failure | None] = list(map(_first_failure, columns))
         places = [n for n, failure in enumerate(results) if failure is None]
         table = np.array([columns[n] for n in places]).reshape(-1, len(weights))
         added = weights * (table - means) / scales

@@ -484,7 +484,7 @@ class CombinedJudge(Judge):
 def describe_parts(judge: Judge) -> dict[str, Any]:
     """Return the content of the files of a judge's parts, by the texts of the parts."""
     described = {part.text: part.describe() for part in judge.parts}
-    return {text: content for text, content in described.items() if content}
+    return drop_empty(described)
 
 
 def _read_rubric(name: str) -> str:

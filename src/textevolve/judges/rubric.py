@@ -140,7 +140,7 @@ def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
     Raises:
         InputError: levels cannot be used, or a criterion is repeated.
     """
-    criteria = [read_levels(line) for line in lines]
+    criteria = list(map(read_levels, lines))
     questions = {
         criterion.text: _ask(f"q{n}", criterion) for n, criterion in enumerate(criteria, 1)
     }

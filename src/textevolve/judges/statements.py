@@ -176,7 +176,7 @@ async def _examine(context: JudgeContext, check: StatementCheck, answer: str) ->
         parts = await _list_statements(context, answer)
 
     reading = await _probe_parts(context, check, answer, parts)
-    shares = [probability(odds) for odds in reading.log_odds]
+    shares = list(map(probability, reading.log_odds))
     score = check.score(shares)
     lines = [f"{share:.0%} yes: {part}" for share, part in zip(shares, parts, strict=True)]
     questions = [f"{check.question} {part}" for part in parts]

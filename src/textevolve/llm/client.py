@@ -17,7 +17,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, NonNegativeInt, SecretStr, ValidationError
 from yarl import URL
 
 from textevolve.errors import (
@@ -323,7 +323,7 @@ class OpenAIClient:
         names: list[str] = []
         if NO_MODEL in str(error):
             with suppress(ModelError):
-                names = [self._http.scrub(name) for name in await self.models()]
+                names = list(map(self._http.scrub, await self.models()))
         if not names:
             return error
         more = [f"and {len(names) - LISTED} more"] if len(names) > LISTED else []
@@ -676,7 +676,7 @@ class Token(BaseModel):
     """A token in llama.cpp's answer to `/tokenize`. `piece`: the text of the token, or its bytes if
     it is only a part of a character."""
 
-    id: int = Field(ge=0)
+    id: NonNegativeInt
     piece: str | list[int]
 
     @property

@@ -53,8 +53,7 @@ occur in an answer as words, so they are not removed from answers."""
 LONG_VALUE = 16
 """The fewest characters of a header's value in the settings that counts as a secret."""
 PROXY_STATUSES = (403, 502, 503, 504)
-"""The statuses with which a proxy answers in the place of an endpoint that it does not reach, or
-does not allow."""
+"""The statuses of a proxy's own answers, if it cannot reach the endpoint or does not allow it."""
 _BLANK = b"\xef\xbb\xbf \r\n\t"
 _SIGNS = re.compile(rb"(?:\xef\xbb\xbf|\s+|:[^\n]*\n)+")
 _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
@@ -115,7 +114,8 @@ class Http:
         self._largest = largest_answer * MIB
         self._base = URL(base_url)
         self.answered = False
-        """Whether the endpoint has answered, so that its address and the way to it are good."""
+        """True once the endpoint has answered a request. Its address is right then, and a page in a
+        later answer is not that of a proxy that cannot reach it."""
         self._proxy = find_proxy(base_url)
         if self._proxy is not None:
             self.secrets = (*self._proxy.secrets, *self.secrets)
@@ -311,8 +311,8 @@ class Http:
 
     @property
     def _forwards(self) -> bool:
-        """Whether a proxy forwards requests and answers, in which it can refuse. Those over https
-        go through a tunnel instead."""
+        """Return whether a proxy can answer in place of the endpoint: it can if the requests go
+        over http. With https it only passes on encrypted bytes."""
         return self._proxy is not None and self._base.scheme == "http"
 
     @property

@@ -130,7 +130,7 @@ def decision_request(
 
 def dump_questions(questions: Sequence[Question]) -> str:
     """Return the questions as JSON text, in the form that a request holds."""
-    return json.dumps([asdict(question) for question in questions], ensure_ascii=False)
+    return json.dumps(list(map(asdict, questions)), ensure_ascii=False)
 
 
 def load_questions(text: str) -> tuple[Question, ...]:

@@ -86,7 +86,7 @@ async def _ask_servers(providers: Mapping[str, Provider]) -> list[tuple[str, lis
                 return name, await client.models()
         return name, []
 
-    return list(await asyncio.gather(*(ask(name) for name in SERVERS)))
+    return list(await asyncio.gather(*map(ask, SERVERS)))
 
 
 @dataclass(frozen=True, slots=True)

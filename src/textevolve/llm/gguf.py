@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from textevolve.errors import SettingsError
+from textevolve.mappings import drop_empty
 
 NEEDS_GGUF = (
     "reading GGUF files needs the package gguf, which is not installed:"
@@ -196,7 +197,7 @@ def read_tokenizer(path: Path) -> TokenizerTexts:
     template = read_field(reader, "tokenizer.chat_template") or ""
     names: list[str] = read_field(reader, "tokenizer.chat_templates") or []
     sources = {name: read_field(reader, f"tokenizer.chat_template.{name}") for name in names}
-    sources_by_name = {name: source for name, source in sources.items() if source}
+    sources_by_name = drop_empty(sources)
     if not template and not sources_by_name:
         raise SettingsError(f"{path}: this GGUF file has no chat template in its metadata")
 

@@ -241,7 +241,7 @@ class Limited:
 
     def _settle(self, used: int, estimated: float) -> None:
         """Take from the token buckets the tokens that a call used beyond its estimate, or give back
-        those that it did not use."""
+        the unused ones."""
         self._last_tokens = used
         for bucket in self.buckets:
             if bucket.kind == "tokens" and used:

@@ -18,14 +18,14 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic_core import from_json
 
 from textevolve.errors import FatalModelError, UnavailableError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.json_texts import as_object
 from textevolve.llm.model import NOTHING, Model, Request, Response
 from textevolve.llm.prices import usage_of
@@ -72,9 +72,9 @@ class Tab:
         calls: The calls that were answered, by a model or from a journal.
     """
 
-    failures: list[PaidFailure] = field(default_factory=list[PaidFailure])
-    answers: list[Usage] = field(default_factory=list[Usage])
-    calls: list[AnsweredCall] = field(default_factory=list[AnsweredCall])
+    failures: list[PaidFailure] = empty_default(list)
+    answers: list[Usage] = empty_default(list)
+    calls: list[AnsweredCall] = empty_default(list)
 
     @property
     def usage(self) -> Usage:
@@ -279,8 +279,8 @@ def _read_usage(line: bytes) -> ReportedUsage | None:
 
 
 async def leave_out_usage(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield the lines of a stream without those that have the usage and no choice, for a client
-    that did not ask for them."""
+    """Yield the lines of a stream, except lines with usage and no choice, for a client that did not
+    ask for usage."""
     unfinished_line = b""
     async for part in parts:
         *lines, unfinished_line = (unfinished_line + part).split(b"\n")

@@ -154,7 +154,7 @@ def describe(request: Request) -> dict[str, Any]:
     questions, forced text and tools are hashes; `embeds` and the fields after it are left out if
     unset, so that stored keys stay valid."""
     return {
-        "messages": [_describe_message(message) for message in request.messages],
+        "messages": list(map(_describe_message, request.messages)),
         "schema": request.schema and text_hash(request.schema),
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
@@ -171,7 +171,7 @@ def describe(request: Request) -> dict[str, Any]:
 
 def _describe_message(message: Message) -> list[Any]:
     more = message_extra(message, tuple(map(text_hash, message.images)))
-    return [message.role, [text_hash(part) for part in message.parts], *([more] if more else [])]
+    return [message.role, list(map(text_hash, message.parts)), *([more] if more else [])]
 
 
 def message_extra(message: Message, images: Any) -> dict[str, Any]:

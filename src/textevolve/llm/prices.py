@@ -76,7 +76,7 @@ def describe_price_source(endpoint: Endpoint) -> str | None:
     """Return the source of an endpoint's prices, with the version of a price list; None if calls
     are free or no price is known."""
     if endpoint.members:
-        sources = [describe_price_source(member) for member in endpoint.members]
+        sources = list(map(describe_price_source, endpoint.members))
         return "; ".join(dict.fromkeys(source for source in sources if source)) or None
     price = find_price(endpoint)
     if price is not None and not (price.input or price.output or price.cached_input):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -21,10 +21,12 @@ from pydantic import SecretStr
 
 from textevolve.addresses import KEY_FORM, is_loopback
 from textevolve.contents import digest_data
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError, SettingsError, TextEvolveError
+from textevolve.evaluation import empty_default
 from textevolve.llm.catalogue import PROVIDER as LOCAL
 from textevolve.llm.catalogue import locate
 from textevolve.llm.gguf import read_header
+from textevolve.mappings import omit, read_fields
 from textevolve.reach import check_known_model, check_model, confine
 from textevolve.settings import (
     BatchWire,
@@ -156,7 +158,7 @@ class Endpoint:
     members: tuple[Endpoint, ...] = ()
     batches: BatchWire = "openai"
     batch_discount: float | None = None
-    headers: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    headers: Mapping[str, Key] = empty_default(dict)
 
     @property
     def is_local(self) -> bool:
@@ -177,7 +179,7 @@ OF_PROVIDER = (
 
 def known_providers(settings: Settings) -> dict[str, Provider]:
     """Return the user's own providers, and then the built-in ones that they do not override."""
-    built_in = {name: value for name, value in PROVIDERS.items() if name not in settings.providers}
+    built_in = omit(PROVIDERS, settings.providers)
     return settings.providers | built_in
 
 
@@ -224,15 +226,15 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         key=key,
         price=_price(full, model, settings, free=name == LOCAL),
         prompt_cache=_prompt_cache(provider, model),
-        **{name: getattr(provider, name) for name in OF_PROVIDER},
+        **read_fields(provider, *OF_PROVIDER),
         **decider,
         headers=find_headers(provider.headers) if asks else {},
     )
 
 
 def identify_address(spec: str, settings: Settings) -> str:
-    """Return the digest of the address behind a model's name, by which its calls are told from
-    those of another endpoint of the same name. Empty if the name says all: it is an address, a
+    """Return the digest of the address behind a model's name, which distinguishes its calls from
+    calls of another endpoint with the same name. Empty if the name says all: it is an address, a
     local model, or one of a provider at its usual address."""
     try:
         endpoint = resolve(spec, settings, asks=False)
@@ -317,7 +319,7 @@ def _decider(provider: Provider, model: str) -> dict[str, Any]:
     defaults, if the provider names its decision models and this is none of them."""
     if provider.deciders and not model.startswith(provider.deciders):
         return {}
-    return {name: getattr(provider, name) for name in ("decisions", "chats", "context")}
+    return read_fields(provider, "decisions", "chats", "context")
 
 
 def _local_decider(model: str, settings: Settings) -> dict[str, Any]:
@@ -400,12 +402,7 @@ def normalise_url(address: str) -> str:
     """
     parts = _split(address)
 
-    if parts.username is not None or parts.password is not None:
-        raise SettingsError(
-            f"the address of {parts.hostname} has a user name or password; remove it, and set a"
-            f" key in {ADDRESS_KEY} instead"
-        )
-
+    refuse_login(parts, f"set a key in {ADDRESS_KEY} instead", SettingsError)
     path = parts.path.rstrip("/")
     for endpoint in ("/chat/completions", "/completions", "/responses", "/systemone", "/decisions"):
         path = path.removesuffix(endpoint)
@@ -423,6 +420,21 @@ def split_address(address: str) -> SplitResult | None:
         return parts if usable and parts.port != 0 and not parts.query else None
     except ValueError:
         return None
+
+
+def has_login(parts: SplitResult) -> bool:
+    """Return whether an address contains a user name or password."""
+    return parts.username is not None or parts.password is not None
+
+
+def refuse_login(
+    parts: SplitResult, advice: str, error: type[TextEvolveError] = InputError
+) -> None:
+    """Raise the error for an address with a user name or password."""
+    if has_login(parts):
+        raise error(
+            f"the address of {parts.hostname} has a user name or password; remove it, and {advice}"
+        )
 
 
 def _split(address: str) -> SplitResult:

@@ -183,7 +183,7 @@ def _write(
     plan: list[tuple[Any, Any]] = []
 
     for tensor in reader.tensors:
-        shape = [int(length) for length in reversed(tensor.shape)]
+        shape = list(map(int, reversed(tensor.shape)))
         target = gguf.GGMLQuantizationType[types[tensor.name] or tensor.tensor_type.name]
         values, size = gguf.GGML_QUANT_SIZES[target]
         bytes = int(tensor.n_elements) // values * size

@@ -205,8 +205,8 @@ NESTED = 4
 
 
 def error_object(error: Any, depth: int = NESTED) -> Refusal:
-    """Read an error. If it is a gateway's and holds that of the provider, the provider's words
-    count, and the gateway's where it has none."""
+    """Read an error. If a gateway's error contains the provider's, the provider's message counts,
+    and the gateway's fields complete it."""
     if is_array(error):
         return _read_details(error)
     if not is_object(error):
@@ -262,7 +262,7 @@ def _read_details(details: Sequence[Any]) -> Refusal:
 def _find_wait(fields: Mapping[str, Any]) -> float | None:
     """Return the seconds to wait that an error or one of its details names."""
     metadata = as_object(fields.get("metadata"))
-    details = [as_object(detail) for detail in as_array(fields.get("details"))]
+    details = list(map(as_object, as_array(fields.get("details"))))
     for part in (fields, metadata, as_object(metadata.get("headers")), *details):
         for name in _WAIT_FIELDS:
             wait = read_reset(str(part.get(name, "")), time())

@@ -288,7 +288,7 @@ def _pass_copy(text: str, start: int, data: Any) -> int:
 
 def _describe(error: ValidationError) -> str:
     problem = error.errors()[0]
-    place = " > ".join(str(part) for part in problem["loc"]) or "the answer"
+    place = " > ".join(map(str, problem["loc"])) or "the answer"
     if problem["type"] == "missing":
         return f"{place} is missing"
     if problem["type"] == "extra_forbidden":

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import PositiveFloat, WithJsonSchema, model_validator
 
 from textevolve.addresses import KEY_FORM
 from textevolve.errors import InputError
 from textevolve.json_texts import is_object
-from textevolve.llm.providers import split_address
+from textevolve.llm.providers import refuse_login, split_address
 from textevolve.reach import is_confined
 from textevolve.rows import read_text
-from textevolve.spec import Frozen
+from textevolve.spec import Concurrency, Frozen, NonEmpty
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import ENDINGS, OWN
 
@@ -90,7 +90,7 @@ class Target(Frozen):
         timeout: The most seconds of one call; None: the default.
     """
 
-    target: str = Field(min_length=1)
+    target: NonEmpty
     name: str = ""
     body: dict[str, Any] | list[Any] | None = None
     headers: Mapping[str, str] = {}
@@ -101,9 +101,9 @@ class Target(Frozen):
     steps: str = "steps"
     session: str = ""
     usage: str = "usage"
-    concurrency: int | None = Field(default=None, ge=1, le=4096)
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    timeout: float | None = Field(default=None, gt=0)
+    concurrency: Concurrency | None = None
+    requests_per_minute: PositiveFloat | None = None
+    timeout: PositiveFloat | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -130,11 +130,7 @@ class Target(Frozen):
                     f"target {self.target:.200}: is not an address of the form http(s)://HOST/PATH"
                 )
 
-            if parts.username is not None or parts.password is not None:
-                raise InputError(
-                    f"the address of {parts.hostname} has a user name or password; remove it, and"
-                    f" set a key in {KEY}, or a header as env:NAME"
-                )
+            refuse_login(parts, f"set a key in {KEY}, or a header as env:NAME")
         elif form not in ("python", "cmd") or not shlex.split(command):
             raise InputError(f"target {self.target:.200}: write {FORMS}")
 

@@ -54,8 +54,8 @@ model says is more likely an option than anything else, and the rest cannot turn
 all of the options' probability agrees."""
 
 MOST_UNLISTED = 0.02
-"""The most that the options which an endpoint does not list may have of the verdict. An endpoint
-that lists the chosen token alone says nothing of the others, which may have all of the rest."""
+"""The highest probability that the options may have that an endpoint does not list. An endpoint
+that lists only the chosen token does not report the others, which may have all of the rest."""
 
 LARGEST_EXCESS = 0.02
 """The largest amount by which rounding may raise the sum of all probabilities above 1."""

@@ -59,8 +59,8 @@ def backoff(retries: Retries, attempt: int, requested: float | None, rng: Random
 
 
 UNCONNECTED = 8
-"""The number of calls that fail to connect, before the server has answered any, after which it
-counts as absent."""
+"""The number of failed connections after which a server that has answered nothing is taken to be
+off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,8 @@ class Retrying:
         return error
 
     def _is_absent(self) -> bool:
-        """Whether the server counts as absent: no call has reached it."""
+        """Return whether the server is taken to be off: it has answered no call, and many calls
+        could not connect."""
         return self.calls["unconnected"] >= UNCONNECTED and not self.calls["answered"]
 
 

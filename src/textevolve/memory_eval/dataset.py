@@ -35,7 +35,7 @@ def _drop_nulls(value: Any) -> Any:
     """Remove null values from an object, or from each object of a list, so they count as
     missing."""
     if is_array(value):
-        return [_drop_nulls(each) for each in value]
+        return list(map(_drop_nulls, value))
     if not is_object(value):
         return value
     return drop_none(value)
@@ -54,7 +54,7 @@ def _read_texts(value: Any) -> Any:
         return (value,) if value.strip() else ()
     if not is_array(value):
         raise ValueError("must be a list of texts")
-    return tuple(_read_text(each) for each in value)
+    return tuple(map(_read_text, value))
 
 
 def _read_text(value: Any) -> Any:
@@ -293,4 +293,4 @@ def write_turn(turn: DialogueTurn) -> str:
 
 
 def write_dialogue(dialogue: Sequence[DialogueTurn]) -> str:
-    return "\n".join(write_turn(turn) for turn in dialogue)
+    return "\n".join(map(write_turn, dialogue))

@@ -20,7 +20,7 @@ from textevolve.json_texts import is_object
 from textevolve.llm.connections import JsonService
 from textevolve.llm.limiting import Limited
 from textevolve.llm.model import Message, Request, Response, text_hash
-from textevolve.llm.providers import find_key, split_address
+from textevolve.llm.providers import find_key, refuse_login, split_address
 from textevolve.llm.wrappers import Retrying
 from textevolve.memory_eval.dataset import DialogueTurn
 from textevolve.memory_eval.systems import (
@@ -124,10 +124,6 @@ class _Posting:
 def _read_address(address: str) -> str:
     if (parts := split_address(address)) is None:
         raise InputError("the memory service's address is not of the form http(s)://host[:port]")
-    if parts.username is not None or parts.password is not None:
-        raise InputError(
-            f"the address of {parts.hostname} has a user name or password; remove it, and set a"
-            f" key in {KEY} instead"
-        )
+    refuse_login(parts, f"set a key in {KEY} instead")
 
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"

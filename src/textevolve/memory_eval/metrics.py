@@ -278,7 +278,7 @@ def compute_metrics(
     system does not say what it extracts"."""
     reasons = not_measured or {}
     parts = (None, *tally.parts)
-    tables = [tally.table(part) for part in parts]
+    tables = list(map(tally.table, parts))
     pairs: dict[SideValue | None, dict[str, MetricPair]] = {}
     for part, table, drawn in zip(parts, tables, draw_tables(tables, draws, seed), strict=True):
         names = METRICS if part is None else SIDE_METRICS[part[0]]

@@ -90,7 +90,7 @@ class WholeContext(MemorySystem):
         self._turns: dict[str, list[str]] = {}
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
-        self._turns.setdefault(user, []).extend(write_turn(turn) for turn in dialogue)
+        self._turns.setdefault(user, []).extend(map(write_turn, dialogue))
         return ()
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:

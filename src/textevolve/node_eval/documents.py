@@ -28,6 +28,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, parse_text, write_text
+from textevolve.mappings import omit
 from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
 from textevolve.texts.dates import read_moment
@@ -128,7 +129,7 @@ def _read_value(value: Any) -> Any:
         case None:
             return None
         case "array_value":
-            return [_read_value(part) for part in value.array_value.values]
+            return list(map(_read_value, value.array_value.values))
         case "kvlist_value":
             return _read_pairs(value.kvlist_value.values)
         case kind:
@@ -144,7 +145,7 @@ def _parse_message(raw: object, message: Any) -> list[str]:
     if not isinstance(raw, dict):
         raise ParseError(f"must be a JSON object, but is of type {type(raw).__name__}")
     fields = cast("SpanFields", raw)
-    parsed = {name: value for name, value in fields.items() if name not in UNPARSED}
+    parsed = omit(fields, UNPARSED)
     ParseDict(parsed, message, ignore_unknown_fields=True)
     return [_read_id(_find_part(fields, part)) for part in IDS]
 

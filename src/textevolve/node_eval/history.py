@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from textevolve.errors import InputError
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import EvaluationResult, Failure, empty_default
 from textevolve.node_eval.snapshots import WHOLE, take_snapshot
 
 # The instruction types, which say what a node does, in the eight families of ArbiterOS.
@@ -170,9 +170,7 @@ class HistoryItem:
     instruction: Instruction | None = None
     input_state: Any = None
     output_state: Any = None
-    evaluation_results: dict[str, EvaluationResult | Failure] = field(
-        default_factory=dict[str, EvaluationResult | Failure]
-    )
+    evaluation_results: dict[str, EvaluationResult | Failure] = empty_default(dict)
     _: KW_ONLY
     node: str = ""
     path: tuple[str, ...] = ()
@@ -183,8 +181,8 @@ class HistoryItem:
     run_id: str = ""
     thread_id: str | None = None
     order: int = field(default=0, compare=False)
-    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
-    ids: dict[str, str] = field(default_factory=dict[str, str])
+    attributes: dict[str, Any] = empty_default(dict)
+    ids: dict[str, str] = empty_default(dict)
 
 
 @dataclass(slots=True)
@@ -193,7 +191,7 @@ class History:
     nodes; the node that ended last is `entries[-1][-1]`. A superstep belongs to one run, and is
     placed by the end of its last node."""
 
-    entries: list[list[HistoryItem]] = field(default_factory=list[list[HistoryItem]])
+    entries: list[list[HistoryItem]] = empty_default(list)
 
     @property
     def items(self) -> Iterator[HistoryItem]:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -26,6 +26,7 @@ from textevolve.evaluation import (
     Failure,
     PlainEvaluation,
     check_case,
+    empty_default,
 )
 from textevolve.json_texts import as_array, write_text
 from textevolve.node_eval.evaluators import (
@@ -96,7 +97,7 @@ class Reading:
     others: int = 0
     thoughts: int = 0
     parts: int = 0
-    faults: list[str] = field(default_factory=list[str])
+    faults: list[str] = empty_default(list)
 
     def report(self, fault: str) -> None:
         self.n_faults += 1

@@ -347,7 +347,7 @@ def _read_output(output: Any) -> Any:
     if isinstance(output, Command):
         return cast("Command[Any]", output).update
     if is_array(output) and any(isinstance(part, Command) for part in output):
-        return [_read_output(part) for part in output]
+        return list(map(_read_output, output))
 
     return output
 

@@ -235,7 +235,7 @@ def as_node(
         input_state=take_snapshot(state, WHOLE),
         output_state=take_snapshot(output_of(span), WHOLE),
         node=name,
-        path=tuple(node_name_of(outer) for outer in around),
+        path=tuple(map(node_name_of, around)),
         seconds=span.seconds,
         tokens=tokens_of(span),
         error=read_error(span),

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Generator, Hashable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import EvaluationResult, Failure, empty_default
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem, copy_item
 
@@ -145,7 +145,7 @@ class EvaluationJob:
     item: HistoryItem
     entries: list[Superstep]
     count: int
-    missing: dict[int, NodeEvaluator] = field(default_factory=dict[int, NodeEvaluator])
+    missing: dict[int, NodeEvaluator] = empty_default(dict)
 
     @property
     def is_awaited(self) -> bool:

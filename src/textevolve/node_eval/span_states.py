@@ -115,7 +115,7 @@ def read_raw(raw: object, role: str) -> SpanMessage:
 def _write_parts(parts: RecordedMessage | MessageParts, text: str) -> str:
     """Return the results, the text and the calls of a message, one below the other."""
     results = [write_json(result_text(result, write_part)) for result in parts.results]
-    calls = [_write_call(call) for call in parts.calls]
+    calls = list(map(_write_call, parts.calls))
     return "\n".join(filter(None, (*results, text, *calls)))
 
 

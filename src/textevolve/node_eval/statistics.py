@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from textevolve.evaluation import EvaluationResult, Failure
+from textevolve.evaluation import EvaluationResult, Failure, empty_default
 from textevolve.node_eval.history import HistoryItem
 
 MOST_REASONS = 20
@@ -57,10 +57,8 @@ class NodeStatistics:
     failed: int = 0
     skipped: int = 0
     without_output: int = 0
-    reasons: Counter[str] = field(default_factory=Counter[str])
-    by_evaluator: dict[str, EvaluatorStatistics] = field(
-        default_factory=dict[str, EvaluatorStatistics]
-    )
+    reasons: Counter[str] = empty_default(Counter)
+    by_evaluator: dict[str, EvaluatorStatistics] = empty_default(dict)
     _episode: str | None = None
 
     def add(self, episode: str, item: HistoryItem) -> None:

@@ -117,7 +117,7 @@ def parse_node(where: str, row: Mapping[str, Any]) -> NodeLine:
         return NodeLine.model_validate(row)
     except ValidationError as error:
         first_error = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in first_error["loc"][:2])
+        field = ".".join(map(str, first_error["loc"][:2]))
         raise InputError(f"{where}: {field}: {first_error['msg']}") from None
 
 
@@ -206,7 +206,7 @@ def _write_numbers(value: Any) -> Any:
     if is_object(value):
         return map_values(_write_numbers, value)
     if is_sequence(value):
-        return [_write_numbers(part) for part in value]
+        return list(map(_write_numbers, value))
 
     return value
 

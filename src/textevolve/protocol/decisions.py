@@ -215,7 +215,7 @@ class ScoreQuestion(BaseModel):
 
     def read(self, name: str) -> Question:
         text = _text(self.instructions) or "Which of these levels applies?"
-        return score(name, text, [state_text(level) for level in self.criteria])
+        return score(name, text, list(map(state_text, self.criteria)))
 
     def write(self, answer: Answer) -> dict[str, Any]:
         shares = answer.probabilities
@@ -419,7 +419,7 @@ def _distribution(keys: Sequence[str], shares: Mapping[str, Any]) -> _Row:
         )
 
     values = [shares[key] for key in keys]
-    total = math.fsum(values) if all(_is_probability(value) for value in values) else math.nan
+    total = math.fsum(values) if all(map(_is_probability, values)) else math.nan
     if not abs(total - 1) <= max(SUM_TOLERANCE, ROUNDED * len(keys)):
         raise _UnansweredError(f"the probabilities are no distribution: {json.dumps(values):.120}")
 

@@ -33,8 +33,9 @@ from textevolve.evaluation import Case, Usage
 from textevolve.events import CallFinished, CallRetried, Listener
 from textevolve.llm.chains.chain import ENDINGS, load_chain
 from textevolve.llm.connections import Http
-from textevolve.llm.providers import find_key, split_address
+from textevolve.llm.providers import find_key, has_login, split_address
 from textevolve.llm.refusals import read_refusal
+from textevolve.mappings import read_fields
 from textevolve.reach import is_file, note_files
 from textevolve.remote.wire import (
     ENDED,
@@ -306,7 +307,7 @@ def remote_server(settings: Settings, requested: str | None = None) -> RemoteSer
         return None
     parts = split_address(address)
 
-    if parts is None or parts.username is not None or parts.password is not None:
+    if parts is None or has_login(parts):
         raise SettingsError(
             "the server's address is not of the form http(s)://host[:port]; set its key in the"
             f" environment variable {KEY}"
@@ -440,7 +441,7 @@ def write_study(
     if STANDARD_INPUT in files_read(spec):
         raise InputError("standard input cannot be sent to a server: name a file")
     study = find_study(spec.kind)
-    inline_cases = None if cases is None else [_case_data(case) for case in cases]
+    inline_cases = None if cases is None else list(map(_case_data, cases))
     with note_files() as noted:
         spec = study.complete(spec, settings)
         _read_here(study, spec, reads_cases=cases is None)
@@ -488,6 +489,6 @@ def _content(name: str) -> str | dict[str, str]:
 
 
 def _case_data(case: Case) -> dict[str, Any]:
-    fields = {name: getattr(case, name) for name in CasePart.model_fields}
+    fields = read_fields(case, *CasePart.model_fields)
     required = ("input", "candidates", "id")
     return {name: value for name, value in fields.items() if value or name in required}

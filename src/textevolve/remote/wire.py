@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from textevolve.settings import NAME_PATTERN
-from textevolve.spec import Frozen
+from textevolve.spec import Concurrency, Frozen
 from textevolve.trajectory import Trajectory
 
 StudyStatus: TypeAlias = Literal[
@@ -26,9 +26,9 @@ MOST_NAME = 200
 class WireLimits(Frozen):
     """The budget of a whole run, over all its sittings: US dollars, tokens, calls."""
 
-    cost: float | None = Field(default=None, ge=0)
-    tokens: int | None = Field(default=None, ge=0)
-    calls: int | None = Field(default=None, ge=0)
+    cost: NonNegativeFloat | None = None
+    tokens: NonNegativeInt | None = None
+    calls: NonNegativeInt | None = None
 
 
 class Base64File(Frozen):
@@ -62,8 +62,8 @@ class RunPart(Frozen):
     name: str = Field(default="", max_length=MOST_NAME)
     namespace: str | None = Field(default=None, pattern=NAME_PATTERN)
     limits: WireLimits = WireLimits()
-    time_limit: float | None = Field(default=None, ge=0)
-    concurrency: int | None = Field(default=None, ge=1, le=4096)
+    time_limit: NonNegativeFloat | None = None
+    concurrency: Concurrency | None = None
     batch: bool = False
     files: Mapping[str, str | Base64File] = Field(default={}, max_length=MOST_FILES)
     cases: tuple[CasePart, ...] | None = None
@@ -73,7 +73,7 @@ class ResumePart(Frozen):
     """Options with which a run is resumed; omitted ones stay unchanged."""
 
     limits: WireLimits | None = None
-    time_limit: float | None = Field(default=None, ge=0)
+    time_limit: NonNegativeFloat | None = None
 
 
 class WireUsage(Frozen):

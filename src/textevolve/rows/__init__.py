@@ -16,6 +16,7 @@ from typing import Any
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
+from textevolve.mappings import map_values, omit
 from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.exports import KnownExport, find_export, gather_checks, join_sessions
 from textevolve.rows.formats import SUFFIXES, RowFile, read_file
@@ -67,7 +68,7 @@ def read_rows(
             if len(files) == 1:
                 renaming.refuse_unused()
 
-        header([renaming.new_name(column) for column in columns])
+        header(list(map(renaming.new_name, columns)))
 
     def is_text_here(column: str) -> bool:
         return column not in renaming.roots and is_text(renaming.new_name(column))
@@ -129,7 +130,7 @@ def clean_row(row: Row) -> Row:
     arrays, and whole numbers where a column with missing values has made them floats."""
     if _PLAIN.issuperset(map(type, row.values())):
         return row
-    return {name: _clean_value(value) for name, value in row.items()}
+    return map_values(_clean_value, row)
 
 
 def _clean_value(value: Any) -> Any:
@@ -214,7 +215,7 @@ class Renaming:
             self.note_columns(row)
         nested = self._find_nested(row)
         roots = {path.partition(".")[0] for path in nested}
-        renamed_row = {name: value for name, value in usual_row.items() if name not in roots}
+        renamed_row = omit(usual_row, roots)
         # A field of an export may be renamed although the table of exports has used it.
         renamed_row |= {
             name: row[name] for name in self._new if name in row and name not in renamed_row

@@ -25,6 +25,7 @@ from textevolve.json_texts import (
     write_text,
 )
 from textevolve.ledger import leave_out, note_line
+from textevolve.mappings import omit
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
 
@@ -228,7 +229,7 @@ def find_contents(
     contents: list[str] = []
     questions: set[str] = set()
     for row in rows:
-        question = {name: value for name, value in row.items() if name not in answers}
+        question = omit(row, answers)
         questions.add(fold_content(question, shown))
         contents.append(fold_content(row, shown))
 

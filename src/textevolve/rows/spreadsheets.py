@@ -136,7 +136,7 @@ def read_csv(
     written_names = next((cells for _, cells in table.read()), list[str]())
     is_ours = any(map({_restore(column) for column in written_names}.issuperset, _EXPORTS))
     restore = _restore if is_ours else str
-    columns = [restore(column) for column in written_names]
+    columns = list(map(restore, written_names))
     is_export = has_outputs(columns)
     if not is_export:
         check_columns(columns, f"{name}:{skipped + 1}")
@@ -210,7 +210,7 @@ def _find_header(lines: Sequence[str], name: str) -> tuple[str, int]:
 
     blank = sum(1 for _ in itertools.takewhile(lambda line: not line.strip(), lines))
     first_line = next(iter(lines[blank:]), "")
-    counts = [_count_delimiters(line) for line in lines[blank:]]
+    counts = list(map(_count_delimiters, lines[blank:]))
     likely = next((count for count in counts if any(count.values())), dict.fromkeys(DELIMITERS, 0))
     delimiter = max(DELIMITERS, key=likely.__getitem__)
     if first_line.count('"') % 2:  # the name of a column goes on in the next line
@@ -247,7 +247,7 @@ def count_titles(rows: Sequence[Sequence[Any]]) -> int:
     is_header = (
         len(names) > 1
         and len(set(names)) == len(names)
-        and not any(_NUMBER.fullmatch(cell) for cell in names)
+        and not any(map(_NUMBER.fullmatch, names))
         and all(len(cells) <= len(names) for cells in filled[place:])
         and (any(map(names_column, names)) or " " in filled[0][0])
     )
@@ -383,7 +383,7 @@ def read_parquet(file: IO[bytes], name: str, header: Header) -> Iterator[Placed]
 
     try:
         table: Any = parquet.ParquetFile(file)
-        header([str(column) for column in table.schema_arrow.names])
+        header(list(map(str, table.schema_arrow.names)))
         for batch in table.iter_batches(batch_size=200):
             for row in batch.to_pylist():
                 yield f"{name}: row {next(counter)}", row

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
 from textevolve.json_texts import as_array, as_object, is_array, is_object, write_text
-from textevolve.mappings import drop_empty, map_values
+from textevolve.mappings import drop_empty, map_values, omit
 from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
@@ -345,7 +345,7 @@ def read_tool_result(row: Row) -> Row:
         ),
     }
     # Repeats of a test, and the outputs of all prompts for it, have the same variables.
-    of_test = {name: value for name, value in variables.items() if name != "sessionId"}
+    of_test = omit(variables, ["sessionId"])
     if of_test:
         result["group"] = json.dumps(of_test, sort_keys=True)
 

@@ -137,9 +137,9 @@ def write_csv(rows: RowSource, target: IO[bytes]) -> int:
     with _text(target) as text:
         writer = csv.writer(text)
         if columns:
-            writer.writerow([_csv_cell(name) for name in columns])
+            writer.writerow(list(map(_csv_cell, columns)))
         for row in rows():
-            writer.writerow([_csv_cell(cell) for cell in _cells(row, columns).values()])
+            writer.writerow(list(map(_csv_cell, _cells(row, columns).values())))
             number += 1
 
     return number

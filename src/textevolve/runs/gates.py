@@ -122,12 +122,14 @@ class Gates(Frozen):
 
     @model_validator(mode="after")
     def _usable(self) -> Gates:
-        if self.margin is not None and self.no_worse_than is None:
-            raise InputError("--margin: needs --no-worse-than, which is missing")
-        if self.max_regressions is not None and self.no_worse_than is None:
-            raise InputError("--max-regressions: needs --no-worse-than, which is missing")
-        if self.fail_if_worse and self.no_worse_than is None:
-            raise InputError("--fail-if-worse: needs --no-worse-than, which is missing")
+        given = {
+            "--margin": self.margin is not None,
+            "--max-regressions": self.max_regressions is not None,
+            "--fail-if-worse": self.fail_if_worse,
+        }
+        for name, is_given in given.items():
+            if is_given and self.no_worse_than is None:
+                raise InputError(f"{name}: needs --no-worse-than, which is missing")
         if self.fail_if_worse and self.margin is not None:
             raise InputError(
                 "--fail-if-worse and --margin exclude each other: a margin must be shown not to be"
@@ -664,7 +666,7 @@ class GateWatch:
         self.partial_reason = ""
 
     def add(self, row: Row) -> None:
-        """Take a row of the run, in the place of an earlier one with the same key."""
+        """Take a row of the run; it replaces an earlier one with the same key."""
         if row.status == "scored":
             self.unscored.pop(row.key, None)
             self.partial_reason = row.missing

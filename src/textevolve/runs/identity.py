@@ -22,7 +22,7 @@ from textevolve.json_texts import as_object, is_mapping, is_sequence
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
-from textevolve.mappings import pick
+from textevolve.mappings import drop_empty, pick, read_fields
 from textevolve.metrics.label_metrics import describe_metric
 from textevolve.runs.stored import list_differences
 from textevolve.spec import identity_of
@@ -50,7 +50,7 @@ def describe_code(asks: Asks, objects: Mapping[str, object]) -> dict[str, str]:
                     # A judge of another package may change without its text.
                     described[leaf.text] = digest_object(type(leaf))
 
-    return {name: content for name, content in described.items() if content}
+    return drop_empty(described)
 
 
 def _describe_metric(metric: str, objects: Mapping[str, object]) -> str:
@@ -109,9 +109,9 @@ def _contents_of(stored: StoredSpec) -> dict[str, str]:
 
 
 def _by_content(value: Any, contents: Mapping[str, str]) -> Any:
-    """Return the parts of an identity with contents in the place of names of files, and with the
-    ends of lines that all systems share. A list keeps its names: they name variants or metrics in
-    the results."""
+    """Return the parts of an identity with the contents of files instead of their names, and with
+    the line endings that all systems share. A list keeps its names: they name variants or metrics
+    in the results."""
     if isinstance(value, str):
         return contents.get(value, value).replace("\r\n", "\n")
     if is_mapping(value):
@@ -187,7 +187,7 @@ def describe_scorers(run: StudyRun) -> list[tuple[str, dict[str, Any]]]:
     """Return the name of each judge of a run, with everything that its verdicts depend on."""
     stored = run.stored
     spec = run.spec
-    limits = {name: getattr(spec, name, None) for name in ("threshold", "rubric")}
+    limits = read_fields(spec, "threshold", "rubric")
     profile = getattr(spec, "profile", None)
     judges: list[tuple[str, dict[str, Any]]] = []
     if isinstance(profile, Profile):
@@ -219,7 +219,7 @@ def describe_ruler(run: StudyRun) -> dict[str, Any]:
     spec = run.spec
     asks = run.asks
     options = spec.model_dump(mode="json", include=set(RULER))
-    ruler: dict[str, Any] = {name: value for name, value in options.items() if value}
+    ruler: dict[str, Any] = drop_empty(options)
     if spec.measures_judges:
         return ruler
 

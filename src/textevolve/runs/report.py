@@ -20,7 +20,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_object, is_mapping, is_sequence
 from textevolve.ledger import BEGINNING
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, omit
 from textevolve.reach import is_confined
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -405,9 +405,7 @@ def read_history(
 def study_key(run: RunRecord) -> tuple[str, ...]:
     """Return the key that all runs of a study share; empty for a run without a data set."""
     spec = _spec(run)
-    profile = {
-        name: part for name, part in as_object(spec.get("profile")).items() if name != "seed"
-    }
+    profile = omit(as_object(spec.get("profile")), ["seed"])
     judges = [str(spec.get(name)) for name in (*JUDGES[:-1], "score_by", "threshold", "rubric")]
     judges += [str(profile), str(run.spec.get("judges")), str(run.spec.get("code"))]
     return (str(run.spec.get("kind")), data, *judges) if (data := data_of(run)) else ()

@@ -25,7 +25,7 @@ from textevolve.evaluation import Case
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_mapping
 from textevolve.llm.providers import identify_address
-from textevolve.mappings import drop_empty
+from textevolve.mappings import drop_empty, pick
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.chains import asks_default, models_of_chains
@@ -87,8 +87,8 @@ async def open_standing_run(
 
 
 def find_moved(store: Store, addresses: Mapping[str, str]) -> dict[str, str]:
-    """Return the addresses that differ from those that a store's first runs asked under the same
-    names of models: the answers of those are not taken for answers of these."""
+    """Return the addresses that differ from the addresses that a store's first runs asked under the
+    same names of models: stored answers of other addresses are not used."""
     if not addresses:
         return {}
     first_addresses: dict[str, str] = {}
@@ -206,7 +206,7 @@ def read_stored(run: RunRecord) -> StoredSpec:
 
 def read_spec(study: Study[S, R, Any], stored: StoredSpec) -> S:
     """Return the specification of a run; options that no longer exist are left out."""
-    fields = {name: value for name, value in stored.spec.items() if name in study.spec.model_fields}
+    fields = pick(stored.spec, study.spec.model_fields)
     return study.spec.model_validate(fields)
 
 
@@ -407,7 +407,7 @@ def show_rows(
         return [MatrixRow(name, "", [entry]) for entry in entries]
 
     return [
-        MatrixRow(name, "", [by_variant.get(name) for name in variants])
+        MatrixRow(name, "", list(map(by_variant.get, variants)))
         for by_variant in _spread(stored_records, entries)
     ]
 
@@ -433,7 +433,7 @@ def name_entries(rows: Iterable[MatrixRow], variants: Sequence[str]) -> Sequence
     number = max((len(row.entries) for row in rows), default=1)
     if variants:
         return variants
-    return ["Result"] if number == 1 else [wording.letter(n) for n in range(number)]
+    return ["Result"] if number == 1 else list(map(wording.letter, range(number)))
 
 
 def _spread(
@@ -453,7 +453,7 @@ def _spread(
 
 def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
     failed = stored.status != "scored"
-    table_rows = [dict(row) for row in study.flat(record)]
+    table_rows = list(map(dict, study.flat(record)))
     facts = {
         name: wording.shorten(_format_value(value), FACT_LENGTH)
         for name, value in (table_rows[0] if table_rows else {}).items()
@@ -466,7 +466,7 @@ def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
         reasons={"reason": stored.reason} if stored.reason and not failed else {},
         failure=f"{stored.status}: {stored.reason}" if failed else "",
         facts=dict(list(facts.items())[:FACTS_SHOWN]),
-        details=[_table(row) for row in table_rows],
+        details=list(map(_table, table_rows)),
     )
 
 

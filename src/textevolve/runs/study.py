@@ -20,7 +20,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import chain
@@ -41,11 +41,11 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Failure, Result
+from textevolve.evaluation import Failure, Result, empty_default
 from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
-from textevolve.mappings import map_values
+from textevolve.mappings import map_values, omit
 from textevolve.rows import mend_halves, read_text
 from textevolve.spec import Frozen, option, option_properties
 from textevolve.texts.yaml_lines import find_line, line_of, parse_yaml
@@ -129,7 +129,7 @@ class Asks:
     judges: tuple[Judge, ...] = ()
     models: tuple[str, ...] = ()
     writes: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    prompts: Mapping[str, str] = empty_default(dict)
     had_all_prompts: bool = False
     collections: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -351,9 +351,7 @@ class Study(Generic[S, R, T]):
     flat: Callable[[R], Iterable[Mapping[str, Any]]]
     encode: Callable[[R], bytes] = write_json
     note: Callable[[Event], str | None] = no_note
-    texts: Mapping[str, Callable[[S, T], str]] = field(
-        default_factory=dict[str, Callable[[S, T], str]]
-    )
+    texts: Mapping[str, Callable[[S, T], str]] = empty_default(dict)
     streams: bool = False
     complete: Callable[[S, Settings], S] = lambda spec, _settings: spec
     line: Callable[[R], str] | None = None
@@ -507,7 +505,7 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def _describe(field: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON schema of a field. A long text may also be written as {file: NAME}."""
-    field_schema = {name: value for name, value in field.items() if name not in OURS}
+    field_schema = omit(field, OURS)
     if field.get("text"):
         file_schema = {
             "type": "object",
@@ -528,7 +526,7 @@ OURS = ("short", "group", "argument", "text", "flag", "aside", "reads", "metavar
 
 def schema_of_all() -> dict[str, Any]:
     """Return the JSON schema of all study files."""
-    schemas = [schema_of(kind) for kind in kinds()]
+    schemas = list(map(schema_of, kinds()))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A TextEvolve study",

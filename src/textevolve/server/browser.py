@@ -94,7 +94,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 JSON = b"application/json"
 FORM = b"application/x-www-form-urlencoded"
 PROXIED = ("forwarded", "x-real-ip", "via")
-"""The headers in which proxies name themselves, or whom they forward a request for, besides those
+"""The headers in which proxies name themselves, or the client of a request, besides the headers
 that begin with `x-forwarded-`."""
 API = "/v1/"
 STATIC = "/static/"

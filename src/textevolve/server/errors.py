@@ -167,9 +167,9 @@ def _describe_invalid(error: RequestValidationError) -> ApiError:
     """Return the error for an invalid body, with its first `ERRORS_SHOWN` faults; the message
     describes the first one. A fault names its field, but not the invalid value, which may be long
     or private."""
-    faults = [_describe_fault(fault) for fault in error.errors()[:ERRORS_SHOWN]]
+    faults = list(map(_describe_fault, error.errors()[:ERRORS_SHOWN]))
     message = faults[0]["msg"]
-    if where := ".".join(str(part) for part in faults[0]["loc"][1:]):
+    if where := ".".join(map(str, faults[0]["loc"][1:])):
         message = f"{where}: {message}"
     return ApiError(400, INVALID, message, param=where or None, faults=faults)
 

@@ -72,7 +72,7 @@ def get_job(server: Server, caller: MayRead, namespace: str, name: str) -> Respo
     job = server.resources.read(stored_jobs.get_job, namespace, name)
     runs = server.resources.read(stored_jobs.list_job_runs, job, RUNS)
     data = describe_job(job, runs[0] if runs else None)
-    return respond({**data, "history": [describe_job_run(run) for run in runs]})
+    return respond({**data, "history": list(map(describe_job_run, runs))})
 
 
 @router.delete("/{name}", status_code=204)

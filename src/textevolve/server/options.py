@@ -126,7 +126,7 @@ OWN_PATHS = (
     *("openapi.json", "runs", "static", "v1"),
 )
 """The first parts of the server's own paths. A proxy may remove the path below which it publishes
-the server, or not; so that one must be another."""
+the server, or keep it, so that path must differ from all of these."""
 _ROOT = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)
 
 

@@ -21,6 +21,7 @@ from textevolve.desk.exchange import describe, describe_versions
 from textevolve.desk.memories import read_memory
 from textevolve.errors import InputError
 from textevolve.llm.catalogue import PROVIDER
+from textevolve.mappings import omit
 from textevolve.memory.recall_settings import RecallScope, RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
@@ -110,7 +111,7 @@ def make_router(kind: Kind[Any, Any]) -> APIRouter:
     place = f"/v1/namespaces/{{namespace}}/{kind.command}" if kind.walled else "/v1/namespaces"
     router = APIRouter(prefix=place, tags=[kind.command])
     example = EXAMPLES[kind.command]
-    changes = {n: v for n, v in example.items() if n not in (*kind.fixed, "memories")}
+    changes = omit(example, (*kind.fixed, "memories"))
     reads = _space_of(kind, "read")
     admins = _space_of(kind, "admin")
 
@@ -304,7 +305,7 @@ async def list_memories(
 ) -> Response:
     """List the memories in the order of storing, page by page."""
     rows = await memories.list(limit=limit + 1, after=cursor, closed=closed, version=version)
-    data = [memory_data(memory) for memory in rows[:limit]]
+    data = list(map(memory_data, rows[:limit]))
     return respond({"data": data, "next": data[-1]["id"] if len(rows) > limit else None})
 
 
@@ -324,8 +325,8 @@ async def search_memories(
 ) -> Response:
     """Find memories that are relevant to a text, best first, with the parts of each score."""
     recalled = await memories.search(**search.model_dump(exclude_unset=True))
-    counts = {n: v for n, v in asdict(recalled).items() if n not in ("memories", "summarised")}
-    return respond({"data": [asdict(memory) for memory in recalled.memories], **counts})
+    counts = omit(asdict(recalled), ("memories", "summarised"))
+    return respond({"data": list(map(asdict, recalled.memories)), **counts})
 
 
 @memories_router.post("/import", openapi_extra=IMPORTED)
@@ -358,7 +359,7 @@ async def show_memory(memories: _Read, id: _Id) -> Response:
 @memories_router.get("/{id}/history")
 async def show_history(memories: _Read, id: _Id) -> Response:
     """Return a memory with the ones that it superseded and that superseded it, oldest first."""
-    return respond({"data": [memory_data(memory) for memory in await memories.history(id)]})
+    return respond({"data": list(map(memory_data, await memories.history(id)))})
 
 
 @memories_router.delete("/{id}", status_code=204, responses=KEPT_SOURCES)

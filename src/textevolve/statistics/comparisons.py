@@ -184,7 +184,7 @@ def permutation_p(treatment: Sequence[float], control: Sequence[float]) -> float
         return float("nan")
     reach = float(np.sum(treatment)) - TIE * max(1.0, float(np.abs(pooled).sum()))
     if math.comb(pooled.size, len(treatment)) <= FLIPS:
-        sums = [sum(chosen) for chosen in combinations(pooled.tolist(), len(treatment))]
+        sums = list(map(sum, combinations(pooled.tolist(), len(treatment))))
         return float(np.mean(np.array(sums) >= reach))
     generator = np.random.default_rng(0)
     shuffled = generator.permuted(np.tile(pooled, (FLIPS, 1)), axis=1)

@@ -28,7 +28,7 @@ from textevolve.llm.model import (
     message_extra,
     text_hash,
 )
-from textevolve.mappings import drop_empty, drop_none, pick
+from textevolve.mappings import drop_empty, drop_none, pick, read_fields
 from textevolve.trajectory import read_trajectory
 
 PACK_FROM = 16_384
@@ -164,9 +164,9 @@ def store_request(request: Request) -> StoredRequest:
     texts = [part for message in request.messages for part in (*message.parts, *message.images)]
     texts += [text for name in EXTRA if (text := getattr(request, name)) is not None]
     document = {
-        "messages": [_store_message(message) for message in request.messages],
+        "messages": list(map(_store_message, request.messages)),
         "schema": request.schema is not None,
-        **{name: getattr(request, name) for name in SAMPLING},
+        **read_fields(request, *SAMPLING),
     }
     flags = ("embeds", "questions", "forced", "tools")
     document |= {name: True for name in flags if getattr(request, name) not in (None, False)}
@@ -227,7 +227,7 @@ def dump_response(response: Response) -> bytes:
         "reasoning": response.reasoning,
         "tool_calls": [[c.id, c.name, c.arguments] for c in response.tool_calls],
         "member": response.member,
-        **{name: getattr(response.usage, name) for name in OPTIONAL_USAGE},
+        **read_fields(response.usage, *OPTIONAL_USAGE),
     }
     document |= drop_empty(optional)
 
@@ -292,7 +292,7 @@ def dump_case(case: Case) -> bytes:
     urls = image_texts(case)
     if urls:
         document["images"] = len(case.images)
-        document["candidate_images"] = [len(image) for image in case.candidate_images]
+        document["candidate_images"] = list(map(len, case.candidate_images))
         header = IMAGES + str(len(urls)).zfill(_DIGITS).encode() + b"".join(map(hash_bytes, urls))
 
     # The first byte tells both forms apart: JSON begins with a brace, compressed data never do.

@@ -23,6 +23,7 @@ from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.batches.ledger import OPEN_STATES, KeptBatch
 from textevolve.llm.model import JournalEntry, Request, Response
+from textevolve.mappings import read_fields
 from textevolve.store import tables
 from textevolve.store.database import Database
 from textevolve.store.documents import (
@@ -351,7 +352,7 @@ class StoreLedger:
 
 
 def keep_batch(connection: Connection, run_id: str, batch: KeptBatch) -> None:
-    values = {name: getattr(batch, name) for name in ("mark", "model", "created", "state", "file")}
+    values = read_fields(batch, "mark", "model", "created", "state", "file")
     values |= {"run_id": run_id, "updated": time.time(), "remote_id": batch.id}
     values |= {"detail": "", "keys": b"".join(map(bytes.fromhex, batch.keys))}
     replace_row(connection, batches, values)

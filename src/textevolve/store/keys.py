@@ -124,7 +124,7 @@ def add_key(
 
 def list_keys(connection: Connection) -> list[StoredKey]:
     """List all keys, including expired and revoked ones, the oldest first."""
-    return [_read(row) for row in fetch_all(connection, api_keys, "created", "id")]
+    return list(map(_read, fetch_all(connection, api_keys, "created", "id")))
 
 
 def find_key(connection: Connection, text: str) -> StoredKey | None:

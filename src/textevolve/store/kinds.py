@@ -30,6 +30,7 @@ from textevolve.agents.resources import (
 )
 from textevolve.errors import ConflictError, InputError, NotFoundError, TakenError
 from textevolve.evaluation import check_text
+from textevolve.mappings import pick, read_fields
 from textevolve.memory.record import Collection
 from textevolve.spec import Frozen
 from textevolve.store import tables
@@ -347,13 +348,13 @@ def _read_spec(kind: Kind[S, Any], row: Row[Any]) -> S:
     newest = json.loads(row.newest_spec or "{}")
     values = mapping_of(row)
     values = {**newest, **json.loads(values.get("spec", "{}")), **values}
-    return kind.spec(**{n: v for n, v in values.items() if n in kind.spec.model_fields})
+    return kind.spec(**pick(values, kind.spec.model_fields))
 
 
 def spec_of(kind: Kind[S, R], stored: R) -> S:
     """Return the specification of a resource."""
     if isinstance(stored, Collection):
-        return kind.spec(**{name: getattr(stored, name) for name in kind.spec.model_fields})
+        return kind.spec(**read_fields(stored, *kind.spec.model_fields))
     return getattr(stored, "spec")  # noqa: B009
 
 

@@ -21,6 +21,7 @@ from sqlalchemy import Row, Select, insert, select
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, InputError
+from textevolve.mappings import read_fields
 from textevolve.memory.record import (
     Add,
     Applied,
@@ -274,10 +275,7 @@ class Transaction:
             valid_from = min(created, self.now)
 
         return {
-            **{
-                name: getattr(memory, name)
-                for name in ("importance", "valid_to", "reason", "text", "user")
-            },
+            **read_fields(memory, "importance", "valid_to", "reason", "text", "user"),
             **asdict(memory.origin),
             "id": f"me_{secrets.token_hex(16)}",
             "namespace_id": self.namespace_id,

@@ -112,8 +112,8 @@ def find_near(
 
 
 def _load(connection: Connection, collection: Collection) -> KeptVectors:
-    """Return the vectors of a collection from the connection's cache, after reading those that it
-    lacks."""
+    """Return the vectors of a collection from the connection's cache, after reading the missing
+    ones."""
     cache: OrderedDict[str, KeptVectors] = connection.info.setdefault("vectors", OrderedDict())
     query = select(collections.c.updated).where(collections.c.id == collection.id)
     updated = connection.execute(query).scalar_one()

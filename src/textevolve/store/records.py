@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.engine import Connection, Row
 
+from textevolve.evaluation import empty_default
 from textevolve.mappings import map_values
 from textevolve.store.dialects import insert_into
 from textevolve.store.documents import (
@@ -93,8 +94,8 @@ class Standing:
     each variant, in the order in which the variants first appeared; a run without variants has one
     with an empty name. `revision`: the latest revision of its records."""
 
-    statuses: Mapping[str, int] = field(default_factory=dict[str, int])
-    scores: Mapping[str, VariantScore] = field(default_factory=dict[str, VariantScore])
+    statuses: Mapping[str, int] = empty_default(dict)
+    scores: Mapping[str, VariantScore] = empty_default(dict)
     revision: int = 0
 
     @property

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Row
 
 from textevolve.errors import BusyError, StoreError
 from textevolve.evaluation import Case, Usage
-from textevolve.mappings import drop_none
+from textevolve.mappings import drop_none, omit, read_fields
 from textevolve.store import lease
 from textevolve.store.dialects import sweep_texts
 from textevolve.store.documents import (
@@ -163,7 +163,7 @@ _BETWEEN = "\n"
 
 def copy_run(connection: Connection, run: RunRecord) -> None:
     """Store a run unchanged; it replaces an earlier one with its id."""
-    values = {name: getattr(run, name) for name in RunRecord.__dataclass_fields__}
+    values = read_fields(run, *RunRecord.__dataclass_fields__)
     names = _BETWEEN.join(map(plain_text, run.names))
     values |= {"name": names, "source": plain_text(run.source)}
     del values["aliases"]
@@ -378,9 +378,7 @@ def insert_cases(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
         values = {"hash": hash_bytes(url), "size": len(body), "body": pack(body)}
         insert_unless_stored(connection, texts, values)
 
-    insert_rows(
-        connection, cases, [{n: v for n, v in row.items() if n != "images"} for row in rows]
-    )
+    insert_rows(connection, cases, [omit(row, ["images"]) for row in rows])
 
 
 def end_cases(connection: Connection, run_id: str, count: int) -> None:

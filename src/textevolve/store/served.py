@@ -145,7 +145,7 @@ def find_served(connection: Connection, run_id: str) -> ServedRun | None:
 
 
 def all_served(connection: Connection) -> list[ServedRun]:
-    return [_read(row) for row in fetch_all(connection, served_runs)]
+    return list(map(_read, fetch_all(connection, served_runs)))
 
 
 def find_unfinished(connection: Connection) -> list[ServedRun]:
@@ -153,7 +153,7 @@ def find_unfinished(connection: Connection) -> list[ServedRun]:
     joined = served_runs.join(runs, runs.c.id == served_runs.c.run_id)
     query = select(served_runs).select_from(joined)
     query = query.where(served_runs.c.wanted == "running", runs.c.status != "finished")
-    return [_read(row) for row in connection.execute(query.order_by(served_runs.c.created))]
+    return list(map(_read, connection.execute(query.order_by(served_runs.c.created))))
 
 
 def list_found(

@@ -24,6 +24,7 @@ from textevolve.agents.chat import (
     title_of,
 )
 from textevolve.errors import ConflictError, InputError, NotFoundError
+from textevolve.mappings import read_fields
 from textevolve.store import tables
 from textevolve.store.database import Database
 from textevolve.store.resource_rows import (
@@ -95,7 +96,7 @@ class StoredSessions:
     ) -> list[ChatSession]:
         """List at most `limit` sessions, the most recently continued first."""
         query = self._select(connection, agent_id).limit(limit)
-        return [self._session(row) for row in connection.execute(query)]
+        return list(map(self._session, connection.execute(query)))
 
     @_reads
     def get(
@@ -124,7 +125,7 @@ class StoredSessions:
         """
         session = self._find(connection, id)
         rows = fetch_all(connection, _messages, "position", session_id=session.id)
-        return [_message(row) for row in rows]
+        return list(map(_message, rows))
 
     @_writes
     def append(self, connection: Connection, id: str, message: SessionMessage) -> None:
@@ -136,7 +137,7 @@ class StoredSessions:
             ConflictError: another client has continued the session.
         """
         self._require(connection, id)
-        row = {name: getattr(message, name) for name in ("position", "role", "created")}
+        row = read_fields(message, "position", "role", "created")
         row["text"] = message.text.replace("\0", "\N{REPLACEMENT CHARACTER}")
         row |= {"session_id": id, "details": _dump(message.details)}
         count = select(func.count()).where(_messages.c.session_id == id)
@@ -276,8 +277,7 @@ class StoredSessions:
 
 
 def _replace_interrupted(connection: Connection, row: Mapping[str, Any]) -> bool:
-    """Store an answer in the place of an interrupted one at the same position; return whether there
-    was one."""
+    """Replace an interrupted answer at the same position; return whether there was one."""
     place = {name: row[name] for name in ("session_id", "position", "role")}
     there = fetch_one(connection, _messages, **place)
     if there is None or not _message(there).details.interrupted:

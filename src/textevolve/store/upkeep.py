@@ -15,7 +15,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from time import time
@@ -27,9 +27,10 @@ from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import StoreError, TakenError
+from textevolve.evaluation import empty_default
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prompts import JOINER
-from textevolve.mappings import pick
+from textevolve.mappings import map_values, pick, read_fields
 from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, Vector
 from textevolve.settings import StoreLocation
 from textevolve.store import lease, sqlite, tables
@@ -136,7 +137,7 @@ def read_rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table in the order of its keys."""
     keys = row_keys(table)
     page = query = select(table).order_by(*keys).limit(PAGE)
-    while rows := [dict(row) for row in connection.execute(page).mappings()]:
+    while rows := list(map(dict, connection.execute(page).mappings())):
         yield from rows
         page = query.where(tuple_(*keys) > tuple_(*(rows[-1][key.name] for key in keys)))
 
@@ -351,17 +352,17 @@ def erase_derived(value: Any) -> Any:
     """Return a JSON value without what was derived from an erased text: where a fact that was read
     in a dialogue has a tombstone, its other wording and the names in it go, too."""
     if is_array(value):
-        return [erase_derived(entry) for entry in value]
+        return list(map(erase_derived, value))
     if not is_object(value):
         return value
 
-    cleaned = {name: erase_derived(entry) for name, entry in value.items()}
+    cleaned = map_values(erase_derived, value)
     point = cleaned.get("point")
     parts: list[dict[str, Any]] = [cleaned, point] if isinstance(point, dict) else [cleaned]
     is_fact = any("entities" in part for part in parts)
     if is_fact and any(ERASED in part.values() for part in parts):
         for part in parts:
-            part.update({name: empty for name, empty in DERIVED.items() if name in part})
+            part.update(pick(DERIVED, part))
 
     return cleaned
 
@@ -385,8 +386,8 @@ class Exported:
     kind: Kind[Any, Any]
     stored: Any
     spec: Any
-    memories: list[MemoryRecord] = field(default_factory=list[MemoryRecord])
-    vectors: dict[str, Vector] = field(default_factory=dict[str, Vector])
+    memories: list[MemoryRecord] = empty_default(list)
+    vectors: dict[str, Vector] = empty_default(dict)
 
 
 def require_free_names(
@@ -440,7 +441,7 @@ def _store_memories(
 
 def _as_new(memory: MemoryRecord, vector: Vector, ids: Mapping[str, str]) -> NewMemory:
     names = {field.name for field in fields(NewMemory)} - {"embedding", "cites"}
-    values = {name: getattr(memory, name) for name in names}
+    values = read_fields(memory, *names)
     cites = tuple(ids[id] for id in memory.cites if id in ids)
     return NewMemory(**values, embedding=vector, cites=cites)
 

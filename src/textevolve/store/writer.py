@@ -187,7 +187,7 @@ class Writer:
                 return
 
     def _take_group(self) -> list[WrittenCall | Reuse | WriteJob | None]:
-        """Wait for the next write, and take it with those that wait behind it, up to a group.
+        """Wait for the next write, and take it with the writes that wait behind it, up to a group.
         Return an empty list if no write arrives before the next heartbeat is due."""
         try:
             items = [self._queue.get(timeout=lease.BEAT_SECONDS)]
@@ -269,7 +269,7 @@ class Writer:
 
     def _beat(self) -> None:
         """If a heartbeat is due, renew the leases of this process, note the lost ones, and release
-        those that could not be released before."""
+        leases that could not be released before."""
         now = time.monotonic()
         if now - self._last_beat < lease.BEAT_SECONDS:
             return

@@ -30,7 +30,7 @@ from textevolve.evaluation import (
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import parse_judge, require_absolute
 from textevolve.loops.rules import take_checks
-from textevolve.mappings import drop_empty, read_fields
+from textevolve.mappings import drop_empty, omit, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report, Texts
 from textevolve.runs.aggregates import Aggregates, describe_mean
@@ -259,7 +259,7 @@ def data(_spec: AssertionsSpec, summary: Assertions) -> Mapping[str, Any]:
 
 
 def flatten(assertion: Assertion) -> Iterator[Mapping[str, Any]]:
-    demand = {n: v for n, v in asdict(assertion.demand).items() if n not in ("position", "given")}
+    demand = omit(asdict(assertion.demand), ("position", "given"))
     yield {
         "id": assertion.case.id,
         "input": assertion.case.input,

@@ -46,7 +46,7 @@ from textevolve.loops.calibration.trial_runner import (
     part_examples,
     take_examples,
 )
-from textevolve.mappings import drop_empty, read_fields
+from textevolve.mappings import drop_empty, omit, read_fields
 from textevolve.metrics.label_metrics import needs_label, open_metric
 from textevolve.metrics.plain import require_one_mark
 from textevolve.report import wording
@@ -436,7 +436,7 @@ def reads(_spec: CalibrateSpec) -> Callable[[Case], Case]:
     that the template does not show."""
 
     def keep(case: Case) -> Case:
-        parameters = {name: value for name, value in case.parameters.items() if name != "columns"}
+        parameters = omit(case.parameters, ["columns"])
         return replace(case, parameters=parameters)
 
     return keep

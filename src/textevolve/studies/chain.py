@@ -254,7 +254,7 @@ def branch_of(trace: StepTrace) -> Branch:
     notes += [f"failed: {wording.shorten(trace.error, 120)}"] if trace.error else []
     description = ", ".join(filter(None, notes))
     tone = "bad" if trace.error else ""
-    return Branch(trace.name, description, tone, [branch_of(step) for step in trace.steps])
+    return Branch(trace.name, description, tone, list(map(branch_of, trace.steps)))
 
 
 def data(_spec: ChainSpec, result: ChainRuns) -> Mapping[str, Any]:

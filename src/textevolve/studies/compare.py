@@ -40,7 +40,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.target_calls import describe_targets
-from textevolve.mappings import drop_empty, drop_none, map_values, pick, read_fields
+from textevolve.mappings import drop_empty, drop_none, map_values, omit, pick, read_fields
 from textevolve.metrics.label_metrics import SHIPPED
 from textevolve.metrics.plain import has_no_number
 from textevolve.report import wording
@@ -273,7 +273,7 @@ def summarise(spec: CompareSpec, records: Iterable[Output]) -> Comparison:
             judging += output.judging
         failed += output.failure is not None
 
-    baseline = baseline_of(spec, variants or [Variant(name) for name in tallies])
+    baseline = baseline_of(spec, variants or list(map(Variant, tallies)))
     baseline_name = baseline.name if baseline else ""
     figures = {name: tally.figures for name, tally in tallies.items()}
     means = {name: variant.case_means() for name, variant in figures.items()}
@@ -548,7 +548,7 @@ def flatten(output: Output) -> Iterator[Mapping[str, Any]]:
     row = find_row(output)
     aside = _NESTED if output.turns else (*_NESTED, "turns", "ending")
     aside = aside if output.group else (*aside, GROUP)
-    fields = {name: value for name, value in asdict(output).items() if name not in aside}
+    fields = omit(asdict(output), aside)
     fields["status"] = row.status
     fields["reason"] = row.reason or None
     grades = {scorer_label(name): grade for name, grade in output.grades.items()}
@@ -716,7 +716,7 @@ def _plan_column(
         failure = Failure("failed", f"the column '{variant.column}' is empty in this row")
         cell = replace(cell, failure=failure)
     if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
-        row = {name: value for name, value in values.row.items() if name not in RECORDED}
+        row = omit(values.row, RECORDED)
         values = replace(values, row=row)
 
     return Planned(replace(cell, text=text), None, values)
@@ -806,7 +806,7 @@ def open_scorers(spec: CompareSpec, bench: Workbench) -> Scorers:
 
     return Scorers(
         metrics={name: bench.metric_of(name) for name in spec.metric},
-        alone={name: judge for name, judge in judges.items() if name not in together},
+        alone=omit(judges, together),
         together={name: judge for name, judge in judges.items() if name in together},
         decides=decides(spec),
         threshold=spec.threshold,

@@ -135,7 +135,7 @@ class Output:
 
     @property
     def cluster(self) -> str:
-        """The name that this output shares with those that depend on it."""
+        """The name that this output shares with the outputs that depend on it."""
         return cluster_of(drop_empty({GROUP: self.group, EQUAL_TO: self.equal_to}))
 
 

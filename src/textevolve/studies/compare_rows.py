@@ -16,7 +16,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
 from textevolve.llm.chains.chain import check_templates
 from textevolve.loops.rules import is_checks, take_checks
-from textevolve.mappings import map_values
+from textevolve.mappings import map_values, omit
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.metrics.plain import require_one_mark
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
@@ -139,7 +139,7 @@ def row_cases(
     leave_out_columns(unread)
     # Outputs that exist already may be about a column that nothing reads.
     ignored = () if spec.outputs else unread
-    compared = ({n: v for n, v in row.items() if n not in ignored} for _, row in placed)
+    compared = (omit(row, ignored) for _, row in placed)
     contents = find_contents(compared, columns.hidden, asked)
     names_of_rows = RowNames()
     equal_rows = EqualRows()

@@ -15,6 +15,7 @@ from textevolve.agents.simulated_user import SimulatedUser
 from textevolve.errors import InputError
 from textevolve.evaluation import Failure, check_text, empty_default
 from textevolve.llm.model import Message
+from textevolve.mappings import omit
 from textevolve.rows import Placed
 from textevolve.rows.chats import read_texts
 from textevolve.runs.chains import chains_among
@@ -124,7 +125,7 @@ def turn_row(
     """Return the row that an application receives at a turn. `all_columns`: the application's
     request template selects no columns, so it receives all except the columns about the user."""
     left_out = USER_COLUMNS if all_columns else ()
-    columns = {name: value for name, value in row.items() if name not in left_out}
+    columns = omit(row, left_out)
     chat = [{"role": message.role, "content": message.text} for message in messages]
     return {**columns, **dict(zip(TURN_COLUMNS, (chat, messages[-1].text), strict=True))}
 

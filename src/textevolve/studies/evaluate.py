@@ -52,7 +52,7 @@ from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
 from textevolve.loops.rules import take_checks
-from textevolve.mappings import drop_none, pick, read_fields
+from textevolve.mappings import drop_none, omit, pick, read_fields
 from textevolve.metrics.plain import has_no_number, require_one_mark
 from textevolve.reach import is_file
 from textevolve.report import wording
@@ -206,7 +206,7 @@ def _show_many(evaluations: Evaluations) -> Iterator[Block]:
         judges = list(evaluations.by_judge)
         yield Matrix("Cases", judges, matrix_rows(evaluations.chosen, judges))
         return
-    names = [wording.letter(j) for j in range(max(1, evaluations.candidates))]
+    names = list(map(wording.letter, range(max(1, evaluations.candidates))))
     yield Matrix("Cases", names, _rows(evaluations, len(names)))
 
 
@@ -450,7 +450,7 @@ def _read_case(spec: EvaluateSpec) -> Case:
 
     if texts.count("-") > 1:
         raise InputError("only one of the texts can come from standard input")
-    input, *candidates = (read_argument(text) for text in texts)
+    input, *candidates = map(read_argument, texts)
     case = Case(input, tuple(candidates), "1")
     check_case(case)
 
@@ -626,7 +626,7 @@ def decode(body: bytes) -> Judged:
 def _storable(case: Case) -> Case:
     """Return the case with texts alone: those of an invalid case may be anything. The row itself is
     left out, since the run has it once already."""
-    parameters = {n: value for n, value in case.parameters.items() if n not in (ROW, LABEL)}
+    parameters = omit(case.parameters, (ROW, LABEL))
     return replace(
         case,
         parameters=parameters,

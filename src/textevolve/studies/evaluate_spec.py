@@ -25,7 +25,7 @@ from textevolve.json_texts import is_sequence
 from textevolve.judges.judge import Judge, SeveralJudges
 from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
-from textevolve.mappings import drop_none
+from textevolve.mappings import drop_none, read_fields
 from textevolve.spec import Frozen, Several, option
 from textevolve.studies.rows import CheckedSpec, with_checks_judge
 from textevolve.texts.numbers import read_number, reject_odd_number
@@ -228,7 +228,7 @@ CAN_BE_NONE = (
 def explicit_parameters(parameters: DebateParameters) -> dict[str, Any]:
     """Return the parameters that are set, as a profile reads them: the text `none` stands for
     None."""
-    every = {name: getattr(parameters, name) for name in DebateParameters.model_fields}
+    every = read_fields(parameters, *DebateParameters.model_fields)
     return drop_none(every)
 
 

@@ -643,7 +643,7 @@ def _list_points(turn: Turn) -> list[tuple[str, str]]:
 
 
 def _note(turn: Turn) -> str:
-    order = ", ".join(wording.letter(j) for j in turn.order)
+    order = ", ".join(map(wording.letter, turn.order))
     model = wording.shorten_models(turn.model)
     parts = [model, wording.tokens(turn.usage), wording.duration(turn.seconds)]
     parts += [f"shown in the order {order}"] if order else []

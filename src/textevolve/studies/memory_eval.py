@@ -540,7 +540,7 @@ def data(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> Mapping[st
         "parameters": spec.model_dump(mode="json"),
         "whole": evaluation.complete,
         "sessions": evaluation.scope.sessions,
-        "malformed": [asdict(line) for line in evaluation.malformed],
+        "malformed": list(map(asdict, evaluation.malformed)),
         "judgements": evaluation.counts,
         "labels": labels,
         "failures": [

@@ -245,7 +245,7 @@ def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:
     """Return the number of nodes with a score, without one, not judged yet, and without an
     output."""
     names = ("judged", "failed", "skipped", "without_output")
-    return {name: getattr(statistics, name) for name in names}
+    return read_fields(statistics, *names)
 
 
 def _blocks(result: NodesResult, most: int | None, states: bool) -> Iterator[Block]:
@@ -440,5 +440,5 @@ def data(spec: BaseModel, result: NodesResult) -> Mapping[str, Any]:
             name: {"mean": figures.mean, **asdict(figures)}
             for name, figures in statistics.by_evaluator.items()
         },
-        "unused": [asdict(line) for line in result.unused],
+        "unused": list(map(asdict, result.unused)),
     }

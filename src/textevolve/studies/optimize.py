@@ -30,7 +30,7 @@ from textevolve.loops.optimization import (
     StepImprover,
     optimize_text,
 )
-from textevolve.mappings import first_of, map_values
+from textevolve.mappings import first_of, map_values, read_fields
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -218,7 +218,7 @@ def run(
     first_results = FirstResults("the model")
     if spec.generator is not None:
         first_results = bench.first_results(f"generator {spec.generator.removeprefix(OWN)}")
-    judge, *second_judges = (bench.whole_judge_of(judge) for judge in judges_of(spec))
+    judge, *second_judges = map(bench.whole_judge_of, judges_of(spec))
 
     async def work(placed: tuple[int, Case]) -> Optimization:
         position, case = placed
@@ -289,7 +289,7 @@ def find_row(optimization: Optimization) -> Row:
 def encode(optimization: Optimization) -> bytes:
     """Encode the fields of the record, with figures derived from them, as JSON."""
     best = optimization.best
-    fields = {name: getattr(optimization, name) for name in optimization.__dataclass_fields__}
+    fields = read_fields(optimization, *optimization.__dataclass_fields__)
     content = {
         **fields,
         "score": optimization.score,
@@ -406,7 +406,7 @@ def _draw(optimization: Optimization) -> Iterator[Block]:
     if not optimization.attempts:
         return
     yield _table(optimization)
-    written = Transcript("", [_utter(attempt) for attempt in optimization.attempts])
+    written = Transcript("", list(map(_utter, optimization.attempts)))
     yield Section("Written texts", [written], folded=True)
     first_attempt = next((a for a in optimization.attempts if a.output), None)
     best = optimization.best

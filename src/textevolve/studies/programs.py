@@ -50,7 +50,7 @@ from textevolve.loops.calibration.trial_runner import (
     ProgramOutput,
     Templates,
 )
-from textevolve.mappings import pick
+from textevolve.mappings import omit, pick
 from textevolve.metrics.label_metrics import reads_trajectory
 from textevolve.runs.chains import RaisedError, chain_response
 from textevolve.studies.row_values import wants_row
@@ -277,7 +277,7 @@ def _open_code(
     code returns several. `hidden`: the columns of a row that it does not receive."""
 
     def chain_of(_templates: Templates, row: Mapping[str, Any]) -> Chain:
-        visible = {column: value for column, value in row.items() if column not in hidden}
+        visible = omit(row, hidden)
 
         async def output() -> str:
             trial = current_trial.get()

@@ -35,7 +35,7 @@ from textevolve.rows.columns import prompt_text
 from textevolve.user_code import OWN
 
 DRAW = "draw"
-"""The parameter of a case that holds the number of its row among those that ask the same."""
+"""The parameter of a case with the number of its row among the rows that ask the same question."""
 
 ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 """The role in which a turn is sent, by its speaker."""
@@ -44,7 +44,7 @@ ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 @dataclass(frozen=True, slots=True)
 class RowValues:
     """The values of a row, by who may get them; the module's docstring has the table. `draw`: the
-    number of the row among those that ask the same, from 0. `checks`: those that an output must
+    number of the row among the rows that ask the same question, from 0. `checks`: those that an output must
     satisfy; None without any."""
 
     variables: Mapping[str, str]
@@ -181,9 +181,9 @@ def _write_messages(raw: Iterable[RawMessage], where: str) -> list[Message]:
 
 
 class Draws:
-    """The numbers of rows among those that ask the same. At a temperature each is a draw of its
-    own: thirty equal prompts are thirty samples of one answer, not one sample that counts thirty
-    times."""
+    """The numbers of rows among the rows that ask the same question. At a temperature each is a
+    draw of its own: thirty equal prompts are thirty samples of one answer, not one sample that
+    counts thirty times."""
 
     def __init__(self) -> None:
         self._next: Counter[tuple[object, ...]] = Counter()

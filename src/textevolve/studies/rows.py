@@ -32,7 +32,7 @@ from textevolve.llm.prices import usage_of
 from textevolve.llm.refusals import error_object
 from textevolve.llm.targets import COOKIES, DATA, EVENT, EVENTS, Target
 from textevolve.loops.rules import read_check_list
-from textevolve.mappings import drop_empty, drop_none, first_of, map_values
+from textevolve.mappings import drop_empty, drop_none, first_of, map_values, read_fields
 from textevolve.protocol.contents import ReportedUsage
 from textevolve.report import wording
 from textevolve.rows import cases
@@ -200,9 +200,9 @@ class EqualRows:
         return {} if first == id else {EQUAL_TO: first}
 
     def mark(self, cases: Iterable[Case]) -> Iterator[Case]:
-        """Yield cases with the id of the earlier case that each one equals, if there is one, in
-        the place of what its row holds. If all cases have one input, it does not tell which row a
-        case is, so that they count as equal only if all rows are."""
+        """Yield cases with the id of the earlier case that each one equals, if there is one,
+        instead of the id in its row. If all cases have one input, it does not tell which row a case
+        is, so that they count as equal only if all rows are."""
         remaining = iter(cases)
         first_cases: list[Case] = []
         contents: set[str] = set()
@@ -399,7 +399,7 @@ def read_target_answer(target: Target, response: Response) -> TargetAnswer:
             " with `answer` in a file of the target"
         )
 
-    paths = {name: getattr(target, name) for name in ("contexts", "tool_calls", "steps", "usage")}
+    paths = read_fields(target, "contexts", "tool_calls", "steps", "usage")
     fields = {name: _find_last(parts, path) for name, path in paths.items()}
     fields["errors"] = _find_last(parts, "errors")
     try:

@@ -304,4 +304,4 @@ def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _either(names: Sequence[str]) -> str:
-    return "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))

@@ -23,7 +23,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
 
 from textevolve.errors import BudgetError
-from textevolve.evaluation import ANSWERED_BY, EvaluationResult, Failure
+from textevolve.evaluation import ANSWERED_BY, EvaluationResult, Failure, empty_default
 from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.targets import JOURNALED
@@ -89,11 +89,11 @@ class RecordedSpan(Span):
     span: trace.Span = trace.INVALID_SPAN
     above: RecordedSpan | None = None
     context: contexts.Context | None = None
-    shared: Mapping[str, object] = field(default_factory=dict[str, object])
+    shared: Mapping[str, object] = empty_default(dict)
     began: float = field(default_factory=perf_counter)
     used: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
-    names: Counter[str] = field(default_factory=Counter[str])
-    numbers: Counter[str] = field(default_factory=Counter[str])
+    names: Counter[str] = empty_default(Counter)
+    numbers: Counter[str] = empty_default(Counter)
 
     @contextmanager
     def open(

@@ -31,6 +31,7 @@ from textevolve.errors import (
     RejectedError,
     UnavailableError,
 )
+from textevolve.evaluation import empty_default
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.json_texts import as_object
 from textevolve.llm.batches.ledger import (
@@ -118,7 +119,7 @@ class Job:
     batch: KeptBatch
     resumed: bool = False
     failure: Exception | None = None
-    lines: dict[str, AnsweredLine] = field(default_factory=dict[str, AnsweredLine])
+    lines: dict[str, AnsweredLine] = empty_default(dict)
     outputs: tuple[str, ...] = ()
 
 

@@ -56,7 +56,7 @@ from textevolve.llm.chains.steps import (
 from textevolve.llm.model import Request, Response, text_hash
 from textevolve.mappings import map_values
 from textevolve.rows import read_text
-from textevolve.spec import Frozen, explain, suggest
+from textevolve.spec import Count, Frozen, explain, suggest
 from textevolve.texts.yaml_lines import dump_yaml, line_of, parse_yaml
 from textevolve.user_code import ENDINGS, OWN, load_object, names_chain
 
@@ -644,9 +644,9 @@ class _AskSpec(Frozen):
     fields: dict[str, Any] | None = None
     model: str | None = None
     name: str | None = None
-    attempts: int = Field(default=1, ge=1)
+    attempts: Count = 1
     temperature: float | None = Field(default=None, ge=0, le=2)
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: Count | None = None
     seed: int | None = None
 
     def build(self, folder: Path) -> ChainStep:

@@ -27,6 +27,7 @@ from textevolve.llm.chains.chain import ChainDoor, ModelDoor
 from textevolve.llm.chains.chat_template import check_role
 from textevolve.llm.chains.scope import PromptTrial, PromptUse
 from textevolve.llm.model import Message, Request, Response
+from textevolve.mappings import read_fields
 
 _ROLES = {"human": "user", "ai": "assistant"}
 
@@ -88,7 +89,7 @@ class JournaledChatModel(BaseChatModel):
                 f"{self.door.name}: this LangChain model does not support the option '{refused[0]}'"
             )
 
-        defaults = {name: getattr(self, name) for name in names}
+        defaults = read_fields(self, *names)
 
         return Request(messages=tuple(map(_take_message, messages)), **{**defaults, **options})
 

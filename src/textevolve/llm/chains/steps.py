@@ -28,6 +28,7 @@ from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.chains.scope import StepScope, note_use
 from textevolve.llm.model import Model, Request, draw_sample, text_hash
 from textevolve.llm.structured import IncompleteError, ask_structured, describe_fault
+from textevolve.mappings import read_fields
 from textevolve.spec import suggest
 from textevolve.user_code import call_function, callable_name
 
@@ -280,7 +281,7 @@ class ModelStep:
             parse = f"{callable_name(self.parse)} {digest_object(self.parse)}"
 
         return {
-            **{name: getattr(self, name) for name in ("into", "name", "model")},
+            **read_fields(self, "into", "name", "model"),
             **{name: self.sampling.get(name) for name in SAMPLING},
             "attempts": self.attempts,
             "template": self.template.describe(),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Annotated, Any, Literal, cast
@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, Field, ValidationError
 
 from textevolve.errors import InputError
+from textevolve.evaluation import empty_default
 from textevolve.json_texts import is_array
 from textevolve.llm.prompts import JOINER, literal_pattern
 from textevolve.mappings import drop_none
@@ -443,7 +444,7 @@ class _Reader:
     format: ChatFormat
     text: str
     at: int = 0
-    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    messages: list[dict[str, Any]] = empty_default(list)
 
     @property
     def last(self) -> str:

@@ -148,7 +148,7 @@ def _start(limits: TemplateLimits) -> _Running:
             " time and memory, and this system has no such limits: name a known format instead"
         )
 
-    path = [os.path.abspath(folder) for folder in sys.path]
+    path = list(map(os.path.abspath, sys.path))
     theirs, requests = Pipe(duplex=False)
     answers, sink = Pipe(duplex=False)
 
@@ -264,7 +264,7 @@ class JinjaTemplate:
                 "continue_final_message and add_generation_prompt exclude each other: the first"
                 " ends within the last message, the second begins another one"
             )
-        talk = [_prepare(message) for message in messages]
+        talk = list(map(_prepare, messages))
         final_text = _mark_end(talk[-1]) if continue_final_message else ""
 
         if len(source) > self.limits.source:
@@ -368,7 +368,7 @@ def render_request(
 
     objects: list[Mapping[str, Any]] = []
     parsed = [_parse_arguments(message, objects) for message in messages]
-    filled = [[_fill_content(message) for message in talk] for talk in (parsed, messages)]
+    filled = [list(map(_fill_content, talk)) for talk in (parsed, messages)]
     talks = [parsed, messages, *filled]
 
     try:

@@ -11,14 +11,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from textevolve.evaluation import Usage
+from textevolve.evaluation import Usage, empty_default
 from textevolve.images import IMAGE_TOKENS
 from textevolve.json_texts import is_array
 from textevolve.protocol.chat import (
@@ -80,7 +80,7 @@ class Answer:
     usage: Mapping[str, Any] | None = None
     status: int = 200
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = empty_default(dict)
     delay: float = 0.0
     transport: Literal["whole", "hang", "reset", "cut", "endless", "stall"] = "whole"
     packets: Callable[[list[bytes]], list[bytes]] | None = None

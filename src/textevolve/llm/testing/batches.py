@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from pydantic_core import to_json
 
+from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_object
 from textevolve.llm.testing.answers import Answer
 from textevolve.protocol.batches import (
@@ -122,8 +123,8 @@ class ScriptedBatches:
     seconds: float = 0.05
     faults: Faults = lambda _: None
     most: int | None = None
-    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    jobs: dict[str, ScriptedJob] = field(default_factory=dict[str, ScriptedJob])
+    files: dict[str, bytes] = empty_default(dict)
+    jobs: dict[str, ScriptedJob] = empty_default(dict)
     uploads: int = 0
     submissions: int = 0
 

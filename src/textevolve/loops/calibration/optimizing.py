@@ -56,12 +56,12 @@ from textevolve.loops.calibration.trial_runner import (
     hash_group,
     split_examples,
 )
+from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 from textevolve.statistics.comparisons import (
     difference_interval,
     fewest_units,
     sequential_test,
 )
-from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 
 
 async def climb(search: TemplateSearch) -> StopReason:

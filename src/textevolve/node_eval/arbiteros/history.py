@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from textevolve.evaluation import EvaluationResult
+from textevolve.evaluation import EvaluationResult, empty_default
 from textevolve.node_eval import history as ours
 
 
@@ -19,12 +19,10 @@ class HistoryItem:
     timestamp: datetime
     instruction: Any
     input_state: Any
-    output_state: Any = field(default_factory=dict[str, Any])
-    check_policy_results: dict[str, bool] = field(default_factory=dict[str, bool])
-    route_policy_results: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
-    evaluation_results: dict[str, EvaluationResult] = field(
-        default_factory=dict[str, EvaluationResult]
-    )
+    output_state: Any = empty_default(dict)
+    check_policy_results: dict[str, bool] = empty_default(dict)
+    route_policy_results: dict[str, str | None] = empty_default(dict)
+    evaluation_results: dict[str, EvaluationResult] = empty_default(dict)
     item: ours.HistoryItem | None = field(default=None, repr=False)
 
     @property
@@ -52,7 +50,7 @@ class History:
 
     def __init__(self, recorded: ours.History | None = None) -> None:
         self.recorded = recorded or ours.History()
-        self.entries = [[publish_item(item) for item in step] for step in self.recorded.entries]
+        self.entries = [list(map(publish_item, step)) for step in self.recorded.entries]
 
     def enter_next_superstep(self, nodes: list[str]) -> None:
         """Begin an empty superstep, except for the graph's beginning and end. The history of a

@@ -37,6 +37,7 @@ from textevolve.llm.decisions import (
     softmax,
 )
 from textevolve.llm.model import Model
+from textevolve.mappings import omit
 from textevolve.protocol.decisions import state_text
 from textevolve.rows.chats import ASSISTANT, Chat, read_chat, write_chat
 from textevolve.rows.columns import find_roles, join_passages
@@ -76,7 +77,7 @@ def _read_fields(fields: Mapping[str, Any]) -> Case | None:
     with a reply."""
     inner = fields.get(WRAPPER)
     if is_mapping(inner):
-        outer = {name: value for name, value in fields.items() if name != WRAPPER}
+        outer = omit(fields, [WRAPPER])
         fields = {**inner, **outer}
     roles = find_roles(tuple(fields))
     filled = {name: value for name, value in fields.items() if value not in (None, "", [], {})}

@@ -23,6 +23,7 @@ from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Model
 from textevolve.llm.wire import AnswerPiece
+from textevolve.mappings import omit
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.protocol.chat import (
     ChatBody,
@@ -86,7 +87,7 @@ async def embed_for(model: Model, body: JsonObject, note: NoteTokens) -> JsonObj
             )
 
     write = _encode if request.encoding_format == "base64" else list[float]
-    vectors_written = [write(vector) for vector in vectors]
+    vectors_written = list(map(write, vectors))
     answer = write_embeddings(request.model, vectors_written, spent.usage.prompt_tokens)
     left_out = write_left_out(describe_unheeded(body, EmbeddingRequest.model_fields))
 
@@ -147,7 +148,7 @@ def _read_object(fields: Mapping[str, Any]) -> Case:
     """Read the case in a message that is a JSON object."""
     if CANDIDATES not in fields:
         return _read_state(fields)
-    state = {name: value for name, value in fields.items() if name != CANDIDATES}
+    state = omit(fields, [CANDIDATES])
     try:
         candidates = _TEXTS.validate_python(fields[CANDIDATES])
     except ValidationError:
@@ -198,7 +199,7 @@ def _write_results(results: Sequence[EvaluationResult | Failure]) -> dict[str, A
     feedback of the best one. At least one candidate must have a score."""
     scored = [(r.score, -n) for n, r in enumerate(results) if isinstance(r, EvaluationResult)]
     best = -max(scored)[1]
-    written = [_write_result(result) for result in results]
+    written = list(map(_write_result, results))
     return {**written[best], "best": best, "results": written}
 
 

@@ -18,6 +18,7 @@ from fastapi.responses import StreamingResponse
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, check_images
 from textevolve.json_texts import is_object
+from textevolve.mappings import omit
 from textevolve.remote.wire import (
     CasePart,
     RecordPage,
@@ -87,24 +88,23 @@ async def begin(
     store = server.store
 
     with server.runner.confine(served):
-        fields = {name: value for name, value in body.items() if name != RUN}
+        fields = omit(body, [RUN])
         _, spec = await asyncio.to_thread(read_study, fields)
         cases = None
         if part.cases is not None:
             cases = await parse_aside(partial(_read_cases, part.cases))
         start = Launch(name=part.name, source="HTTP")
-        home = server.settings.namespace
-        plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
-        registered = await asyncio.to_thread(plan.register, store)
-        run = registered.record
-        earlier_run = await asyncio.to_thread(store.get_served, run.id)
 
-        # The namespace of the settings marks no run, so one that is made anew finds the old ones.
-        if earlier_run is not None and earlier_run.outlives(mark):
-            plan = await driver.plan_run(spec, settings, start, cases, home="-", owner=owner)
+        # The namespace of the settings marks no run, so one that is made anew finds the runs of
+        # the old one, and marks its own.
+        for home in (server.settings.namespace, "-"):
+            plan = await driver.plan_run(spec, settings, start, cases, home=home, owner=owner)
             registered = await asyncio.to_thread(plan.register, store)
-            run = registered.record
+            earlier_run = await asyncio.to_thread(store.get_served, registered.id)
+            if earlier_run is None or not earlier_run.outlives(mark):
+                break
 
+    run = registered.record
     run_row = replace(served, run_id=run.id)
     if run.status == "finished":  # one that the command line has finished is the client's now, too
         if await asyncio.to_thread(store.get_served, run.id) is None:
@@ -176,7 +176,7 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
 
 
 def _read_cases(sent: Sequence[CasePart]) -> list[Case]:
-    return [_read_case(part) for part in sent]
+    return list(map(_read_case, sent))
 
 
 def _read_case(sent: CasePart) -> Case:

@@ -23,6 +23,7 @@ from textevolve.errors import (
     TextEvolveError,
 )
 from textevolve.evaluation import Usage
+from textevolve.mappings import read_fields
 from textevolve.remote.wire import (
     ENDED,
     RunDetail,
@@ -132,7 +133,7 @@ def _sum_up(store: Store, run_id: str) -> bytes:
 
 
 def wire_usage(usage: Usage) -> WireUsage:
-    return WireUsage(**{name: getattr(usage, name) for name in WireUsage.model_fields})
+    return WireUsage(**read_fields(usage, *WireUsage.model_fields))
 
 
 def encode_event(name: str, data: Any) -> bytes:

@@ -207,8 +207,8 @@ def _draw_curve(curve: Sequence[Point], spec: EscalationSpec) -> Table:
 def run(
     spec: EscalationSpec, cases: Iterable[Case], bench: Workbench
 ) -> AsyncGenerator[TwiceJudged]:
-    judges = [bench.whole_judge_of(judge) for judge in judges_of(spec)]
-    items = [item_of(case) for case in cases]
+    judges = list(map(bench.whole_judge_of, judges_of(spec)))
+    items = list(map(item_of, cases))
     item_questions = [
         ItemQuestion(item, order) for item in items for order in orders_of(item, spec.orders)
     ]

@@ -259,7 +259,7 @@ async def run(
     cases = list(cases)
     names = names_of(spec, map(item_of, cases))
     model = bench.default_model
-    judges = [parse_judge(name) for name in names]
+    judges = list(map(parse_judge, names))
     models = {j.text: model if j.with_model(model) != j else None for j in judges}
     async with aclosing(ask_judges(cases, judges, bench, orders=spec.orders)) as verdicts:
         async for verdict in verdicts:

@@ -122,7 +122,7 @@ def report(_spec: RobustnessSpec, card: Card) -> Report:
         " journal answered it",
         "Missing": "\n".join(reasons),
     }
-    tables = [_draw_check(check) for check in card.checks]
+    tables = list(map(_draw_check, card.checks))
     how = Section("How to read this", [Note(READING)], folded=True)
 
     return Report(f"Robustness card of {card.name}", explain_card(card), [*tables, how], facts)

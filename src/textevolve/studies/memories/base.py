@@ -143,7 +143,7 @@ def change_key(bench: Workbench, spec: BaseModel, *parts: object) -> str:
 class NewestMemories:
     """The newest memories of an agent, oldest first. `number` and `importance`: the count of all
     new memories and the sum of their importance, including memories that are not in `memories`.
-    `private`: the count of those that were left out since they belong to single users."""
+    `private`: the count of memories that were left out because they belong to single users."""
 
     memories: Sequence[MemoryRecord]
     number: int

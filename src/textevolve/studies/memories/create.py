@@ -564,7 +564,7 @@ def flatten(record: DialogueRecord) -> Iterator[Mapping[str, Any]]:
             "trust": point.trust,
             "since": point.since,
             "entities": list(point.entities),
-            "near": [asdict(near) for near in decision.near],
+            "near": list(map(asdict, decision.near)),
         }
 
 

@@ -278,7 +278,7 @@ def _keep(
         name,
         {"persona": text},
         source,
-        [asdict(change) for change in changes],
+        list(map(asdict, changes)),
         snapshot.version,
     )
 
@@ -357,7 +357,7 @@ def data(_spec: EvolvePersonaSpec, evolved: EvolvedPersona) -> Mapping[str, Any]
         "persona": evolved.text or None,
         "version": evolved.version,
         "made": evolved.made and asdict(evolved.made),
-        "batches": [asdict(step) for step in evolved.batches],
+        "batches": list(map(asdict, evolved.batches)),
     }
 
 

@@ -407,7 +407,7 @@ def report(spec: IntegrateMemoriesSpec, integration: Integration) -> Report:
         return Report(title, f"Not due: {sums}. Use --always to integrate anyway.", [])
     blocks: list[Block] = []
     if integration.questions:
-        blocks.append(Tree("Insights", [_branch(question) for question in integration.questions]))
+        blocks.append(Tree("Insights", list(map(_branch, integration.questions))))
     if integration.refused:
         columns = ("refused", "why")
         rows = [(insight.text, insight.reason) for insight in integration.refused]
@@ -454,7 +454,7 @@ def _insight_branch(decided: DecidedInsight, of: QuestionInsights) -> Branch:
 def data(_spec: IntegrateMemoriesSpec, integration: Integration) -> Mapping[str, Any]:
     return {
         "gathered": None if integration.gathered is None else asdict(integration.gathered),
-        "questions": [asdict(question) for question in integration.questions],
+        "questions": list(map(asdict, integration.questions)),
     }
 
 

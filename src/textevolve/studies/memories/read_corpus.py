@@ -154,7 +154,7 @@ async def run(
 ) -> AsyncGenerator[DocumentReading]:
     """Read the documents, and yield a record of each in their order."""
     work = _Reading(spec, bench)
-    await work.begin(frozenset(name_document(path) for path in spec.files))
+    await work.begin(frozenset(map(name_document, spec.files)))
     for position, case in enumerate(cases):
         bench.listener(StepStarted(case.id, "document", {}))
         yield await work.read(position, case)
@@ -356,7 +356,7 @@ def _describe_readings(readings: Sequence[DocumentReading], untold: int) -> str:
 
 
 def data(_spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Mapping[str, Any]:
-    return {"documents": [asdict(reading) for reading in readings]}
+    return {"documents": list(map(asdict, readings))}
 
 
 def flatten(reading: DocumentReading) -> Iterator[Mapping[str, Any]]:
