@@ -293,7 +293,7 @@ async def test_a_debate_stands_open_on_a_page():
     terminal = StringIO()
     print_report(report, Console(file=terminal, width=100))
     assert "I would reach work" not in terminal.getvalue()
-    assert "2 more sections not shown here" in terminal.getvalue()
+    assert "2 more parts not shown here" in terminal.getvalue()
 
 
 async def test_a_move_names_what_it_answers():

@@ -36,6 +36,7 @@ from textevolve.report.blocks import (
     Matrix,
     MatrixRow,
     Note,
+    Plot,
     Report,
     Section,
     Table,
@@ -279,10 +280,14 @@ def _draw_blocks(
             yield _draw(block, min(level, DEEPEST_HEADING), anchors)
 
 
-def _draw(block: Table | Diff | Transcript | Texts | Note, level: int, anchors: Anchors) -> Markup:
+def _draw(
+    block: Table | Diff | Transcript | Texts | Note | Plot, level: int, anchors: Anchors
+) -> Markup:
     match block:
         case Table():
             return _macro("show_table", block, level, anchors)
+        case Plot():
+            return _macro("show_plot", block, level, anchors)
         case Diff():
             pieces = find_differences(block.before, block.after)
             return _macro("show_diff", block, pieces, level, anchors)
@@ -326,6 +331,7 @@ def _environment() -> Environment:
         "bar": blocks.draw_bar,
         "scale": blocks.interval_scale,
         "anchor": partial(quote, safe="", errors="backslashreplace"),
+        "text_of": blocks.cell_text,
         "clip": partial(wording.clip, most=TEXT_SHOWN),
         "clip_cell": partial(wording.clip, most=CELL_SHOWN),
         "counted": wording.count,

@@ -24,6 +24,7 @@ from textevolve.report.blocks import (
     Column,
     Note,
     PlainBlock,
+    Plot,
     Report,
     Section,
     Tone,
@@ -176,7 +177,9 @@ def _print(console: Console, content: RenderableType) -> None:
 def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
     counted = 0
     for block in blocks:
-        if not isinstance(block, Section):
+        if isinstance(block, Plot):
+            counted += 1
+        elif not isinstance(block, Section):
             console.print()
             if not isinstance(block, Note) and block.title:
                 _print(console, safe(block.title, "bold"))
@@ -194,7 +197,7 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
 
     if counted:
         console.print()
-        note = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
+        note = f"{wording.count(counted, 'more part')} not shown here; a page in HTML has them."
         _print(console, Text(note, "dim"))
 
 

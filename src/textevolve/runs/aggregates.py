@@ -16,7 +16,7 @@ from textevolve.bench.variants import describe_differences
 from textevolve.evaluation import Figure, empty_default, reaches
 from textevolve.json_texts import as_array
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
+from textevolve.report.blocks import Block, Cell, Column, Estimate, Plot, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import (
@@ -165,6 +165,10 @@ class Aggregates:
         """Return the share of passed records for each case with an id; NaN if one of its scored
         records has no verdict."""
         return self._average(self._passed)
+
+    def count_scores(self) -> NDArray[np.int_]:
+        """Count the scores in `BINS` equal parts of 0 to 1."""
+        return np.histogram(self._array(self._scores), BINS, UNIT)[0]
 
     def count_missing(self, rows: Aggregates) -> int:
         """Count the cases that have a score in `rows` and no record in these figures."""
@@ -331,6 +335,24 @@ def draw_aggregates(
     title = f"{noun.capitalize()}s" if several else "Result"
 
     return [Table(title, columns, rows, best, note, star="Highest mean score")]
+
+
+BINS = 10
+"""The number of bars of a histogram of scores, and the least number of scores that it is of."""
+
+
+def draw_histogram(by_variant: Mapping[str, Aggregates]) -> list[Block]:
+    """Return a histogram of the scores of each variant; none of few scores, or of scores that are
+    all 0 or 1, which the pass rate tells."""
+    counts = np.array([figures.count_scores() for figures in by_variant.values()])
+    if counts.sum() < BINS or not counts[:, 1:-1].any():
+        return []
+    places = [f"{n / BINS:g} to {(n + 1) / BINS:g}" for n in range(BINS)]
+    bars = [list(map(Estimate, row)) for row in counts.tolist()]
+    lines = dict(zip(map(wording.shorten_models, by_variant), bars, strict=True))
+    top = float(counts.max())
+
+    return [Plot("Scores", "score", places, lines, Column("", "count"), top, bars=True)]
 
 
 VALUES = ("value", "rate", "difference")

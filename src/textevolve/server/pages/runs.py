@@ -445,8 +445,8 @@ def show_results(request: Request, server: Server, opened: Opened) -> Response:
 def show_history(request: Request, server: Server, opened: Opened, caller: MayRead) -> Response:
     """Show the main figure of all visible runs of the same study."""
     runs = find_history(server.store, opened.run, visible_to(server, caller))
-    charts = read_history(server.store, runs, opened.standing.scores)
-    return draw(request, "run_history.html", opened=opened, charts=charts)
+    plot = read_history(server.store, runs, opened.standing.scores, root_of(request.scope))
+    return draw(request, "run_history.html", plot=plot)
 
 
 @router.get("/runs/{run_ref}/totals")

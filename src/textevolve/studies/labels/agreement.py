@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures, summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
@@ -29,6 +31,7 @@ from textevolve.report.blocks import (
     Estimate,
     Matrix,
     MatrixRow,
+    Plot,
     Report,
     Table,
     Texts,
@@ -123,6 +126,7 @@ def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> 
     else:
         yield _draw_responses(summary)
         yield _draw_confusion(summary)
+        yield _draw_curve(items, measured.verdicts)
     yield from _draw_calibration(items, summary)
     yield _draw_spent(summary, measured.samples)
     if summary.comparisons:
@@ -209,6 +213,29 @@ def _draw_confusion(summary: AgreementSummary) -> Table:
             rows.append((judge.name, "fail", *bad))
 
     return Table("Confusion matrix", columns, rows)
+
+
+STEPS = 20
+"""The number of steps from 0 to 1 of the thresholds at which agreement is drawn."""
+
+
+def _draw_curve(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Plot:
+    """Draw the share of responses on which each judge agrees with people, by the score from which
+    it passes them."""
+    lines: dict[str, Sequence[Estimate]] = {}
+    items = [item for item in items if item.human[0] != 0.5]  # on the others people differ evenly
+    labels = np.array([item.human[0] > 0.5 for item in items])
+    thresholds = np.linspace(0, 1, STEPS + 1)
+    for judge, of_judge in gather_outcomes(items, verdicts).items():
+        scores = np.array([of_judge[item.id].score for item in items])
+        known = ~np.isnan(scores)
+        if known.any():
+            passed = scores[known] >= thresholds[:, None] - TIE
+            shares = (passed == labels[known]).mean(axis=1)
+            lines[judge] = list(map(Estimate, shares.tolist()))
+    places = [f"{threshold:g}" for threshold in thresholds]
+
+    return Plot("Agreement by threshold", "passes from a score of", places, lines)
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:
