@@ -342,10 +342,11 @@ BINS = 10
 
 
 def draw_histogram(by_variant: Mapping[str, Aggregates]) -> list[Block]:
-    """Return a histogram of the scores of each variant; none of few scores, or of scores that are
-    all 0 or 1, which the pass rate tells."""
+    """Return a histogram of the scores of each variant; none of few scores, of scores that are all
+    0 or 1, which the pass rate tells, or beyond the axis from 0 to 1."""
     counts = np.array([figures.count_scores() for figures in by_variant.values()])
-    if counts.sum() < BINS or not counts[:, 1:-1].any():
+    scored = sum(figures.scored for figures in by_variant.values())
+    if counts.sum() < max(BINS, scored) or not counts[:, 1:-1].any():
         return []
     places = [f"{n / BINS:g} to {(n + 1) / BINS:g}" for n in range(BINS)]
     bars = [list(map(Estimate, row)) for row in counts.tolist()]
