@@ -29,7 +29,7 @@ def draw(*steps):
     target = BytesIO()
     write_html(report(NodesSpec(), summarise_nodes(NodesSpec(), records)), target)
     page = target.getvalue().decode()
-    bars = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', page)
+    bars = re.findall(r'<rect x="([\d.]+)%" width="([\d.]+)%"', page)
     return [tuple(map(float, bar)) for bar in bars], page
 
 

@@ -405,12 +405,14 @@ def _grade(outcome: EvaluationResult | Failure) -> str:
 
 
 def _in_full(node: JudgedNode) -> tuple[Mapping[str, str], Sequence[Block]]:
-    """Return the results of a node, and its input and output in full."""
+    """Return the results of a node that do not stand below it already, and its input and output in
+    full."""
     item = node.item
     facts = {"Node": f"{node.id}, superstep {node.step + 1}"}
     for name, outcome in item.evaluation_results.items():
         explanation = outcome.reason if isinstance(outcome, Failure) else outcome.feedback
-        facts[name] = ": ".join(part for part in (_grade(outcome), explanation) if part)
+        if not _is_unmet(outcome):
+            facts[name] = ": ".join(part for part in (_grade(outcome), explanation) if part)
     texts = [("Input", _clip(item.input_state)), ("Output", _clip(item.output_state))]
     if item.error is not None:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))
