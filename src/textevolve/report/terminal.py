@@ -209,6 +209,8 @@ def _draw(block: PlainBlock | blocks.Matrix, console: Console) -> Iterator[Rende
             yield from draw_table(blocks.as_table(block, MATRIX_ROWS), console)
         case blocks.Tree():
             yield from _draw_tree(block)
+        case blocks.Plot():
+            pass  # counted with the folded sections
         case blocks.Diff():
             yield _draw_diff(block)
         case blocks.Transcript():

@@ -20,7 +20,6 @@ from textevolve.report.blocks import Block, Cell, Column, Estimate, Plot, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import (
-    TOO_FEW,
     UNIT,
     Interval,
     Statistic,
@@ -131,17 +130,15 @@ class Aggregates:
         return f" in {wording.count(self.clusters, 'independent group')}"
 
     @property
-    def mean_statistic(self) -> Statistic:
+    def mean(self) -> Estimate:
         """The mean score of the scored records, with its 95 % interval over cases."""
         scores = self._array(self._scores)
+        if not scores.size:
+            return Estimate(None)
         statistic = cluster_mean(scores, self._list_clusters())
-        if scores.size and scores.min() >= 0 and scores.max() <= 1:
+        if scores.min() >= 0 and scores.max() <= 1:
             statistic = Statistic(statistic.value, statistic.interval.clipped(*UNIT))
-        return statistic
-
-    @property
-    def mean(self) -> Estimate:
-        return estimate(self.mean_statistic)
+        return estimate(statistic)
 
     @property
     def pass_rate(self) -> Estimate:
@@ -300,8 +297,7 @@ def draw_aggregates(
     columns.append(Column("mean score", "number", 3))
     columns += [Column(name, "count") for name in ("scored", *states)]
 
-    statistics = [figures.mean_statistic for figures in all_figures]
-    means = [estimate(statistic) for statistic in statistics]
+    means = [figures.mean for figures in all_figures]
     rows: list[list[Cell]] = []
     for (variant, figures), mean in zip(by_variant.items(), means, strict=True):
         name = wording.shorten_models(variant) if several else "all records"
@@ -328,8 +324,8 @@ def draw_aggregates(
             f" {wording.count(count, 'independent group')} of records: those of one case, group or"
             " chat, and equal rows, count as one."
         )
-    if any(statistic.interval.reason == TOO_FEW for statistic in statistics):
-        note += " A mean without an interval is one of too few independent records."
+    if any(mean.value is not None and mean.low is None for mean in means):
+        note += " Equal scores, and too few independent records, give no interval of a mean."
     if judged and least is None:
         note += " The judge's own verdict decides whether a record passed."
     title = f"{noun.capitalize()}s" if several else "Result"

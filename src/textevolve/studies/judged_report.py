@@ -163,17 +163,6 @@ def decided(by: DecidedBy) -> str:
     return sentence + (f", {by.cut:,} characters left out" if by.cut else "")
 
 
-def changes(result: DebateResult) -> str:
-    """Describe in a sentence which agents changed their winner during the debate; empty for a
-    single round or a single candidate."""
-    if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:
-        return ""
-    changed = [s for s in result.swings if s.changed]
-    summary = f"{len(changed)} of {len(result.swings)} agents changed their winner"
-    moves = [f"{visible(s.agent)} {_side(s.first)} → {_side(s.last)}" for s in changed]
-    return f"{summary}: {', '.join(moves)}" if moves else summary
-
-
 def recalled(memory: Memory) -> str:
     """Describe a memory in a line: its text, its source, and its score with the components of the
     score."""
@@ -183,10 +172,6 @@ def recalled(memory: Memory) -> str:
         return f"{text} ({source})"
     parts = ", ".join(f"{name} {number(part, 2)}" for name, part in memory.parts.items())
     return f"{text} ({source}; {number(memory.score, 2)}: {parts})"
-
-
-def _side(winner: int | None) -> str:
-    return "tie" if winner is None else letter(winner)
 
 
 def ending(result: DebateResult) -> str:
@@ -472,7 +457,7 @@ def _draw_moves(result: DebateResult) -> Block:
     if not rows:
         return Note("Nobody changed anybody's mind: no score changed after an agent's first turn.")
     columns = ["agent", Column("round", "count"), "scores of 10", "favourite", "argument of"]
-    return Table("Who changed whose mind", columns, rows, note=changes(result))
+    return Table("Who changed whose mind", columns, rows)
 
 
 def _favourites(move: Move) -> list[str]:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, ClassVar
-
-import numpy as np
 
 from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures, summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Result
+from textevolve.evaluation import Case, Result, reaches
 from textevolve.judges.judge import SeveralJudges
 from textevolve.mappings import drop_empty, drop_none
 from textevolve.report import wording
@@ -222,20 +221,25 @@ STEPS = 20
 def _draw_curve(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Plot:
     """Draw the share of responses on which each judge agrees with people, by the score from which
     it passes them."""
-    lines: dict[str, Sequence[Estimate]] = {}
-    items = [item for item in items if item.human[0] != 0.5]  # on the others people differ evenly
-    labels = np.array([item.human[0] > 0.5 for item in items])
-    thresholds = np.linspace(0, 1, STEPS + 1)
-    for judge, of_judge in gather_outcomes(items, verdicts).items():
-        scores = np.array([of_judge[item.id].score for item in items])
-        known = ~np.isnan(scores)
-        if known.any():
-            passed = scores[known] >= thresholds[:, None] - TIE
-            shares = (passed == labels[known]).mean(axis=1)
-            lines[judge] = list(map(Estimate, shares.tolist()))
-    places = [f"{threshold:g}" for threshold in thresholds]
+    labels = {item.id: item.human[0] for item in items}
+    pairs: dict[str, list[tuple[float, bool]]] = {}
+    for verdict in verdicts:
+        label = labels[verdict.item]
+        if verdict.score is not None and label != 0.5:  # on the others people differ evenly
+            pairs.setdefault(verdict.judge, []).append((verdict.score, label > 0.5))
 
-    return Plot("Agreement by threshold", "passes from a score of", places, lines)
+    thresholds = [step / STEPS for step in range(STEPS + 1)]
+    lines = {
+        judge: [Estimate(_agree_from(threshold, of_judge)) for threshold in thresholds]
+        for judge, of_judge in pairs.items()
+    }
+    axis = "passes from a score of"
+
+    return Plot("Agreement by threshold", axis, list(map(str, thresholds)), lines)
+
+
+def _agree_from(threshold: float, pairs: Sequence[tuple[float, bool]]) -> float:
+    return fmean(reaches(score, threshold) == label for score, label in pairs)
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:
