@@ -176,7 +176,7 @@ class Plot:
     title: str
     axis: str
     places: Sequence[str]
-    lines: Mapping[str, Sequence[Estimate]]
+    lines: Mapping[str, Sequence[Cell]]
     column: Column = Column("", "percent", 0)
     top: float = 1.0
     bars: bool = False

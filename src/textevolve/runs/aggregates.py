@@ -163,9 +163,9 @@ class Aggregates:
         records has no verdict."""
         return self._average(self._passed)
 
-    def count_scores(self) -> NDArray[np.int_]:
+    def count_scores(self) -> list[int]:
         """Count the scores in `BINS` equal parts of 0 to 1."""
-        return np.histogram(self._array(self._scores), BINS, UNIT)[0]
+        return np.histogram(self._scores, BINS, UNIT)[0].tolist()
 
     def count_missing(self, rows: Aggregates) -> int:
         """Count the cases that have a score in `rows` and no record in these figures."""
@@ -340,14 +340,13 @@ BINS = 10
 def draw_histogram(by_variant: Mapping[str, Aggregates]) -> list[Block]:
     """Return a histogram of the scores of each variant; none of few scores, of scores that are all
     0 or 1, which the pass rate tells, or beyond the axis from 0 to 1."""
-    counts = np.array([figures.count_scores() for figures in by_variant.values()])
-    scored = sum(figures.scored for figures in by_variant.values())
-    if counts.sum() < max(BINS, scored) or not counts[:, 1:-1].any():
+    lines = {wording.shorten_models(name): of.count_scores() for name, of in by_variant.items()}
+    scored = sum(of.scored for of in by_variant.values())
+    between = any(any(counts[1:-1]) for counts in lines.values())
+    if not between or sum(map(sum, lines.values())) < max(BINS, scored):
         return []
     places = [f"{n / BINS:g} to {(n + 1) / BINS:g}" for n in range(BINS)]
-    bars = [list(map(Estimate, row)) for row in counts.tolist()]
-    lines = dict(zip(map(wording.shorten_models, by_variant), bars, strict=True))
-    top = float(counts.max())
+    top = max(map(max, lines.values()))
 
     return [Plot("Scores", "score", places, lines, Column("", "count"), top, bars=True)]
 

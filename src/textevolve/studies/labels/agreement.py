@@ -230,16 +230,14 @@ def _draw_curve(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Plot:
 
     thresholds = [step / STEPS for step in range(STEPS + 1)]
     lines = {
-        judge: [Estimate(_agree_from(threshold, of_judge)) for threshold in thresholds]
+        judge: [
+            fmean(reaches(score, each) == label for score, label in of_judge) for each in thresholds
+        ]
         for judge, of_judge in pairs.items()
     }
     axis = "passes from a score of"
 
     return Plot("Agreement by threshold", axis, list(map(str, thresholds)), lines)
-
-
-def _agree_from(threshold: float, pairs: Sequence[tuple[float, bool]]) -> float:
-    return fmean(reaches(score, threshold) == label for score, label in pairs)
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:
