@@ -30,9 +30,7 @@ def report() -> Report:
             Tree("Episodes", [Branch("Where is my parcel?", "episode 1", "strong", [agent])]),
             Tree("What was tried", [Branch("template 1", "taken", "good", details=changed)]),
             Plot("Trend", "run", ["mon", "tue", "wed"], trend),
-            Section(
-                "More", [Plot("Scores", "score", ["low", "top"], {"": [3, 9]}, top=9, bars=True)]
-            ),
+            Section("More", [scores]),
         ],
     )
 
