@@ -236,9 +236,11 @@ def draw_blocks(blocks: Iterable[Block], *, script: Markup | None = None) -> Ite
 
 class Anchors:
     """A function that returns the HTML id of a figure on a page: the words of its title, with a
-    number at the end if an earlier figure has the same title."""
+    number at the end if an earlier figure has the same title. `speakers`: the number of the colour
+    of each speaker, who keeps it on the whole page."""
 
     def __init__(self) -> None:
+        self.speakers: dict[str, int] = {}
         self._taken = Counter[str](RESERVED)
 
     def __call__(self, *titles: str) -> str:
@@ -292,9 +294,10 @@ def _draw(
             pieces = find_differences(block.before, block.after)
             return _macro("show_diff", block, pieces, level, anchors)
         case Transcript():
-            speakers = dict.fromkeys(utterance.speaker for utterance in block.utterances)
-            colours = {name: n % COLOURS for n, name in enumerate(speakers)}
-            return _macro("show_transcript", block, colours, level, anchors)
+            speakers = anchors.speakers
+            for utterance in block.utterances:
+                speakers.setdefault(utterance.speaker, len(speakers) % COLOURS)
+            return _macro("show_transcript", block, speakers, level, anchors)
         case Texts():
             return _macro("show_texts", block, level, anchors)
         case Note():
