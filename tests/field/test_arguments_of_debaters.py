@@ -278,6 +278,18 @@ async def test_changed_minds_are_a_table():
     assert answered in ("Critic", "Neutral Observer")
 
 
+async def test_weighted_scores_lie_within_their_parts():
+    """Half the weight of all components is no lower score."""
+    async with ScriptedServer(arguing) as server:
+        half = dict.fromkeys(("accuracy", "timeliness"), 0.5)
+        result = await debate(server, rounds=2, protocol="rebuttal", weights=half)
+    (move, *_) = result.moves
+    assert (move.before, move.after) == (pytest.approx((9.0, 2.0)), pytest.approx((9.0, 2.0)))
+    (debates,) = [block for block in show_case(result) if getattr(block, "title", "") == "Debate"]
+    turns = [block for block in debates.blocks[0].blocks if isinstance(block, Table)]
+    assert turns[0].rows[0][-1] == pytest.approx(9.0)
+
+
 def tables_of(result, title):
     blocks = show_case(result)
     return [block for block in blocks if isinstance(block, Table) and block.title == title]

@@ -580,13 +580,13 @@ def _draw_turn(
     yield Transcript("", [Utterance(speaker, turn.argument, note, points, failure)])
     if turn.scores is None:
         return
-    weighted = arithmetic.turn_scores(np.array(turn.scores), np.array(profile.weight_list))
+    means = np.average(turn.scores, axis=1, weights=profile.weight_list)
     names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
     columns = ["", *(Column(n, "score", 1, TOP) for n in names)]
     equal = len(set(profile.weight_list)) == 1
-    columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
+    columns.append(Column("mean" if equal else "weighted mean", "score", 2, TOP))
     rows = [
-        (f"{wording.letter(j)} Response {labels[j]}", *scores, float(weighted[j]))
+        (f"{wording.letter(j)} Response {labels[j]}", *scores, float(means[j]))
         for j, scores in enumerate(turn.scores)
     ]
     yield Table("", columns, rows)
