@@ -240,9 +240,8 @@ def _draw_span(branch: blocks.Branch) -> str:
     bar = ""
     if branch.span is not None:
         start, length = (round(share * SPAN_SHOWN) for share in branch.span)
-        start = min(start, SPAN_SHOWN - 1)
-        bar = " " * start + "━" * max(1, min(length, SPAN_SHOWN - start))
-    return f"{bar:{SPAN_SHOWN}}  "
+        bar = " " * min(start, SPAN_SHOWN - 1) + "━" * max(1, length)
+    return f"{bar:{SPAN_SHOWN}.{SPAN_SHOWN}}  "
 
 
 def _draw_diff(diff: blocks.Diff) -> Text:

@@ -68,19 +68,15 @@ def verdict(result: DebateResult) -> str:
         return f"{letters(result.tied)} tie at {scores[best]:.2f}"
 
     runner_up = max((j for j in range(len(scores)) if j != best), key=scores.__getitem__)
-    components = [
-        r.metadata["components"] for r in result.result if isinstance(r, EvaluationResult)
-    ]
-    gaps = {
-        name: (components[best][name] - components[runner_up][name]) / TOP
-        for name in result.components
-    }
-    weights = dict(zip(result.components, result.weights.tolist(), strict=True))
-    name = max(gaps, key=lambda name: weights[name] * gaps[name])
-    lead = f"{gaps[name]:+.2f} over {letter(runner_up)}"
+    deciding = arithmetic.deciding_turns(result.tensor.values, result.profile.aggregation)
+    means = arithmetic.component_scores(deciding)
+    gaps = (means[best] - means[runner_up]) / TOP
+    widest = int(np.argmax(gaps * result.weights))
+    name = visible(result.components[widest])
+    lead = f"{gaps[widest]:+.2f} over {letter(runner_up)}"
     totals = f"{scores[best]:.2f} against {scores[runner_up]:.2f} in all"
 
-    return f"{letter(best)} won by {visible(name)}, {lead} ({totals})"
+    return f"{letter(best)} won by {name}, {lead} ({totals})"
 
 
 def explain_winner(result: DebateResult) -> str:
