@@ -257,7 +257,7 @@ def _draw_blocks(
 ) -> Iterator[Markup]:
     for block in blocks:
         if isinstance(block, Matrix):
-            place = min(level + 1, DEEPEST_HEADING)
+            place = min(level, DEEPEST_HEADING)
 
             def draw(below: Iterable[Block], deeper: int) -> Iterator[Markup]:
                 return _draw_blocks(below, deeper, script, names, anchors)
@@ -270,7 +270,7 @@ def _draw_blocks(
             yield from _draw_blocks(block.blocks, level + 1, script, names, anchors)
             yield _macro("end_section")
         else:
-            yield _draw(block, min(level + 1, DEEPEST_HEADING), anchors)
+            yield _draw(block, min(level, DEEPEST_HEADING), anchors)
 
 
 def _draw(block: PlainBlock, level: int, anchors: Anchors) -> Markup:
