@@ -313,7 +313,7 @@ def find_pages(page: Page, url: str) -> dict[str, str]:
         "labelling": "/labelling",
         "label": task,
         "run": "/runs/packing",
-        "case": "/runs/packing/cases/0",
+        "case": "/runs/packing/cases/1",
         "report": "/runs/packing/report",
         "agents": "/agents",
         "agent": "/agents/nord/guide",

@@ -113,7 +113,7 @@
     if (entry.passed !== undefined) line.append(el("b", entry.passed ? "pass" : "fail", entry.passed ? "pass" : "fail"));
     for (const [name, score] of Object.entries(entry.scores ?? {})) {
       line.append(el("span", "score", el("span", score === null ? "dim" : shade(score), figure(score)),
-        judges.length > 1 ? " " + name : ""));
+        judges.length > 1 ? el("span", "judge", name) : ""));
     }
     if (entry.against) line.append(el("b", "fail", entry.output + " ≠ " + entry.against));
     made.append(line);
