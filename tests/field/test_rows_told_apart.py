@@ -92,4 +92,5 @@ def test_tools_stand_beside_outputs(cli, home):
     command = ["compare", "-d", "agent.jsonl", "--outputs", "output", "--metric", "no-error"]
     assert cli(*command, "-o", "agent.html").code == 0
     page = (home / "agent.html").read_text()
-    assert "find_order(number=118) → refund(amount=20 EUR) failed" in page
+    calls = 'find_order({"number": 118}) → refund({"amount": "20 EUR"})'
+    assert json.dumps(calls, ensure_ascii=False)[1:-1] in page

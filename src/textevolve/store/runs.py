@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, func, literal, select
+from sqlalchemy import Select, bindparam, literal, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
@@ -49,16 +49,7 @@ from textevolve.store.resource_rows import (
     mapping_of,
     update_where,
 )
-from textevolve.store.tables import (
-    batches,
-    calls,
-    cases,
-    records,
-    reuses,
-    runs,
-    served_runs,
-    texts,
-)
+from textevolve.store.tables import batches, cases, records, reuses, runs, served_runs, texts
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 """The status of a run. `interrupted`: it can be resumed. `failed`: its row is damaged."""
@@ -120,11 +111,10 @@ class RunTotals:
 @dataclass(frozen=True, slots=True)
 class RunSpending:
     """What a run's own calls took. `seconds`: from the start of its first call to the end of its
-    last one; None without calls. `cost`: in US dollars; None without calls, or if the price of a
-    call is unknown."""
+    last one. `cost`: in US dollars; None if the price of a call is unknown."""
 
-    seconds: float | None = None
-    cost: float | None = None
+    seconds: float
+    cost: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,17 +445,18 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
     return RunTotals(*totals, failed=failed)
 
 
+_SPENDING = """
+SELECT run_id, max(started + seconds) - min(started),
+    CASE WHEN count(cost) = count(*) THEN sum(cost) END
+FROM calls WHERE run_id IN :ids GROUP BY run_id
+"""
+
+
 def read_spending(connection: Connection, ids: Sequence[str]) -> dict[str, RunSpending]:
-    """Return what the runs of these ids took, in the order of the ids."""
-    ends = func.max(calls.c.started + calls.c.seconds) - func.min(calls.c.started)
-    unknown = func.count() - func.count(calls.c.cost)
-    query = select(calls.c.run_id, ends, func.sum(calls.c.cost), unknown)
-    query = query.where(calls.c.run_id.in_(ids)).group_by(calls.c.run_id)
-    spending = {
-        id: RunSpending(seconds, None if without_price else cost)
-        for id, seconds, cost, without_price in connection.execute(query)
-    }
-    return {id: spending.get(id, RunSpending()) for id in ids}
+    """Return what the runs of these ids took, but of those without calls."""
+    query = sql(_SPENDING).bindparams(bindparam("ids", expanding=True))
+    rows = connection.execute(query, {"ids": list(ids)})
+    return {id: RunSpending(seconds, cost) for id, seconds, cost in rows}
 
 
 _REMOVE_CALLS = """
@@ -500,11 +491,11 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     for table in (records, served_runs, batches):
         delete_where(connection, table, run_id=run_id)
     delete_where(connection, runs, id=run_id)
-    removed_calls = connection.execute(sql(_REMOVE_CALLS), this).rowcount
+    calls = connection.execute(sql(_REMOVE_CALLS), this).rowcount
     delete_where(connection, reuses, run_id=run_id)
     unused = 0
-    if removed_calls or images:
+    if calls or images:
         unused = sweep_texts(connection)
         connection.exec_driver_sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'")
 
-    return Freed(removed, removed_calls, unused)
+    return Freed(removed, calls, unused)

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result
 from textevolve.evaluation import GROUP, Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
-from textevolve.json_texts import write_text
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit
 from textevolve.mappings import drop_empty, pick
@@ -46,7 +45,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 from textevolve.runs.study import record_reason, record_status
-from textevolve.trajectory import Trajectory
+from textevolve.trajectory import ToolUse, Trajectory
 
 # Sentences that describe a debate, for its display while it runs and for its report.
 #
@@ -479,7 +478,7 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
     texts = [(f"Passage {n}", text) for n, text in enumerate(trajectory.contexts, 1)]
 
     for position, call in enumerate(trajectory.tool_calls or (), 1):
-        lines = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"]
+        lines = [_write_call(call)]
         lines += [f"result: {call.result}"] if call.result is not None else []
         lines += [f"error: {call.error}"] if call.error is not None else []
         texts.append((f"Tool call {position}", "\n".join(lines)))
@@ -491,19 +490,14 @@ CALLS_SHOWN = 400
 
 
 def describe_calls(trajectory: Trajectory | None) -> dict[str, str]:
-    """Return a fact that lists the tool calls of an answer in one line, those that failed with a
-    remark; empty if there are none. `trajectory_texts` has their results."""
+    """Return a fact that lists the tool calls of an answer in one line; empty if there are none."""
     calls = (trajectory and trajectory.tool_calls) or ()
-    texts: list[str] = []
-    for call in calls:
-        arguments = call.arguments
-        if isinstance(arguments, Mapping):
-            pairs = cast("Mapping[str, Any]", arguments).items()
-            arguments = ", ".join(f"{name}={write_text(value)}" for name, value in pairs)
-        failed = " failed" if call.error is not None else ""
-        texts.append(f"{call.name}({'' if arguments is None else arguments}){failed}")
+    texts = " → ".join(map(_write_call, calls))
+    return {TOOL_CALLS: wording.shorten(texts, CALLS_SHOWN)} if texts else {}
 
-    return drop_empty({TOOL_CALLS: wording.shorten(" → ".join(texts), CALLS_SHOWN)})
+
+def _write_call(call: ToolUse) -> str:
+    return f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"
 
 
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
