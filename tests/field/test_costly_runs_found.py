@@ -6,13 +6,17 @@ from functools import partial
 
 import pytest
 
+from postgres_server import BOTH
 from textevolve.errors import StoreError
 from textevolve.evaluation import Usage
 from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.store import open_store, served
+from textevolve.store.resource_rows import update_where
 from textevolve.store.runs import read_spending
 from textevolve.store.served import RunSearch
+from textevolve.store.tables import runs
 
+pytestmark = BOTH
 DAY = 86_400
 
 
@@ -24,8 +28,8 @@ def entry(name, number, started, seconds, cost):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with open_store(tmp_path / "store.db") as store:
+def store(location):
+    with open_store(location) as store:
         for name, day, costs in (
             ("old", 3, (0.25, 0.5)),
             ("dear", 2, (4.0, 1.0)),
@@ -38,15 +42,18 @@ def store(tmp_path):
             store.write(partial(set_begun, run_id=run.id, at=begun))
             with store.lease(run.id):
                 for number, cost in enumerate(costs):
-                    # The second call begins a minute after the first one, and takes half of one.
-                    call = entry(name, number, begun + 60 * number, 30.0, cost)
+                    # The second call begins after a pause of an hour.
+                    call = entry(name, number, begun + 3600 * number, 40.0, cost)
+                    asyncio.run(store.journal(run.id).append(call))
+                    # Another one begins while it is under way, and ends half of it later.
+                    call = entry(name, f"{number} b", begun + 3600 * number + 20, 40.0, 0.0)
                     asyncio.run(store.journal(run.id).append(call))
             store.finish_run(run.id, "finished")
         yield store
 
 
 def set_begun(connection, run_id, at):
-    connection.exec_driver_sql("UPDATE runs SET created = ? WHERE id = ?", (at, run_id))
+    update_where(connection, runs, {"created": at}, id=run_id)
 
 
 def names_of(store, **fields):
@@ -58,17 +65,21 @@ def names_of(store, **fields):
 def test_calls_say_what_runs_took(store):
     ids = {run.name: run.id for run in store.list_runs()}
     spending = store.read(read_spending, [ids["dear"], ids["unpriced"], ids["silent"]])
-    assert spending[ids["dear"]].seconds == pytest.approx(90.0)
+    assert spending[ids["dear"]].seconds == pytest.approx(120.0)
     assert spending[ids["dear"]].cost == 5.0
     assert spending[ids["unpriced"]].cost is None
     assert ids["silent"] not in spending
 
 
+def test_pauses_take_no_time(store):
+    assert names_of(store, seconds=121.0) == []
+
+
 def test_dear_and_slow_runs_are_found(store):
     assert names_of(store, cost=1.0) == ["dear"]
     assert names_of(store, cost=0.75) == ["dear", "old"]
-    assert names_of(store, seconds=80.0) == ["unpriced", "dear", "old"]
-    assert names_of(store, seconds=80.0, cost=9.0) == []
+    assert names_of(store, seconds=119.0) == ["unpriced", "dear", "old"]
+    assert names_of(store, seconds=119.0, cost=9.0) == []
     assert len(names_of(store)) == 4
 
 

@@ -110,8 +110,8 @@ class RunTotals:
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """What a run's own calls took. `seconds`: from the start of its first call to the end of its
-    last one. `cost`: in US dollars; None if the price of a call is unknown."""
+    """What a run's own calls took. `seconds`: the time in which a call was under way, without the
+    pause before a run is resumed. `cost`: in US dollars; None if the price of a call is unknown."""
 
     seconds: float
     cost: float | None
@@ -445,16 +445,23 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
     return RunTotals(*totals, failed=failed)
 
 
-_SPENDING = """
-SELECT run_id, max(started + seconds) - min(started),
-    CASE WHEN count(cost) = count(*) THEN sum(cost) END
-FROM calls WHERE run_id IN :ids GROUP BY run_id
+SPENDING = """
+SELECT run_id,
+    sum(CASE WHEN before IS NULL OR before < started THEN seconds
+        WHEN before < started + seconds THEN started + seconds - before ELSE 0 END) AS seconds,
+    CASE WHEN count(cost) = count(*) THEN sum(cost) END AS cost
+FROM (SELECT run_id, started, seconds, cost, max(started + seconds) OVER (
+        PARTITION BY run_id ORDER BY started, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS before FROM calls) AS calls
 """
+"""The query for what runs took, without its condition and groups. `before`: the end of the calls
+that began earlier; time counts once in which several calls are under way."""
 
 
 def read_spending(connection: Connection, ids: Sequence[str]) -> dict[str, RunSpending]:
     """Return what the runs of these ids took, but of those without calls."""
-    query = sql(_SPENDING).bindparams(bindparam("ids", expanding=True))
+    query = sql(f"{SPENDING} WHERE run_id IN :ids GROUP BY run_id")
+    query = query.bindparams(bindparam("ids", expanding=True))
     rows = connection.execute(query, {"ids": list(ids)})
     return {id: RunSpending(seconds, cost) for id, seconds, cost in rows}
 

@@ -23,7 +23,7 @@ from textevolve.settings import StoreLocation, folder_beside
 from textevolve.store import lease
 from textevolve.store.documents import bytes_to_text, dump_json
 from textevolve.store.resource_rows import build, fetch_all, fetch_one, mapping_of, replace_row
-from textevolve.store.runs import RunRecord, row_to_record
+from textevolve.store.runs import SPENDING, RunRecord, row_to_record
 from textevolve.store.tables import namespaces, runs, served_runs
 
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
@@ -91,8 +91,8 @@ class RunSearch:
         text: A text in the id, name, source or specification.
         hidden: Kinds that are left out if no kind is chosen.
         since, until: Unix times; only runs that began from the first to before the second one.
-        seconds, cost: The least seconds from a run's first call to the end of its last, and the
-            least cost in US dollars. A run without calls has neither, and one with a call of
+        seconds, cost: The least seconds in which a run's calls were under way, and the least cost
+            in US dollars. A run without calls has neither, and one with a call of
             unknown price has no cost; both are left out if the figure is above 0.
         accepts: A function that chooses by the rest of a run, such as its data.
     """
@@ -271,10 +271,9 @@ def _find_text(connection: Connection, ids: Sequence[str], text: str) -> list[st
     return [id for id in ids if id in matching]
 
 
-_EXPENSIVE = """
-SELECT run_id FROM calls GROUP BY run_id
-HAVING max(started + seconds) - min(started) >= :seconds
-    AND (:cost = 0 OR count(cost) = count(*) AND sum(cost) >= :cost)
+_EXPENSIVE = f"""
+SELECT run_id FROM ({SPENDING} GROUP BY run_id) AS spent
+WHERE seconds >= :seconds AND (:cost = 0 OR cost >= :cost)
 """
 
 
