@@ -4,6 +4,8 @@ import csv
 import json
 import re
 
+import pytest
+
 TEAMS = {"p01": "payroll", "p02": "access", "p03": "billing"}
 COMMAND = ["compare", "-p", "team.txt", "-d", "tickets.csv", "--label", "team", "--metric", "exact"]
 
@@ -80,6 +82,33 @@ def test_bots_share_no_prompt(cli, home, model):
     rows = json.loads(data)["rows"]
     assert [row["columns"] for row in rows] == [{"goal": goal["goal"]} for goal in goals]
     assert [row["input"] for row in rows] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "-d", "chats.jsonl", "--outputs", "messages", "--metric", "no-error"),
+        ("evaluate", "chats.jsonl", "--judge", "metric:no-error"),
+    ],
+)
+def test_tools_of_chats_are_read(command, cli, home):
+    """A recorded chat may end with a call of a tool, which is all that it says."""
+    call = {"id": "1", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    chat = [
+        {"role": "user", "content": "Weather in Oslo?"},
+        {"role": "assistant", "content": None, "tool_calls": [{"type": "function", **call}]},
+        {"role": "tool", "tool_call_id": "1", "content": "4 degrees"},
+    ]
+    rows = [{"id": name, "input": "Q", "messages": chat} for name in "ab"]
+    (home / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert cli(*command, "-o", "chats.html", "-o", "scores.jsonl").code == 0
+    for line in (home / "scores.jsonl").read_text().splitlines():
+        assert '"score":1.0' in line.replace(" ", "")
+    (data,) = re.findall(
+        r'<script type="application/json">(.*?)</script>', (home / "chats.html").read_text(), re.S
+    )
+    (entry,) = json.loads(data)["rows"][0]["entries"]
+    assert entry["facts"]["tool calls"] == 'get_weather({"city": "Oslo"})'
 
 
 def test_tools_stand_beside_outputs(cli, home):

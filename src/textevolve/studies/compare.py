@@ -696,7 +696,7 @@ def _plan_column(
         row = {name: value for name, value in values.row.items() if name not in RECORDED}
         values = replace(values, row=row)
 
-    return Planned(replace(cell, text=text), None, values)
+    return Planned(replace(cell, text=text, trajectory=case.trajectory), None, values)
 
 
 def _plan_prompt(

@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -663,7 +663,12 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
     is_won = winners and len(case.candidates) > 1
     facts = {"winner": wording.letters(winners)} if is_won else {}
-    facts |= describe_calls(case.trajectory) | describe_images(case.images)
+    calls = describe_calls(case.trajectory)
+    if len(entries) == 1:  # they are those of the only answer
+        entries = [replace(entries[0], facts={**entries[0].facts, **calls})]
+    else:
+        facts |= calls
+    facts |= describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
 
