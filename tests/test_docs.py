@@ -128,6 +128,43 @@ def check_command(words):
     override(general("general"), explicit_parameters(DebateParameters(**parameters)))
 
 
+IN_PAGES = re.compile(r"<code>textevolve ([^<]+)</code>")
+IN_LISTS = re.compile(r"(?:make one|begin one) with: textevolve ([^\n]+)")
+LISTS = (
+    ("runs", "list"),
+    ("jobs", "list"),
+    ("labels", "list"),
+    ("agents", "list"),
+    ("agents", "users", "list"),
+    ("agents", "namespaces", "list"),
+    ("memories", "collections", "list"),
+    ("agents", "sessions", "list"),
+    ("config", "keys", "list"),
+)
+
+
+def test_commands_of_empty_states_run(cli, home):
+    """What a page or a list says when it has nothing yet can be typed as it stands there."""
+    pages = sorted((ROOT / "src/textevolve/server/pages/templates").glob("*.html"))
+    texts = [text for page in pages for text in IN_PAGES.findall(page.read_text("utf-8"))]
+    texts += [text for words in LISTS for text in IN_LISTS.findall(cli(*words).out)]
+    assert len(texts) > 12
+    (home / "rows.csv").write_text("input,output\nWhy?,So.\n")
+    (home / "study.yaml").write_text("kind: evaluate\ncases: [rows.csv]\njudge: metric:exact\n")
+    cli("agents", "namespaces", "create", "space")
+    cli("memories", "collections", "create", "space/talks", "--embedder", "none")
+    for text in texts:
+        whole = re.sub(
+            r"{{ namespace }}", "space", re.sub(r"{{ \w+.full_name }}", "space/talks", text)
+        )
+        words = shlex.split(whole)
+        if words[0] in ("evaluate", "chat", "memories") or "--run" in words:  # they ask a model
+            parse_command(words)
+        else:
+            outcome = cli(*words)
+            assert outcome.code == 0 or "already" in outcome.err, (text, outcome.err)
+
+
 def test_commands_are_found():
     """The check above sees something, and would see an option that does not exist."""
     assert sum(map(len, COMMANDS.values())) > 20

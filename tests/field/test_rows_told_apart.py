@@ -2,6 +2,9 @@
 
 import csv
 import json
+import re
+
+import pytest
 
 TEAMS = {"p01": "payroll", "p02": "access", "p03": "billing"}
 COMMAND = ["compare", "-p", "team.txt", "-d", "tickets.csv", "--label", "team", "--metric", "exact"]
@@ -62,3 +65,61 @@ def test_people_stand_beside_judges(cli, home):
     assert "fail, not pass" in outcome.out
     rows = [json.loads(line) for line in (home / "rows.jsonl").read_text().splitlines()]
     assert [(row["response"], row["people"]) for row in rows][1] == ("No.", "pass")
+
+
+def test_bots_share_no_prompt(cli, home, model):
+    """The prompt of one bot is no input of the other, and both were told the same goal."""
+    goals = [{"id": f"lost-{n}", "goal": f"A password for account {n}."} for n in range(2)]
+    (home / "chats.jsonl").write_text("".join(json.dumps(goal) + "\n" for goal in goals))
+    (home / "curt.txt").write_text("You are a curt bot.")
+    (home / "kind.txt").write_text("You are a kind bot.")
+    command = ["compare", "-p", "curt.txt", "-p", "kind.txt", "-d", "chats.jsonl", "-m", model]
+    command += ["--user-model", model, "--max-turns", "1", "--metric", "regex:."]
+    outcome = cli(*command, "-o", "chats.html")
+    assert outcome.code in (0, 3), outcome.err
+    page = (home / "chats.html").read_text()
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    rows = json.loads(data)["rows"]
+    assert [row["columns"] for row in rows] == [{"goal": goal["goal"]} for goal in goals]
+    assert [row["input"] for row in rows] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "-d", "chats.jsonl", "--outputs", "messages", "--metric", "no-error"),
+        ("evaluate", "chats.jsonl", "--judge", "metric:no-error"),
+    ],
+)
+def test_tools_of_chats_are_read(command, cli, home):
+    """A recorded chat may end with a call of a tool, which is all that it says."""
+    call = {"id": "1", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    chat = [
+        {"role": "user", "content": "Weather in Oslo?"},
+        {"role": "assistant", "content": None, "tool_calls": [{"type": "function", **call}]},
+        {"role": "tool", "tool_call_id": "1", "content": "4 degrees"},
+    ]
+    rows = [{"id": name, "input": "Q", "messages": chat} for name in "ab"]
+    (home / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert cli(*command, "-o", "chats.html", "-o", "scores.jsonl").code == 0
+    for line in (home / "scores.jsonl").read_text().splitlines():
+        assert '"score":1.0' in line.replace(" ", "")
+    (data,) = re.findall(
+        r'<script type="application/json">(.*?)</script>', (home / "chats.html").read_text(), re.S
+    )
+    (entry,) = json.loads(data)["rows"][0]["entries"]
+    assert entry["facts"]["tool calls"] == 'get_weather({"city": "Oslo"})'
+
+
+def test_tools_stand_beside_outputs(cli, home):
+    calls = [
+        {"name": "find_order", "arguments": {"number": 118}},
+        {"name": "refund", "arguments": {"amount": "20 EUR"}, "error": "no right"},
+    ]
+    row = {"id": "a", "input": "Money back!", "output": "Done.", "tool_calls": calls}
+    (home / "agent.jsonl").write_text(json.dumps(row))
+    command = ["compare", "-d", "agent.jsonl", "--outputs", "output", "--metric", "no-error"]
+    assert cli(*command, "-o", "agent.html").code == 0
+    page = (home / "agent.html").read_text()
+    calls = 'find_order({"number": 118}) → refund({"amount": "20 EUR"})'
+    assert json.dumps(calls, ensure_ascii=False)[1:-1] in page

@@ -36,3 +36,26 @@ def test_a_dry_run_needs_no_key(cli, home):
     planned = cli(*requests, "--dry-run")
     assert (planned.code, "\ncost " in planned.out) == (0, True)
     assert "needs a key" in cli(*requests).err
+
+
+def test_lengths_are_learned_from_first_rows(home, cli, server):
+    """Of a prompt that asks for one word, the answers to a few rows say how long all will be."""
+    rows = [{"id": str(n), "message": f"Message {n}", "team": "payroll"} for n in range(40)]
+    (home / "first.jsonl").write_text("\n".join(json.dumps(row) for row in rows[:5]))
+    (home / "all.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (home / "team.txt").write_text("Which team? One word.\n\n{message}")
+    model = f"{server.url}#m"
+    server.script = lambda body, number: "payroll"
+    command = ("compare", "-p", "team.txt", "--label", "team", "--metric", "exact", "-m", model)
+    (guess,) = cli(*command, "-d", "all.jsonl", "--dry-run", "--json").rows
+    assert guess["answers_learned"] == 0
+    assert guess["expected"]["completion_tokens"]["median"] > 40 * 100
+    assert "a guess" in cli(*command, "-d", "all.jsonl", "--dry-run").out
+
+    assert cli(*command, "-d", "first.jsonl").code == 0
+    (learned,) = cli(*command, "-d", "all.jsonl", "--dry-run", "--json").rows
+    assert learned["answers_learned"] == 3  # of 40 rows each second is rehearsed
+    # "payroll" has 7 characters: 1 token, of 3.6 to 4.8 characters.
+    assert learned["expected"]["completion_tokens"]["median"] == 40
+    assert learned["expected"]["calls"]["median"] == 40
+    assert server.calls == 5

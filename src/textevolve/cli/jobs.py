@@ -74,7 +74,8 @@ def list_jobs(
         rows,
         lambda row: {**asdict(row[0]), "last": asdict(row[1]) if row[1] else None},
         lambda rows: show_report(report_jobs(space, rows)),
-        f"no jobs in the namespace '{space}'; make one with: textevolve jobs add NAME FILE.yaml",
+        f"no jobs in the namespace '{space}'; make one with: textevolve jobs add nightly study.yaml"
+        ' --cron "0 3 * * *"',
         as_json=as_json,
     )
 

@@ -25,7 +25,7 @@ from textevolve.desk.exchange import describe, draw_list, draw_one
 from textevolve.errors import InputError
 from textevolve.settings import Settings, read_settings
 from textevolve.spec import suggest
-from textevolve.store.kinds import COLLECTIONS, KINDS, Kind
+from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, Kind
 
 SOURCE = "command line"
 UNNAMED = ("list", "import")
@@ -139,12 +139,13 @@ def create(call: ResourceCall) -> None:
 
 def list_all(call: ResourceCall) -> None:
     """List the {many}."""
+    persona = ' --persona "You are a guide."' if call.kind is AGENTS else ""
     print_list(
         call.describe(call.group.list()),
         dict,
         lambda rows: show_report(draw_list(call.kind, list(rows))),
         f"no {call.kind.command}{call.kind.place(call.space.name)}; make one with: textevolve"
-        f" {call.kind.command_path} create NAME",
+        f" {call.kind.command_path} create my-{call.kind.noun}{persona}",
         as_json=call.values["as_json"],
     )
 

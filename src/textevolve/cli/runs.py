@@ -35,7 +35,14 @@ from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, main_score
 from textevolve.runs import driver
-from textevolve.runs.report import ListedRun, compare_stored, list_studies, make_data, make_report
+from textevolve.runs.report import (
+    ListedRun,
+    compare_stored,
+    list_studies,
+    make_data,
+    make_report,
+    report_comparison,
+)
 from textevolve.runs.stored import STANDING, StudyRun, decode_record, read_records, show_rows
 from textevolve.runs.study import Row
 from textevolve.settings import Settings, read_settings
@@ -48,7 +55,9 @@ from textevolve.store.served import RunSearch, files_folder
 
 WORDS = ("input", "people", "response", "A", "B", "text", "output")
 """The fields of a record's table row that say what was judged, for lists of records."""
-RunName = Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")]
+RunName = Annotated[
+    str, typer.Argument(help="The run's id, the start or end of it, its name, or 'last'.")
+]
 
 
 def list_runs(
@@ -73,7 +82,8 @@ def list_runs(
             list_studies(opened, runs),
             lambda one: run_data(one, opened.run_totals(one.run.id)),
             lambda rows: show_report(report_runs(rows)),
-            f"no runs in {settings.store}; make one with: textevolve evaluate",
+            f"no runs in {settings.store}; make one with: textevolve evaluate"
+            ' "Say hello." "Hello!" "No."',
             as_json=as_json,
         )
 
@@ -208,7 +218,7 @@ def annotate(
 
 
 def compare(
-    first: Annotated[str, typer.Argument(help="A run's id, the start of it, or its name.")],
+    first: Annotated[str, typer.Argument(help="A run's id, the start or end of it, or its name.")],
     second: Annotated[
         str, typer.Argument(help="Another run with the same cases, by its id or name.")
     ],
@@ -221,11 +231,11 @@ def compare(
         for run in runs:
             if run.status != "finished":
                 say(f"run {run.id}: is not finished; its figures cover the records so far")
-        compared = compare_stored(opened, runs[0], runs[1])
+        comparison = compare_stored(opened, runs[0], runs[1])
         if as_json:
-            print_json(compared.comparison.data)
+            print_json(comparison.data)
         else:
-            show_report(compared.report)
+            show_report(report_comparison(comparison, runs))
 
 
 def delete(
@@ -400,7 +410,9 @@ def _describe_record(run: StudyRun, record: StoredRecord) -> dict[str, str | flo
 
 
 def cancel_batch(
-    run: Annotated[str, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")],
+    run: Annotated[
+        str, typer.Argument(help="The run's id, the start or end of it, its name, or 'last'.")
+    ],
     forget: Annotated[
         bool,
         typer.Option(

@@ -76,7 +76,8 @@ serve = shape_command(_serve, parameters_of(ServerOptions), ())
 
 def view(
     run: Annotated[
-        str | None, typer.Argument(help="The run's id, the start of it, its name, or 'last'.")
+        str | None,
+        typer.Argument(help="The run's id, the start or end of it, its name, or 'last'."),
     ] = None,
     browser: Annotated[
         bool,

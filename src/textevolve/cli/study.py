@@ -33,7 +33,7 @@ from textevolve.remote.runs import MirrorStore, remote_server
 from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
 from textevolve.report.files import check_target
-from textevolve.report.wording import money
+from textevolve.report.wording import count, money
 from textevolve.runs import driver
 from textevolve.runs.estimate import forecast
 from textevolve.runs.gates import Gates
@@ -53,6 +53,13 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
     facts = {"model": f"{data['model']} ({reason})"} if data["model"] else {}
     facts["cases"] = f"{data['cases']:,}"
     facts["expected"] = "the median of rehearsals with made-up answers, and their range"
+    learned = data["answers_learned"]
+    facts["answers"] = (
+        f"as long as {count(learned, 'answer')} to these rows in the journal"
+        if learned
+        else "of about 900 characters, which is a guess; after a run of a few rows their lengths"
+        " are expected"
+    )
     place = f'[prices."{data["model"]}"]'
     facts["cost"] = f"not known: give a price in the settings under {place}"
     for name, figure in data["expected"].items():

@@ -242,6 +242,10 @@ class Entry:
     against: str = ""
 
 
+TOOL_CALLS = "tool calls"
+"""The fact with the tool calls of an entry, which pages show with its output."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
     """One row of a matrix: its id, its input, and an entry for each variant (None if it is

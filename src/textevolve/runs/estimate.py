@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any, cast
@@ -38,6 +39,7 @@ from textevolve.protocol.chat import read_completion
 from textevolve.runs.stored import StoredSpec, models_asked, read_spec
 from textevolve.runs.study import AnyStudy, StudySpec
 from textevolve.settings import Price, Settings
+from textevolve.store.repository import open_store
 from textevolve.wiring import Setting, Workbench, open_workbench
 
 DRAWS = 5
@@ -73,7 +75,8 @@ async def forecast(
 
     `expected` has for each figure the median, the lowest and the highest value of several
     rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
-    the journal answers it the second time.
+    the journal answers it the second time. `answers_learned` is the number of free answers in the
+    journal to these cases, whose lengths are expected of all answers of their models.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -93,18 +96,24 @@ async def forecast(
     share = len(cases) / len(chosen) if chosen else 1.0
     draws: list[Usage] = []
 
-    for draw in range(DRAWS):
-        try:
-            usage = await rehearse(study, spec, setting, chosen, settings, draw)
-        except ValueError as error:
-            raise InputError(
-                "the cost of this run cannot be estimated, since it fails on made-up answers:"
-                f" {error}"
-            ) from error
+    with _open_answers(settings) as answers:
+        for draw in range(DRAWS):
+            try:
+                usage = await rehearse(study, spec, setting, chosen, settings, draw, answers)
+            except ValueError as error:
+                raise InputError(
+                    "the cost of this run cannot be estimated, since it fails on made-up answers:"
+                    f" {error}"
+                ) from error
 
-        draws.append(_scale(usage, share))
+            draws.append(_scale(usage, share))
 
-    data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
+    data = {
+        "cases": len(cases),
+        "model": stored.model,
+        "expected": summarise_draws(draws),
+        "answers_learned": sum(map(len, answers.lengths.values())),
+    }
 
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
@@ -129,6 +138,24 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
     return settings.model_copy(update={"prices": {**settings.prices, **prices}})
 
 
+@dataclass(frozen=True)
+class KnownAnswers:
+    """The free answers in the journal. `find`: looks one up by its key. `lengths`: the numbers of
+    characters of those found so far, by model and key."""
+
+    find: Callable[[str], Response | None]
+    lengths: dict[str, dict[str, int]]
+
+
+@contextmanager
+def _open_answers(settings: Settings) -> Generator[KnownAnswers]:
+    if isinstance(settings.store, Path) and not settings.store.exists():
+        yield KnownAnswers(lambda _key: None, {})
+        return
+    with open_store(settings.store) as store:
+        yield KnownAnswers(store.find_answer, {})
+
+
 async def rehearse(
     study: AnyStudy,
     spec: StudySpec,
@@ -136,6 +163,7 @@ async def rehearse(
     cases: Sequence[Case],
     settings: Settings,
     draw: int,
+    answers: KnownAnswers,
 ) -> Usage:
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
     number of the rehearsal, which seeds the lengths of answers."""
@@ -146,7 +174,8 @@ async def rehearse(
     def model_of(name: str) -> Model:
         if name not in models:
             price = None if name.startswith(JOURNALED) else price_of(name, settings)
-            models[name] = Journaled(_Actor(name, price, calls, draw), journal, lambda _: None)
+            actor = _Actor(name, price, calls, draw, answers)
+            models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
     async with (
@@ -196,6 +225,7 @@ class _Actor:
     price: Price | None
     calls: list[Usage]
     draw: int
+    answers: KnownAnswers
 
     async def __call__(self, request: Request, /) -> Response:
         most = request.max_tokens or DEFAULT_TOKENS
@@ -215,7 +245,8 @@ class _Actor:
         return replace(response, usage=usage, finish_reason="stop")
 
     def _answer(self, request: Request, most: int) -> Response:
-        seed = hash((int(request_key(self.name, request)[:12], 16), self.draw))
+        key = request_key(self.name, request)
+        seed = hash((int(key[:12], 16), self.draw))
         rng = Random(seed)
         yes = rng.random()
         text = None
@@ -234,7 +265,12 @@ class _Actor:
             value = instance(json.loads(request.schema), rng)
             text = json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
         elif most > 1 and not request.forced:
-            text = _prose(min(4 * most, self._length(TEXT_WRITTEN, rng)), seed)
+            lengths = self.answers.lengths.setdefault(self.name, {})
+            if (stored := self.answers.find(key)) is not None:
+                lengths[key] = max(1, len(stored.text))
+            known = [*lengths.values()]
+            length = rng.choice(known) if known else self._length(TEXT_WRITTEN, rng)
+            text = _prose(min(4 * most, length), seed)
 
         answer = Answer(yes=yes) if text is None else Answer(text=text)
         body = chat_body(self.name, request, "max_tokens")

@@ -20,9 +20,11 @@ from pydantic import model_validator
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.evaluation import ROUNDING, reaches
+from textevolve.mappings import first_of
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
+from textevolve.rows.writing import flat_cells, plain
 from textevolve.runs import driver
 from textevolve.runs.aggregates import Aggregates, aggregate, estimate, join_clusters
 from textevolve.runs.identity import describe_scorers, require_same_cases, require_same_ruler
@@ -757,11 +759,12 @@ def _case(
         return JUnitCase(name, classname)
     below = "not passed" if least is None else f"below {least:g}"
     reason = f": {row.reason}" if row.reason else ""
-    message = _shorten(f"score {row.score:.3f}, {below}{reason}")
+    rows = list(flat())
+    message = _shorten(f"{_describe_mismatch(rows)}score {row.score:.3f}, {below}{reason}")
     if _is_allowed(row, gated, has_score=True):
         return JUnitCase(name, classname, "skipped", f"{message} (the gates hold)")
 
-    return JUnitCase(name, classname, "failure", message, _format_rows(flat()))
+    return JUnitCase(name, classname, "failure", message, _format_rows(rows))
 
 
 def _is_allowed(row: Row, gated: Gated, *, has_score: bool) -> bool:
@@ -778,10 +781,30 @@ def _is_allowed(row: Row, gated: Gated, *, has_score: bool) -> bool:
     return bool(gated.outcomes) and all(relevant)
 
 
+EXPECTED_FIELDS = ("reference", "people", "label")
+OUTPUT_FIELDS = ("text", "output", "response")
+"""The fields of a record's row that hold what was expected, and the output."""
+
+
+def _describe_mismatch(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe what was expected and what came; empty for several rows, or if one is unknown."""
+    if len(rows) != 1:
+        return ""
+    expected, output = (
+        wording.shorten(str(first_of(rows[0], names) or ""), MESSAGE_SHOWN // 4)
+        for names in (EXPECTED_FIELDS, OUTPUT_FIELDS)
+    )
+    return f"expected {expected}, got {output}; " if expected and output else ""
+
+
 def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Format the rows of a record, with a line for each field."""
+    """Format the rows of a record, with a line for each field that has something."""
     parts = (
-        "\n".join(f"{name}: {value}" for name, value in row.items() if value not in (None, ""))
+        "\n".join(
+            f"{name}: {text}"
+            for name, value in flat_cells(plain(row))
+            if value is not None and (text := str(value))
+        )
         for row in rows
     )
     return wording.clip("\n\n".join(parts), TEXT_SHOWN)

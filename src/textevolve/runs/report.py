@@ -166,7 +166,7 @@ def draw_results(
     links: list[str] = []
     for record in _find_first(store, run.id):
         matrix_rows = show_rows(run, variants, [record])
-        rows += matrix_rows if variants else [_only_best(row) for row in matrix_rows]
+        rows += matrix_rows if variants else [only_best(row) for row in matrix_rows]
         links += [str(record.position + 1) if place else row.id * has_cells for row in matrix_rows]
 
     if rows:
@@ -187,7 +187,7 @@ def _find_first(store: Store, run_id: str) -> Iterable[StoredRecord]:
     return {record.key: record for record in first_records}.values()
 
 
-def _only_best(row: MatrixRow) -> MatrixRow:
+def only_best(row: MatrixRow) -> MatrixRow:
     """Return the row with its best entry alone, whose score is the record's score."""
     entries = [entry for entry in row.entries if entry is not None]
     return replace(row, entries=[max(entries, key=lambda entry: main_score(entry) or 0.0)])
@@ -705,6 +705,17 @@ MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
+class CaseDifference:
+    """The scores of a case in the first run and in the second; `variant` is empty if each run has
+    only one."""
+
+    case: str
+    variant: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunComparison:
     """The difference between two runs.
 
@@ -719,6 +730,17 @@ class RunComparison:
     scores: Mapping[str, PairedDifference]
     cases: Mapping[str, Mapping[str, tuple[float, float]]]
     left_out: int
+
+    @property
+    def differing(self) -> list[CaseDifference]:
+        """Return the cases with unlike scores, the largest difference first."""
+        differences = [
+            CaseDifference(case, variant, before, after)
+            for variant, cases in self.cases.items()
+            for case, (before, after) in cases.items()
+            if before != after
+        ]
+        return sorted(differences, key=lambda each: -abs(each.after - each.before))
 
     @property
     def data(self) -> dict[str, Any]:
@@ -775,9 +797,12 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     return RunComparison(scores, shared, len(before.keys() ^ after.keys()))
 
 
-def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Report:
-    """Return the report of a comparison; `names` are those of the first and the second run."""
-    first_name, second_name = names
+def report_comparison(
+    comparison: RunComparison, runs: Sequence[RunRecord], *, most: int = MOST_SHOWN
+) -> Report:
+    """Return the report of a comparison of two runs. `most`: the number of cases with the largest
+    differences that it lists."""
+    first_name, second_name = (run.name or run.id for run in runs)
     columns = (
         "",
         Column("cases", "count"),
@@ -798,16 +823,15 @@ def report_comparison(comparison: RunComparison, names: tuple[str, str]) -> Repo
         for variant, paired in comparison.scores.items()
     ]
     differing = [
-        (f"{case}, {variant}" if variant else case, before, after, after - before)
-        for variant, cases in comparison.cases.items()
-        for case, (before, after) in cases.items()
-        if before != after
+        (", ".join(filter(None, (each.case, each.variant))), each.before, each.after)
+        for each in comparison.differing[:most]
     ]
-    most = sorted(differing, key=lambda row: -abs(row[3]))[:MOST_SHOWN]
     tables = [Table("Both runs", columns, rows, note=_note(comparison))]
-    if most:
-        heads = ("case", *(Column(n, "number", 3) for n in (*names, "difference")))
-        tables.append(Table("Cases that differ most", heads, most))
+    if differing:
+        heads = (first_name, second_name, "difference")
+        numbers = [Column(name, "number", 3) for name in heads]
+        cells = [(case, before, after, after - before) for case, before, after in differing]
+        tables.append(Table("Cases that differ most", ("case", *numbers), cells))
     sides = {
         f"{variant} in {second_name}" if variant else second_name: variant
         for variant in comparison.scores
@@ -825,15 +849,7 @@ def _note(comparison: RunComparison) -> str:
     return f"By sign flips over cases, with 95 % intervals.{skipped}"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredComparison:
-    """The comparison of two stored runs, with its report."""
-
-    comparison: RunComparison
-    report: Report
-
-
-def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComparison:
+def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> RunComparison:
     """Compare two stored runs.
 
     Raises:
@@ -844,7 +860,5 @@ def compare_stored(store: Store, run: RunRecord, other: RunRecord) -> StoredComp
     second_run = StudyRun(other)
     require_same_ruler(first_run, second_run)
     require_same_cases(store, first_run, second_run)
-    comparison = compare_runs(read_columns(store, run.id), read_columns(store, other.id))
-    names = run.name or run.id, other.name or other.id
 
-    return StoredComparison(comparison, report_comparison(comparison, names))
+    return compare_runs(read_columns(store, run.id), read_columns(store, other.id))

@@ -23,10 +23,11 @@ from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, StoreAwayError, StoreError
 from textevolve.evaluation import Case
+from textevolve.llm.model import Response
 from textevolve.settings import StoreLocation
 from textevolve.store import jobs, journal, keys, kinds, lease, records, runs, served
 from textevolve.store.database import Database, open_database
-from textevolve.store.documents import CHECK
+from textevolve.store.documents import CHECK, intact, load_response
 from textevolve.store.graph_ladybug import LadybugGraph, LadybugMemories
 from textevolve.store.jobs import JobClaim
 from textevolve.store.journal import StoredCall, StoreJournal, StoreLedger
@@ -257,6 +258,13 @@ class Store:
         """Return the journal that stores calls as those of this run."""
         elsewhere = self._elsewhere if self.database.remote else None
         return StoreJournal(run_id, self.writer, self.database, elsewhere)
+
+    def find_answer(self, key: str) -> Response | None:
+        """Return the answer that some run stored under a key; None if there is none."""
+        for _, id, *used, response, _ in self.database.find_answers("", [key])[-1:]:
+            with intact(f"the answer {id}"):
+                return load_response(response, *used)
+        return None
 
     def batches(self, run_id: str) -> StoreLedger:
         """Return the ledger of this run's batch jobs."""

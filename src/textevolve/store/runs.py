@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, literal, select
+from sqlalchemy import Select, bindparam, literal, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
@@ -109,6 +109,15 @@ class RunTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class RunSpending:
+    """What a run's own calls took. `seconds`: the time in which a call was under way, without the
+    pause before a run is resumed. `cost`: in US dollars; None if the price of a call is unknown."""
+
+    seconds: float
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Freed:
     """The numbers of rows that were deleted together with a run."""
 
@@ -174,7 +183,7 @@ def find_run(connection: Connection, fingerprint: str) -> RunRecord | None:
 
 
 def get_run(connection: Connection, run_ref: str) -> RunRecord:
-    """Return the run with this id, name or start of an id, tried in this order; `last` is the
+    """Return the run with this id, name, start or end of an id, tried in this order; `last` is the
     run that was performed last, of those with cases, which excludes the calls of servers, chats and
     memories.
 
@@ -190,7 +199,7 @@ def get_run(connection: Connection, run_ref: str) -> RunRecord:
         if rows:
             ids = ", ".join(row.id for row in rows)
             raise StoreError(
-                f"run {run_ref}: several runs have this name or start of an id ({ids}); give the"
+                f"run {run_ref}: several runs have this name or part of an id ({ids}); give the"
                 " id of one"
             )
 
@@ -206,7 +215,9 @@ def _queries(run_ref: str) -> Sequence[Select[Any]]:
     starting = runs.c.id.startswith(text, autoescape=True)
     lines = literal(_BETWEEN) + runs.c.name + literal(_BETWEEN)
     by_name = lines.contains(f"{_BETWEEN}{text}{_BETWEEN}", autoescape=True)
-    return [newest.where(c).limit(5) for c in (runs.c.id == text, by_name, starting)]
+    # The four letters after the date are what people remember of an id.
+    ending = runs.c.id.endswith(f"-{text}", autoescape=True)
+    return [newest.where(c).limit(5) for c in (runs.c.id == text, by_name, starting, ending)]
 
 
 def list_runs(connection: Connection, limit: int = 50) -> list[RunRecord]:
@@ -432,6 +443,27 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
         failed = failed or failures
 
     return RunTotals(*totals, failed=failed)
+
+
+SPENDING = """
+SELECT run_id,
+    sum(CASE WHEN before IS NULL OR before < started THEN seconds
+        WHEN before < started + seconds THEN started + seconds - before ELSE 0 END) AS seconds,
+    CASE WHEN count(cost) = count(*) THEN sum(cost) END AS cost
+FROM (SELECT run_id, started, seconds, cost, max(started + seconds) OVER (
+        PARTITION BY run_id ORDER BY started, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS before FROM calls) AS calls
+"""
+"""The query for what runs took, without its condition and groups. `before`: the end of the calls
+that began earlier; time counts once in which several calls are under way."""
+
+
+def read_spending(connection: Connection, ids: Sequence[str]) -> dict[str, RunSpending]:
+    """Return what the runs of these ids took, but of those without calls."""
+    query = sql(f"{SPENDING} WHERE run_id IN :ids GROUP BY run_id")
+    query = query.bindparams(bindparam("ids", expanding=True))
+    rows = connection.execute(query, {"ids": list(ids)})
+    return {id: RunSpending(seconds, cost) for id, seconds, cost in rows}
 
 
 _REMOVE_CALLS = """

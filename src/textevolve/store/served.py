@@ -7,6 +7,7 @@ Every function takes a connection; functions that write are called inside a tran
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Select, func, select
+from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.llm.model import text_hash
@@ -21,7 +23,7 @@ from textevolve.settings import StoreLocation, folder_beside
 from textevolve.store import lease
 from textevolve.store.documents import bytes_to_text, dump_json
 from textevolve.store.resource_rows import build, fetch_all, fetch_one, mapping_of, replace_row
-from textevolve.store.runs import RunRecord, row_to_record
+from textevolve.store.runs import SPENDING, RunRecord, row_to_record
 from textevolve.store.tables import namespaces, runs, served_runs
 
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
@@ -83,13 +85,27 @@ def read_marks(connection: Connection) -> dict[str, NamespaceMark]:
 
 @dataclass(frozen=True, slots=True)
 class RunSearch:
-    """A filter of runs: by kind, by status, and by a text in the id, name, source or specification;
-    empty: all. `hidden`: kinds that are left out if no kind is chosen."""
+    """A filter of runs; empty: all.
+
+    Attributes:
+        text: A text in the id, name, source or specification.
+        hidden: Kinds that are left out if no kind is chosen.
+        since, until: Unix times; only runs that began from the first to before the second one.
+        seconds, cost: The least seconds in which a run's calls were under way, and the least cost
+            in US dollars. A run without calls has neither, and one with a call of
+            unknown price has no cost; both are left out if the figure is above 0.
+        accepts: A function that chooses by the rest of a run, such as its data.
+    """
 
     kind: str = ""
     status: str = ""
     text: str = ""
     hidden: Collection[str] = ()
+    since: float = 0.0
+    until: float = math.inf
+    seconds: float = 0.0
+    cost: float = 0.0
+    accepts: Callable[[RunRecord], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +217,17 @@ def search_runs(
         visible_kinds.add(kind)
         if search.kind not in ("", kind) or (not search.kind and kind in search.hidden):
             continue
-        if search.status in ("", status):
+        if search.status in ("", status) and search.since <= row.created < search.until:
             ids.append(row.id)
 
     if search.text:
         ids = _find_text(connection, ids, search.text)
+    if search.accepts is not None:
+        ids = [run.id for run in _read_runs(connection, ids) if search.accepts(run)]
+    if search.seconds > 0 or search.cost > 0:
+        least = {"seconds": search.seconds, "cost": search.cost}
+        expensive = set(connection.execute(sql(_EXPENSIVE), least).scalars())
+        ids = [id for id in ids if id in expensive]
     page = _read_runs(connection, ids[start : start + limit])
 
     return RunMatches(page, len(ids), sorted(visible_kinds))
@@ -247,6 +269,12 @@ def _find_text(connection: Connection, ids: Sequence[str], text: str) -> list[st
             matching.add(row.id)
 
     return [id for id in ids if id in matching]
+
+
+_EXPENSIVE = f"""
+SELECT run_id FROM ({SPENDING} GROUP BY run_id) AS spent
+WHERE seconds >= :seconds AND (:cost = 0 OR cost >= :cost)
+"""
 
 
 _AT_ONCE = 500

@@ -98,11 +98,16 @@ from textevolve.studies.compare_spec import (
     with_models,
 )
 from textevolve.studies.conversations import USER_COLUMNS, user_of
-from textevolve.studies.judged_report import describe_images, image_fields, trajectory_texts
+from textevolve.studies.judged_report import (
+    describe_calls,
+    describe_images,
+    image_fields,
+    trajectory_texts,
+)
 from textevolve.studies.row_values import RowValues, SentChat, read_sent_chat, read_values
 from textevolve.studies.rows import keep_columns
 from textevolve.texts.placeholders import find_placeholders
-from textevolve.trajectory import RECORDED
+from textevolve.trajectory import RECORDED, read_trajectory
 from textevolve.wiring import Workbench
 
 
@@ -426,29 +431,38 @@ def _spending(comparison: Comparison) -> Table:
 def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[MatrixRow]:
     """Yield a row of the matrix for each sample of each row of data, while the outputs are read;
     those of the same row and sample must follow each other."""
-    for (row, sample), cells in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
-        first_output, *other_outputs = cells
+    for (row, sample), group in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
+        cells = list(group)
+        first_output = cells[0]
+        if len(names) == 1 and first_output.trajectory is None:
+            # Recorded calls are those of the only output; of several nothing says whose they are.
+            recorded = read_trajectory(pick(first_output.columns, RECORDED), row)
+            cells = [replace(output, trajectory=recorded) for output in cells]
         entries = {
             output.variant: _entry(output)
-            for output in (first_output, *other_outputs)
+            for output in cells
             # An interrupted run did not reach cells that are skipped.
             if output.text or output.failure is None or output.failure.kind != "skipped"
         }
         sample_name = f", sample {sample + 1}" if sample else ""
         title_column = find_title(first_output.columns)
         title = str(first_output.columns[title_column]) if title_column else row
+        aside = (title_column, *RECORDED)
+        columns = {
+            name: prompt_text(first_output.columns[name])
+            for name in first_output.used
+            if name not in aside and first_output.columns.get(name, row) != row
+        }
+        # Judges see conversations with the prompt of one bot, which is no input of another.
+        prompts = {output.prompt for output in cells if output.turns}
         yield MatrixRow(
             f"{row}{sample_name}",
-            first_output.input,
+            "" if columns and len(prompts) > 1 else first_output.input,
             [entries.get(name) for name in names],
             first_output.reference or "",
             describe_images(first_output.images),
             title=f"{title}{sample_name}",
-            columns={
-                name: prompt_text(first_output.columns[name])
-                for name in first_output.used
-                if name != title_column and name in first_output.columns
-            },
+            columns=columns,
         )
 
 
@@ -460,6 +474,7 @@ def _entry(output: Output) -> Entry:
         "cut": "at the token limit" if output.cut else "",
         "prompt": wording.cut_prompts(output.usage + output.judging),
         "ended": output.ending,
+        **describe_calls(output.trajectory),
     }
     grades = {scorer_label(name): grade for name, grade in output.grades.items()}
     reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}
@@ -681,7 +696,7 @@ def _plan_column(
         row = {name: value for name, value in values.row.items() if name not in RECORDED}
         values = replace(values, row=row)
 
-    return Planned(replace(cell, text=text), None, values)
+    return Planned(replace(cell, text=text, trajectory=case.trajectory), None, values)
 
 
 def _plan_prompt(

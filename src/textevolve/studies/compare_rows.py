@@ -16,6 +16,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import GROUP, Case
 from textevolve.llm.chains.chain import check_templates
 from textevolve.mappings import map_values
+from textevolve.messages import list_messages
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.metrics.plain import require_one_mark
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
@@ -49,7 +50,7 @@ from textevolve.studies.row_values import (
 )
 from textevolve.studies.rows import EqualRows, RowNames, check_body
 from textevolve.texts.placeholders import Hidden, check_spelling, find_placeholders
-from textevolve.trajectory import TRAJECTORY_FIELDS
+from textevolve.trajectory import RECORDED, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 
 INPUTS = ("input", "prompt", "question", "instruction")
@@ -180,7 +181,17 @@ def row_cases(
             reference=None if label is None else column_text(label),
             context=None if spec.context is None else _context_text(row.get(spec.context)),
             images=images,
+            trajectory=_read_chat_calls(spec, row, where),
         )
+
+
+def _read_chat_calls(spec: CompareSpec, row: Mapping[str, Any], where: str) -> Trajectory | None:
+    """Return the tool calls in the chat that is the only output of a row without a column of
+    calls."""
+    if len(spec.outputs) != 1 or any(row.get(name) is not None for name in RECORDED):
+        return None
+    messages = list_messages(row.get(spec.outputs[0]))
+    return read_trajectory({"tool_calls": messages}, where) if messages else None
 
 
 def list_asked(spec: CompareSpec, columns: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError, field_validator, model_valida
 
 from textevolve.errors import InputError
 from textevolve.judges.judge import Judge, SeveralJudges, parse_judge, require_absolute
+from textevolve.ledger import leave_out
 from textevolve.llm.chains.chat_template import ChatRole, ChatTemplate, write_text_template
 from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
 from textevolve.llm.model import Message
@@ -34,8 +35,12 @@ from textevolve.user_code import OWN, names_chain
 PLAIN = (".txt", ".md", ".prompt", ".jinja")
 """The endings of prompt files that hold a plain template."""
 CHATS = (".yaml", ".yml", ".json")
-"""The endings of prompt files that hold a chat (a list of messages); other files hold a plain
-template."""
+"""The endings of prompt files that hold a chat, or a template with its name; other files hold a
+plain template."""
+TEMPLATES = ("prompt", "template")
+"""The fields of such a file that may hold a plain template."""
+DESCRIBING = ("name", "description")
+"""The fields of such a file that say what it is, and that nothing needs."""
 
 
 class ChatMessage(Frozen):
@@ -65,7 +70,7 @@ class NamedPrompt(Frozen):
         text = fields.pop("text", None) or read_text(path)
         name = str(fields.pop("name", "") or Path(path).stem)
         if Path(path).suffix.lower() in CHATS:
-            return {**fields, "name": name, "messages": read_chat(text, path)}
+            return {**fields, "name": name, **read_prompt(text, path)}
 
         return {**fields, "name": name, "text": text}
 
@@ -142,27 +147,40 @@ class NamedPrompt(Frozen):
         return "\n\n".join(f"{message.role}: {message.text}" for message in filled)
 
 
-def read_chat(text: str, source: str) -> list[Any]:
-    """Read the messages in a YAML or JSON text: a list, a mapping with `messages`, or a saved
-    prompt of LangChain.
+def read_prompt(text: str, source: str) -> dict[str, Any]:
+    """Read a prompt in a YAML or JSON text: a list of messages, a mapping with `messages` or with a
+    template as `prompt` or `template`, a template alone, or a saved prompt of LangChain. Other
+    fields are recorded as left out.
+
+    Returns:
+        The `messages` or the `text` of a prompt.
 
     Raises:
-        InputError: there is no chat in it.
+        InputError: there is no prompt in it.
     """
     saved = find_langchain_prompt(text, source)
     if saved is not None:
-        return _list_messages(saved)
+        return {"messages": _list_messages(saved)}
     _, data = parse_yaml(text, source)
-    inner: Any = cast("dict[str, Any]", data).get("messages") if isinstance(data, dict) else data
+    inner: Any = data
 
+    if isinstance(data, dict):
+        fields = cast("dict[str, Any]", data)
+        holders = [name for name in ("messages", *TEMPLATES) if fields.get(name)]
+        inner = fields[holders[0]] if len(holders) == 1 else None
+        others = [name for name in fields if name not in (*holders, *DESCRIBING)]
+        leave_out("field", f"{source}: a prompt takes no {', '.join(others)}", len(others))
+
+    if isinstance(inner, str) and inner.strip():
+        return {"text": inner}
     if not isinstance(inner, list) or not inner:
         raise InputError(
-            f"{source}:1: must be a list of messages, each with a role and a content; the file of"
-            " a plain template must not end in .yaml or .json"
+            f"{source}:1: must be a list of messages, each with a role and a content, or have one"
+            " of the fields messages, prompt and template"
         )
 
     try:
-        return TypeAdapter(list[ChatMessage]).validate_python(inner)
+        return {"messages": TypeAdapter(list[ChatMessage]).validate_python(inner)}
     except (InputError, ValidationError) as error:
         reason = explain(error) if isinstance(error, ValidationError) else error
         raise InputError(f"{source}: {reason}") from None

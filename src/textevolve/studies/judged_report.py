@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ from textevolve.mappings import drop_empty, pick
 from textevolve.memory.cue import Memory
 from textevolve.report import wording
 from textevolve.report.blocks import (
+    TOOL_CALLS,
     Block,
     Cell,
     Column,
@@ -44,7 +45,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 from textevolve.runs.study import record_reason, record_status
-from textevolve.trajectory import Trajectory
+from textevolve.trajectory import ToolUse, Trajectory
 
 # Sentences that describe a debate, for its display while it runs and for its report.
 #
@@ -479,12 +480,26 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
     texts = [(f"Passage {n}", text) for n, text in enumerate(trajectory.contexts, 1)]
 
     for position, call in enumerate(trajectory.tool_calls or (), 1):
-        lines = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"]
+        lines = [_write_call(call)]
         lines += [f"result: {call.result}"] if call.result is not None else []
         lines += [f"error: {call.error}"] if call.error is not None else []
         texts.append((f"Tool call {position}", "\n".join(lines)))
 
     return texts
+
+
+CALLS_SHOWN = 400
+
+
+def describe_calls(trajectory: Trajectory | None) -> dict[str, str]:
+    """Return a fact that lists the tool calls of an answer in one line; empty if there are none."""
+    calls = (trajectory and trajectory.tool_calls) or ()
+    texts = " → ".join(map(_write_call, calls))
+    return {TOOL_CALLS: wording.shorten(texts, CALLS_SHOWN)} if texts else {}
+
+
+def _write_call(call: ToolUse) -> str:
+    return f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"
 
 
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
@@ -655,6 +670,11 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
     is_won = winners and len(case.candidates) > 1
     facts = {"winner": wording.letters(winners)} if is_won else {}
+    calls = describe_calls(case.trajectory)
+    if len(entries) == 1:  # they are those of the only answer
+        entries = [replace(entries[0], facts={**entries[0].facts, **calls})]
+    else:
+        facts |= calls
     facts |= describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)

@@ -7,8 +7,10 @@ All pages wait for the disk, so the functions of the paths are not async, and ru
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
 from itertools import islice
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlencode
@@ -39,15 +41,20 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.html import draw_blocks
 from textevolve.runs.report import (
+    MOST_SHOWN,
+    RunComparison,
     compare_stored,
+    data_of,
     describe_run,
     draw_results,
     find_history,
     fold_table,
     list_studies,
     make_page,
+    only_best,
     read_figures,
     read_history,
+    report_comparison,
     state_verdict,
 )
 from textevolve.runs.stored import (
@@ -68,7 +75,7 @@ from textevolve.store import records, served
 from textevolve.store.journal import StoredCall
 from textevolve.store.records import By, RecordFilter, RecordOrder, Standing, StoredRecord
 from textevolve.store.repository import Store
-from textevolve.store.runs import RunRecord
+from textevolve.store.runs import RunRecord, read_spending
 from textevolve.store.served import RunSearch
 
 ROWS = 50
@@ -173,20 +180,28 @@ def read_results(store: Store, opened: OpenedRun, root: str) -> Report:
     return Report("", wording.shorten_models(report.sentence), blocks)
 
 
-class RowsQuery(BaseModel):
+class FormQuery(BaseModel):
+    """The query of an address that a form made: its empty fields are left out."""
+
+    page: int = Field(1, ge=1, lt=2**62)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in fields.items() if value != ""}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return self.model_dump(exclude_defaults=True)
+
+
+class RowsQuery(FormQuery):
     """The query in the address of a run's page: which rows it shows, and in which order."""
 
     show: Literal["", "failed", "passed", "not-passed"] = ""
     below: float | None = None
     variant: str = ""
     sort: RecordOrder = "position"
-    page: int = Field(1, ge=1, lt=2**62)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_empty(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Drop the empty fields of a form."""
-        return {name: value for name, value in fields.items() if value != ""}
 
     @property
     def wanted(self) -> RecordFilter:
@@ -194,9 +209,45 @@ class RowsQuery(BaseModel):
         passed = {"passed": True, "not-passed": False}.get(self.show)
         return RecordFilter(statuses, self.below, variant=self.variant or None, passed=passed)
 
+
+class RunsQuery(FormQuery):
+    """The query in the address of the list of runs.
+
+    Attributes:
+        q: A text in a run's id, name, source or specification.
+        data: A text in the name of a run's data.
+        since, until: The first and the last day on which a run began, of the server's time zone.
+        minutes, cost: The least minutes that a run took, and the least US dollars.
+    """
+
+    kind: str = ""
+    status: str = ""
+    q: str = ""
+    data: str = ""
+    since: date | None = Field(None, ge=date(1970, 1, 2))
+    until: date | None = Field(None, ge=date(1970, 1, 2), lt=date(9999, 12, 31))
+    minutes: float = Field(0.0, ge=0, allow_inf_nan=False)
+    cost: float = Field(0.0, ge=0, allow_inf_nan=False)
+
     @property
-    def fields(self) -> dict[str, Any]:
-        return self.model_dump(exclude_defaults=True)
+    def search(self) -> RunSearch:
+        part = self.data.strip().lower()
+        return RunSearch(
+            self.kind,
+            self.status,
+            self.q.strip(),
+            STANDING,
+            since=_start_of(self.since) if self.since else 0.0,
+            until=_start_of(self.until + timedelta(days=1)) if self.until else math.inf,
+            seconds=60 * self.minutes,
+            cost=self.cost,
+            accepts=(lambda run: part in data_of(run).lower()) if part else None,
+        )
+
+
+def _start_of(day: date) -> float:
+    """Return the Unix time at which a day begins, in the time zone of this machine."""
+    return datetime.combine(day, time()).timestamp()
 
 
 def _show(opened: OpenedRun, stored: Sequence[StoredRecord]) -> list[MatrixRow]:
@@ -276,6 +327,11 @@ def _telling_text(text: str) -> str:
     return max(texts, key=len, default="").strip()
 
 
+def _sent_text(row: MatrixRow) -> str:
+    """Return a text of a row that its prompts contain: its input, or its longest column."""
+    return row.input or max(row.columns.values(), key=len, default="")
+
+
 def _show_call(call: StoredCall, request: ModelRequest, inputs: Mapping[str, str]) -> ShownCall:
     sent = "\n".join(message.text for message in request.messages)
     matching = [name for name, text in inputs.items() if len(text) >= LEAST_INPUT and text in sent]
@@ -315,24 +371,37 @@ def show_runs(
     request: Request,
     server: Server,
     caller: MayRead,
-    kind: str = "",
-    status: str = "",
-    q: str = "",
-    page: Annotated[int, Query(ge=1, lt=2**62)] = 1,
+    query: Annotated[RunsQuery, Query()],
 ) -> Response:
     sees = visible_to(server, caller)
-    search = RunSearch(kind, status, q.strip(), STANDING)
-    start = (page - 1) * RUNS
-    matches = server.store.read(served.search_runs, sees, search, start, RUNS)
+    start = (query.page - 1) * RUNS
+    matches = server.store.read(served.search_runs, sees, query.search, start, RUNS)
     return draw(
         request,
         "runs.html",
         listed=list_studies(server.store, matches.runs, sees),
-        page=Page(request, page, RUNS, matches.total),
+        page=Page(request, query.page, RUNS, matches.total),
         kinds=matches.kinds,
-        wanted=search,
+        query=query,
         states=STATES,
+        shown=urlencode({"run": [run.id for run in matches.runs]}, doseq=True),
+        spending={},
+        waiting=True,
     )
+
+
+@router.get("/runs/spending")
+def show_spending(
+    request: Request,
+    server: Server,
+    caller: MayRead,
+    run: Annotated[tuple[str, ...], Query(max_length=RUNS)],
+) -> Response:
+    """Return what runs took and cost, as a part that the list of runs loads later, since adding up
+    all calls takes a while."""
+    ids = [find_seen(server, caller, run_ref).run.id for run_ref in run]
+    spending = server.store.read(read_spending, ids)
+    return draw(request, "run_spending.html", ids=ids, spending=spending)
 
 
 @router.get("/runs/{run_ref}/row")
@@ -341,7 +410,8 @@ def show_row(request: Request, server: Server, run_ref: str, caller: MayRead) ->
     seen = find_seen(server, caller, run_ref)
     # The change since the previous run is drawn with the whole list.
     (row,) = list_studies(server.store, [seen.run], lambda _served: False)
-    return draw(request, "run_row.html", one=row)
+    spending = server.store.read(read_spending, [seen.run.id])
+    return draw(request, "run_row.html", one=row, spending=spending, waiting=False)
 
 
 @router.get("/compare")
@@ -364,8 +434,13 @@ def show_comparison(
     opened = [open_run(server, caller, run_ref) for run_ref in (a, b)]
     reason = next((side.reason for side in opened if side.study is None), "")
     report = None
+    cases: Sequence[PairedCase] = ()
     try:
-        report = None if reason else compare_stored(server.store, *(o.run for o in opened)).report
+        if not reason:
+            comparison = compare_stored(server.store, opened[0].run, opened[1].run)
+            # The cases are drawn with their texts.
+            report = report_comparison(comparison, [side.run for side in opened], most=0)
+            cases = _pair_cases(server.store, opened, comparison)
     except InputError as error:
         reason = str(error)
 
@@ -374,7 +449,51 @@ def show_comparison(
     ]
     differing = [Diff("What differs in the specification", *specs)] if specs[0] != specs[1] else []
 
-    return draw(request, "compare.html", runs=opened, made=report, why=reason, differing=differing)
+    return draw(
+        request,
+        "compare.html",
+        runs=opened,
+        made=report,
+        cases=cases,
+        why=reason,
+        differing=differing,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCase:
+    """A case that two runs scored differently.
+
+    Attributes:
+        row: The case with its entry in each run; its title names the variant, if there are several.
+        numbers: The place of the case in each run, from 1.
+    """
+
+    row: MatrixRow
+    numbers: Sequence[int]
+
+
+def _pair_cases(
+    store: Store, runs: Sequence[OpenedRun], comparison: RunComparison
+) -> list[PairedCase]:
+    """Read the texts of the cases on which two runs differ most."""
+    pairs: list[PairedCase] = []
+    for difference in comparison.differing[:MOST_SHOWN]:
+        chosen = RecordFilter(case=difference.case, variant=difference.variant or None)
+        rows: list[MatrixRow] = []
+        numbers: list[int] = []
+
+        for opened in runs:
+            stored_records = store.read_records(opened.run.id, chosen, limit=1)
+            numbers += [record.position + 1 for record in stored_records]
+            rows += _show(opened, stored_records)[:1]
+
+        if len(rows) == len(numbers) == len(runs):
+            title = ", ".join(filter(None, (rows[1].name, difference.variant)))
+            entries = [only_best(row).entries[0] for row in rows]
+            pairs.append(PairedCase(replace(rows[1], entries=entries, title=title), numbers))
+
+    return pairs
 
 
 @router.get("/runs/{run_ref}")
@@ -490,7 +609,7 @@ def show_case(
         rows=rows,
         heads=heads,
         details=[blocks] if blocks else [_details(row, heads) for row in rows],
-        **read_calls(store, run.id, after, [row.input for row in rows]),
+        **read_calls(store, run.id, after, list(map(_sent_text, rows))),
     )
 
 

@@ -186,7 +186,7 @@ NAMESAKES = 500
 
 
 def find_seen(server: ServerState, caller: Caller, run_ref: str) -> VisibleRun:
-    """Find a run by its id, its name, the start of its id, or `last`, the
+    """Find a run by its id, its name, the start or the end of its id, or `last`, the
     run with cases that was performed last.
 
     Raises:

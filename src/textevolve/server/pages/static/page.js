@@ -54,17 +54,30 @@
     }
   });
 
-  // On a narrow screen a row is a card, in which each cell has the name of its column.
+  // On a narrow screen a row is a card, in which each cell that has something has the name of its
+  // column.
   const label = () => {
     for (const table of document.querySelectorAll(".table-wrap > table")) {
       const names = [...(table.tHead?.rows[0]?.cells ?? [])].map((cell) => cell.textContent);
       for (const body of table.tBodies) for (const row of body.rows) [...row.cells].forEach((cell, n) => {
+        const said = cell.textContent.trim();
+        cell.toggleAttribute("data-empty", said === "–" || (!said && !cell.childElementCount));
         if (cell.tagName === "TD" && names[n]) cell.dataset.name = names[n];
       });
     }
   };
   document.addEventListener("DOMContentLoaded", label);
   document.addEventListener("htmx:afterSwap", label);
+  document.addEventListener("htmx:oobAfterSwap", label);
+
+  // Two runs that are ticked can be compared.
+  const count = () => {
+    for (const button of document.querySelectorAll(".when-two")) {
+      button.form.classList.toggle("two", button.form.querySelectorAll(":checked").length === 2);
+    }
+  };
+  document.addEventListener("DOMContentLoaded", count);
+  document.addEventListener("change", count);
 
   // A choice in a form that is sent by itself.
   document.addEventListener("change", (event) => {
