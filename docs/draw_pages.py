@@ -3,7 +3,7 @@ this machine, and no figure in them was measured.
 
     python docs/draw_pages.py [FOLDER]
 
-Every page is drawn 1280 and 390 pixels wide, light and dark, into FOLDER (build/pages unless said);
+Every page is drawn 1400 and 420 pixels wide, light and dark, into FOLDER (build/pages unless said);
 those that the documentation shows are kept in docs/pages. Chromium must be on the path.
 """
 
@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -41,15 +41,16 @@ from textevolve.store.jobs import JobRunStatus
 
 KEPT = Path(__file__).with_name("pages")
 SHOWN = {
-    "run-1280-light",
-    "chat-1280-light",
-    "memories-1280-dark",
-    "agent-1280-light",
-    "chat-390-dark",
+    "runs-1400-light",
+    "run-1400-light",
+    "chat-1400-light",
+    "memories-1400-dark",
+    "agent-1400-light",
+    "chat-420-dark",
 }
 """Of all pictures, those that docs/pages keeps."""
-MOST_BYTES = 120_000
-WIDTHS = {1280: 720, 390: 780}
+MOST_BYTES = 140_000
+WIDTHS = {1400: 900, 420: 840}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 DIMENSION = 32
 PERSONA = "You are a guide to the north of Norway.\nYou answer in short sentences."
@@ -63,9 +64,24 @@ SAID = (
 )
 
 
+TEAMS = ("payroll", "access", "billing")
+MAILS = (
+    "My pay for October has not come.",
+    "I cannot log in since this morning.",
+    "The same invoice was sent twice.",
+    "Who approves my days off in May?",
+    "My badge does not open the side door.",
+    "The amount on the invoice is wrong.",
+)
+
+
 def answer(body: Mapping[str, Any], _number: int) -> Answer | str | None:
     """A model for pictures: an agent's answers, facts of turns, and judges that have a view."""
     last = str(body["messages"][-1]["content"])
+    if last.startswith("Which team"):
+        return route(last)
+    if "support bot" in str(body["messages"][0]["content"]) and not body.get("response_format"):
+        return "Open the page of the account and press Reset. You get a mail within a minute."
     if "facts" in str(body.get("response_format", "")):
         fact = {"turn": 1, "fact": "Ann has a tent for two.", "status": "true", "importance": 7}
         return json.dumps({"facts": [{**fact, "since": ""}] if "tent" in last else []})
@@ -81,6 +97,15 @@ def answer(body: Mapping[str, Any], _number: int) -> Answer | str | None:
             " June the nights are light; take something to cover your eyes. How is the weather?"
         )
     return None
+
+
+def route(text: str) -> str:
+    """Route an e-mail: a prompt that defines the teams makes fewer mistakes."""
+    for number, mail in enumerate(MAILS):
+        if mail in text:
+            is_right = "as follows" in text or number % 3 != 2
+            return TEAMS[number % 3] if is_right else "billing desk"
+    return "none"
 
 
 def vector(number: int) -> Any:
@@ -152,7 +177,74 @@ def keep_memories(store: Store) -> tuple[str, ...]:
 
 
 def make_runs(folder: Path, model: str) -> None:
-    """An evaluation."""
+    """Runs of several kinds: an evaluation by a debate, comparisons of prompts on two days, of two
+    bots, and of an application with tools, judges beside people, and a task for labelling."""
+    make_debate(folder, model)
+    make_comparisons(folder, model)
+    make_conversations(folder, model)
+    make_labels(folder, model)
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def make_comparisons(folder: Path, model: str) -> None:
+    rows = [
+        {"ticket": f"T-{100 + n}", "message": mail, "team": TEAMS[n % 3]}
+        for n, mail in enumerate(MAILS)
+    ]
+    data = write_rows(folder / "tickets.jsonl", rows)
+    (folder / "terse.txt").write_text("Which team gets this e-mail? {message}")
+    (folder / "defined.txt").write_text("Which team, as follows, gets this e-mail? {message}")
+    options = ("--label", "team", "--metric", "exact", "-m", model, "-d", data)
+    prompts = [("-p", str(folder / f"{name}.txt")) for name in ("terse", "defined")]
+    store = ("--store", str(folder / "store.db"))
+    run_command("compare", *prompts[0], *prompts[1], *options, "--name", "monday", *store)
+    (folder / "defined.txt").write_text("Which team is right for it? {message}")
+    run_command("compare", *prompts[0], *prompts[1], *options, "--name", "tuesday", *store)
+    calls = [
+        {"name": "find_order", "arguments": {"number": 118}, "result": "sent on May 2"},
+        {"name": "refund", "arguments": {"order": 118, "euros": 20}},
+    ]
+    rows = [
+        {"id": f"order-{n}", "input": f"Where is my order {n}?", "reply": "It is on its way."}
+        | {"tool_calls": calls[: 1 + n % 2]}
+        for n in range(6)
+    ]
+    data = write_rows(folder / "agent.jsonl", rows)
+    tools = ("--outputs", "reply", "--metric", "max-steps:1", "-d", data)
+    run_command("compare", *tools, "--name", "assistant", *store)
+
+
+def make_conversations(folder: Path, model: str) -> None:
+    rows = [
+        {"id": f"lost-{n}", "goal": f"Get a new password for account {n}.", "persona": who}
+        for n, who in enumerate(("A teacher, easily annoyed.", "A pupil.", "A busy nurse."))
+    ]
+    data = write_rows(folder / "chats.jsonl", rows)
+    (folder / "curt.txt").write_text("You are a curt support bot.")
+    (folder / "kind.txt").write_text("You are a kind support bot.")
+    bots = ("-p", str(folder / "curt.txt"), "-p", str(folder / "kind.txt"), "-m", model)
+    options = ("--user-model", model, "--judge", "probe", "--max-turns", "2", "-d", data)
+    run_command("compare", *bots, *options, "--name", "bots", "--store", str(folder / "store.db"))
+
+
+def make_labels(folder: Path, model: str) -> None:
+    rows = [
+        {"id": f"reply-{n}", "input": mail, "output": reply, "label": label}
+        for n, (mail, reply, label) in enumerate(
+            zip(MAILS, ("It is. Look again.", "No.") * 3, ("pass", "fail", "pass") * 2, strict=True)
+        )
+    ]
+    data = write_rows(folder / "replies.jsonl", rows)
+    store = ("--store", str(folder / "store.db"))
+    run_command("bench", "agreement", data, "--judge", "probe", "-m", model, *store)
+    run_command("labels", "create", "replies", data, *store)
+
+
+def make_debate(folder: Path, model: str) -> None:
     pairs = [("It is. Light, in layers.", "No idea."), ("No.", "It is.")] * 6
     rows = [
         {"id": f"hike-{n}", "input": f"How do I pack for {n + 1} days?", "candidates": pair}
@@ -202,10 +294,26 @@ def find_pages(page: Page, url: str) -> dict[str, str]:
     """The address of each page, by the name of its picture."""
     page.goto(f"{url}/memories/nord/talks")
     memory = page.locator("main a[href*='/me_']").first.get_attribute("href") or ""
+    page.goto(f"{url}/labelling")
+    task = page.locator("main th a").first.get_attribute("href") or ""
+    page.goto(f"{url}/runs?kind=agreement")
+    agreement = page.locator("main th a").first.get_attribute("href") or ""
     return {
         "runs": "/runs",
+        "found": "/runs?kind=compare&data=tickets",
+        "none": "/runs?q=nothing",
+        "prompts": "/runs/tuesday",
+        "prompts-report": "/runs/tuesday/report",
+        "compare": "/compare?a=monday&b=tuesday",
+        "tools": "/runs/assistant/report",
+        "bots": "/runs/bots/report",
+        "bots-case": "/runs/bots/cases/1",
+        "agreement": f"{agreement}/report",
+        "calls": "/runs/packing/calls",
+        "labelling": "/labelling",
+        "label": task,
         "run": "/runs/packing",
-        "case": "/runs/packing/cases/0",
+        "case": "/runs/packing/cases/1",
         "report": "/runs/packing/report",
         "agents": "/agents",
         "agent": "/agents/nord/guide",
@@ -229,6 +337,10 @@ def draw(browser: Browser, url: str, folder: Path) -> None:
                 page.wait_for_load_state("networkidle")
                 if name == "chat":
                     talk(page)
+                if name == "label" and page.get_by_label("Your name").count():
+                    page.get_by_label("Your name").fill("ann")
+                    with page.expect_navigation(wait_until="networkidle"):
+                        page.keyboard.press("Enter")
                 page.screenshot(path=folder / f"{name}-{width}-{scheme}.png")
             context.close()
 

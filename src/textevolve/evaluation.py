@@ -24,7 +24,7 @@ from textevolve.errors import (
 from textevolve.images import check_image, image_reference
 from textevolve.json_texts import is_mapping
 from textevolve.mappings import drop_empty, omit
-from textevolve.showing import Shown
+from textevolve.showing import Drawing, Shown
 from textevolve.trajectory import Trajectory
 
 T = TypeVar("T")
@@ -507,11 +507,17 @@ class Result(Shown):
 
     run: str
     _figures: Callable[[], Mapping[str, Figure]]
+    _plots: Callable[[], Drawing]
 
     @cached_property
     def aggregates(self) -> Mapping[str, Figure]:
         """The figures of the result by name, the same as `aggregates` in its JSON."""
         return self._figures()
+
+    def plot(self) -> Drawing:
+        """Return the plots of the result, which a notebook shows as inline SVG: its scores, the
+        agreement with people by threshold, or the steps of agents."""
+        return self._plots()
 
 
 class Results(tuple[T, ...], Result):

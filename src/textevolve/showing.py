@@ -7,6 +7,7 @@ do not depend on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -29,6 +30,16 @@ def show_as(
     """Register functions that return a result of type `kind` as an HTML fragment and as table
     rows."""
     _ways[kind] = html, rows
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """HTML with inline SVG, which notebooks show. `html`: the fragment with its own style."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return self.html
 
 
 class Shown:

@@ -20,6 +20,7 @@ from textevolve.statistics.agreement import (
     kappa_of,
     weighted_area,
 )
+from textevolve.studies.labels.agreement import _draw_curve
 from textevolve.studies.labels.fit import FitSpec, names_of
 
 
@@ -203,3 +204,18 @@ def test_a_fit_to_single_responses_takes_no_signal_that_only_compares():
     spec, items = FitSpec(items="labels.jsonl"), items_of(rows_of(1, 0))
     assert names_of(spec, items) == ("probe", "instruction-likelihood", "look:length")
     assert "pairwise" in names_of(FitSpec(items="x", signals="pairwise,probe"), items)
+
+
+def test_the_curve_shows_agreement_at_each_threshold():
+    items = items_of(rows_of("pass", "fail", "pass", "fail"))
+    scores = (0.9, 0.2, 0.4, 0.6)
+    verdicts = [
+        Verdict("j", item.id, "given", (score,), score=score, passed=score >= 0.5)
+        for item, score in zip(items, scores, strict=True)
+    ]
+    verdicts += [Verdict("none", item.id, "given", (None,)) for item in items]
+    curve = _draw_curve(items, verdicts)
+    at = dict(zip(curve.places, curve.lines["j"], strict=True))
+    # From 0.3 on 0.9, 0.4 and 0.6 pass, and people pass two of them; from 0.95 on none does.
+    assert (at["0.0"], at["0.3"], at["0.4"], at["0.5"], at["0.95"]) == (0.5, 0.75, 0.75, 0.5, 0.5)
+    assert "none" not in curve.lines

@@ -276,7 +276,18 @@ async def test_changed_minds_are_a_table():
     assert (agent, round_number, favourite) == ("Supporter", 2, "B → A")
     assert scores.startswith("A 2.0 → 9.0, B 9.0 → 2.0")
     assert answered in ("Critic", "Neutral Observer")
-    assert minds.note == "1 of 3 agents changed their winner: Supporter B → A"
+
+
+async def test_weighted_scores_lie_within_their_parts():
+    """Half the weight of all components is no lower score."""
+    async with ScriptedServer(arguing) as server:
+        half = dict.fromkeys(("accuracy", "timeliness"), 0.5)
+        result = await debate(server, rounds=2, protocol="rebuttal", weights=half)
+    (move, *_) = result.moves
+    assert (move.before, move.after) == (pytest.approx((9.0, 2.0)), pytest.approx((9.0, 2.0)))
+    (debates,) = [block for block in show_case(result) if getattr(block, "title", "") == "Debate"]
+    turns = [block for block in debates.blocks[0].blocks if isinstance(block, Table)]
+    assert turns[0].rows[0][-1] == pytest.approx(9.0)
 
 
 def tables_of(result, title):
@@ -293,7 +304,7 @@ async def test_a_debate_stands_open_on_a_page():
     terminal = StringIO()
     print_report(report, Console(file=terminal, width=100))
     assert "I would reach work" not in terminal.getvalue()
-    assert "2 more sections not shown here" in terminal.getvalue()
+    assert "2 more parts not shown here" in terminal.getvalue()
 
 
 async def test_a_move_names_what_it_answers():

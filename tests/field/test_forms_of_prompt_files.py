@@ -54,5 +54,5 @@ def test_builds_show_what_was_expected(rows, home, cli, model):
     assert outcome.code == 4
     text = (home / "t.xml").read_text()
     assert 'message="expected payroll, got The bank.; score 0.000, not passed' in text
-    assert "scores: exact 0\n" in text
+    assert "scores.exact: 0.0\n" in text
     assert "{" not in text

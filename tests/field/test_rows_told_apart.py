@@ -4,6 +4,8 @@ import csv
 import json
 import re
 
+import pytest
+
 TEAMS = {"p01": "payroll", "p02": "access", "p03": "billing"}
 COMMAND = ["compare", "-p", "team.txt", "-d", "tickets.csv", "--label", "team", "--metric", "exact"]
 
@@ -82,6 +84,33 @@ def test_bots_share_no_prompt(cli, home, model):
     assert [row["input"] for row in rows] == ["", ""]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "-d", "chats.jsonl", "--outputs", "messages", "--metric", "no-error"),
+        ("evaluate", "chats.jsonl", "--judge", "metric:no-error"),
+    ],
+)
+def test_tools_of_chats_are_read(command, cli, home):
+    """A recorded chat may end with a call of a tool, which is all that it says."""
+    call = {"id": "1", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    chat = [
+        {"role": "user", "content": "Weather in Oslo?"},
+        {"role": "assistant", "content": None, "tool_calls": [{"type": "function", **call}]},
+        {"role": "tool", "tool_call_id": "1", "content": "4 degrees"},
+    ]
+    rows = [{"id": name, "input": "Q", "messages": chat} for name in "ab"]
+    (home / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert cli(*command, "-o", "chats.html", "-o", "scores.jsonl").code == 0
+    for line in (home / "scores.jsonl").read_text().splitlines():
+        assert '"score":1.0' in line.replace(" ", "")
+    (data,) = re.findall(
+        r'<script type="application/json">(.*?)</script>', (home / "chats.html").read_text(), re.S
+    )
+    (entry,) = json.loads(data)["rows"][0]["entries"]
+    assert entry["facts"]["tool calls"] == 'get_weather({"city": "Oslo"})'
+
+
 def test_tools_stand_beside_outputs(cli, home):
     calls = [
         {"name": "find_order", "arguments": {"number": 118}},
@@ -92,4 +121,5 @@ def test_tools_stand_beside_outputs(cli, home):
     command = ["compare", "-d", "agent.jsonl", "--outputs", "output", "--metric", "no-error"]
     assert cli(*command, "-o", "agent.html").code == 0
     page = (home / "agent.html").read_text()
-    assert "find_order(number=118) → refund(amount=20 EUR) failed" in page
+    calls = 'find_order({"number": 118}) → refund({"amount": "20 EUR"})'
+    assert json.dumps(calls, ensure_ascii=False)[1:-1] in page

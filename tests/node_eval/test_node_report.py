@@ -133,7 +133,7 @@ def agent_run(**more):
 
 def test_bars_start_when_nodes_did():
     text = page(found(agent_run()))
-    bars = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', text)
+    bars = re.findall(r'<rect x="([\d.]+)%" width="([\d.]+)%"', text)
     assert bars == [("0.0", "100.0"), ("50.0", "50.0")]
     lines = as_terminal(found(agent_run())).splitlines()
     (agent,) = (line for line in lines if "agent" in line and "━" in line)

@@ -20,6 +20,7 @@ from textevolve.report.blocks import (
     Matrix,
     MatrixRow,
     Note,
+    Plot,
     Report,
     Section,
     Table,
@@ -45,6 +46,14 @@ PIECES = (
 hostile = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=8).map("".join)
 
 
+def make_branch(text: str, other: str) -> Branch:
+    """A branch with everything that unfolds."""
+    scores = {text: 0.5, f"2 {other}": 1.0}
+    return Branch(
+        text, other, "", [], scores, (0.25, 0.5), {text: other}, [Texts(text, [(text, other)])]
+    )
+
+
 def make_blocks(text: str = "plain", *more: str) -> list[Block]:
     """Every block, with the text in every place that holds one, and something missing in each."""
     other = more[0] if more else f"other {text}"
@@ -68,6 +77,9 @@ def make_blocks(text: str = "plain", *more: str) -> list[Block]:
         Table(other, [Column("none")], []),
         make_matrix(text, other),
         Tree(text, [Branch(text, other, "good", [Branch(other), Branch("", text, "bad")])]),
+        Tree(other, [make_branch(text, other)]),
+        Plot(other, text, [text, other], {text: [Estimate(0.5, 0.4, 0.6), Estimate(None)]}),
+        Plot(text, other, [text], {text: [Estimate(1)], f"2 {other}": [Estimate(0)]}, bars=True),
         Diff(text, f"one\n{text}\nthree", f"one\n{other}\nthree"),
         Transcript(
             text, [Utterance(text, text, text, [(text, other)]), Utterance(text, "", failure=other)]

@@ -14,8 +14,8 @@ from textevolve.report.blocks import (
     Estimate,
     Format,
     cell_text,
+    draw_bar,
     find_differences,
-    place,
     shade,
 )
 from textevolve.report.wording import shorten_models, visible
@@ -65,12 +65,15 @@ def test_every_number_can_be_written(value: float, format: Format) -> None:
 
 
 @given(st.floats(), st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
-def test_marks_stay_on_their_axis(value: float, low: float, high: float) -> None:
-    found = place(value)
-    assert (found is None) == (not math.isfinite(value))
-    assert found is None or 0 <= found <= 100
+def test_shades_stay_on_their_scale(value: float, low: float, high: float) -> None:
     found = shade(value, low, high)
     assert found is None or 0 <= found <= 10
+
+
+def test_bars_of_intervals() -> None:
+    assert draw_bar(Estimate(0.5, 0.25, 1.0), (0.0, 1.0)) == (25.0, 50.0, 100.0)
+    assert draw_bar(Estimate(0.0, -0.5, 0.5), (-1.0, 1.0)) == (25.0, 50.0, 75.0)
+    assert draw_bar(Estimate(0.5, None, None), (0.0, 1.0)) is None
 
 
 @given(hostile, hostile)

@@ -21,7 +21,9 @@ from textevolve.report.blocks import (
     Report,
     Section,
     Table,
+    Transcript,
     Tree,
+    Utterance,
 )
 from textevolve.report.html import html_fragment
 from textevolve.report.wording import visible
@@ -152,3 +154,9 @@ def test_a_tree_of_any_depth_is_drawn() -> None:
         root = Branch(str(n), children=[root, Branch("beside")])
     page = as_html(Report("", "", [Tree("", [root, Branch("last")])]))
     assert page.count('<div class="branch') == 4000
+
+
+def test_speakers_keep_their_colour() -> None:
+    turns = [Transcript("", [Utterance(name, "said")]) for name in ("ann", "bo", "ann")]
+    page = as_html(Report("", "", turns))
+    assert re.findall(r'class="speech (a\d)"', page) == ["a0", "a1", "a0"]

@@ -122,7 +122,7 @@ def ask():
     return send
 
 
-WIDTHS = (1280, 390)
+WIDTHS = (1400, 420)
 STRICT = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 """No page has script or style of its own within it."""
 MOST_TABS = 400
@@ -179,9 +179,9 @@ def _tighten(route):
 
 @pytest.fixture
 def check_page():
-    """Looks at the page that is open: nothing was complained of, axe-core has no serious finding
-    and nothing is wider than the window, wide and light, narrow and dark; and the key Tab reaches
-    every control."""
+    """Looks at the page that is open: nothing was complained of, axe-core finds nothing but minor
+    things and nothing is wider than the window, wide and light, narrow and dark; and the key Tab
+    reaches every control."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
 
     def check(page):
@@ -191,7 +191,7 @@ def check_page():
             matches = [
                 (violation["id"], [node["html"] for node in violation["nodes"][:3]])
                 for violation in axe.run(page).response["violations"]
-                if violation["impact"] in ("serious", "critical")
+                if violation["impact"] != "minor"
             ]
             assert matches == [], f"{page.url}, {width} px, {scheme}: {matches}"
             room = page.evaluate("document.documentElement.scrollWidth - innerWidth")

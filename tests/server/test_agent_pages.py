@@ -215,3 +215,21 @@ def test_a_chat_is_used_by_the_keyboard_alone(serve, world, page, check_page, se
     page.keyboard.press("Enter")
     page.get_by_text("<img src=x onerror=alert(1)>").first.wait_for()
     page.get_by_text("<b>bold</b>").first.wait_for()
+
+
+@pytest.mark.slow
+def test_what_is_written_stands_at_the_foot(serve, world, page, server):
+    """Below few messages and below many, with the list of chats beside it."""
+    server.script = lambda body, number: "Line.\n" * (1 if number < 2 else 90)
+    page.goto(f"{serve(jobs=False)}/chat/acme/guide")
+    for number in range(2):
+        page.get_by_label("Your message").fill(f"Question {number}?")
+        page.keyboard.press("Enter")
+        page.locator(".said-by.assistant").nth(number).get_by_text("Line.").wait_for()
+        page.wait_for_url("**?session=*")
+        page.wait_for_load_state("networkidle")
+        form = page.locator("#say").bounding_box()
+        chats = page.get_by_role("navigation", name="Chats").bounding_box()
+        height = page.viewport_size["height"]
+        assert height - 80 < form["y"] + form["height"] <= height + 1
+        assert chats["x"] > form["x"] + form["width"]

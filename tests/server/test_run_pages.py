@@ -2,6 +2,7 @@
 stay texts."""
 
 import re
+import time
 import urllib.request
 
 import pytest
@@ -52,6 +53,41 @@ def test_runs_are_found_by_kind_state_and_text(store, get):
     assert "number 13" in get("/runs?q=NUMBER+13&kind=evaluate")[1].text
     assert "No run is like that" in get("/runs?status=failed")[1].text
     assert get("/runs?page=99999999999999999999")[0] == 400
+
+
+def test_runs_are_found_by_day_and_data(store, get):
+    add_run(store, 0.5, name="alone")
+    add_comparison(store, [(0.2, 0.8)], name="of rows")
+    today = time.strftime("%Y-%m-%d")
+    assert "2 runs" in get(f"/runs?since={today}&until={today}&data=&minutes=&cost=")[1].text
+    assert "No run is like that" in get("/runs?until=2001-01-01")[1].text
+    page = get("/runs?data=ROWS.js")[1]
+    assert "1 runs" in page.text
+    assert "of rows" in page.text
+    assert "No run is like that" in get("/runs?cost=0.01")[1].text
+    for wrong in ("since=yesterday", "minutes=-1", "cost=nan"):
+        assert get(f"/runs?{wrong}")[0] == 400
+
+
+def test_lists_load_what_runs_took(store, get):
+    ids = [add_run(store, 0.5, name=name) for name in ("a", "b")]
+    page = get("/runs")[1]
+    address = next(v for n, v in page.attributes if n == "hx-get" and v and "/spending" in v)
+    _, cells, _ = get(address)
+    assert {v for n, v in cells.attributes if n == "id"} == {
+        f"{name}-{run}" for name in ("took", "cost") for run in ids
+    }
+    assert get("/runs/spending?run=nothing")[0] == 404
+
+
+def test_compared_cases_have_texts_and_links(store, get):
+    first = add_comparison(store, [(0.2, 0.9), (0.7, 0.7)], name="old")
+    second = add_comparison(store, [(0.6, 0.9), (0.7, 0.7)], name="new")
+    _, page, _ = get(f"/compare?a={first}&b={second}")
+    assert "row-0, one" in page.text
+    assert "Asked row-0" in page.text
+    assert "row-1" not in page.text.partition("What differs")[0].partition("Both runs")[0]
+    assert {("href", f"/runs/{run}/cases/1") for run in (first, second)} <= set(page.attributes)
 
 
 def test_rows_are_filtered_and_sorted(store, get):
@@ -162,6 +198,38 @@ def test_the_pages_of_runs_are_whole(store, serve, page, check_page):
         page.wait_for_load_state("networkidle")
         check_page(page)
     assert page.get_by_role("button", name="Expand all").is_visible()  # the matrix' own script
+
+
+@pytest.mark.slow
+def test_two_ticked_runs_can_be_compared(store, serve, page):
+    for name in ("a", "b", "c"):
+        add_run(store, 0.5, name=name)
+    page.goto(serve(judge="probe") + "/runs")
+    page.wait_for_load_state("networkidle")
+    compare = page.get_by_role("button", name="Compare the two runs")
+    boxes = page.get_by_role("checkbox")
+    shown = []
+    for number in range(3):
+        boxes.nth(number).check()
+        shown.append(compare.is_visible())
+    assert shown == [False, True, False]
+    boxes.nth(0).uncheck()
+    compare.click()
+    page.wait_for_url("**/compare?a=*&b=*")
+
+
+@pytest.mark.slow
+def test_narrow_rows_label_only_values(store, serve, page):
+    """A label stands before each value of a row, and nowhere else."""
+    add_run(store, 0.5, name="a run")
+    page.set_viewport_size({"width": 420, "height": 800})
+    page.goto(serve(judge="probe") + "/runs")
+    page.wait_for_load_state("networkidle")
+    cells = page.locator("tbody td:visible").all()
+    assert {cell.get_attribute("data-name") for cell in cells} >= {"Kind", "Result", "Begun"}
+    for cell in cells:
+        text = cell.inner_text().strip()
+        assert text not in ("–", "") or cell.get_by_role("checkbox").count(), cell.inner_html()
 
 
 @pytest.mark.slow

@@ -71,3 +71,13 @@ def test_a_frame_is_of_pandas_or_else_of_polars(model, home, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     monkeypatch.setitem(sys.modules, "polars", polars)
     assert [row["text"] for row in result.to_frame()] == ["So.", "No."]
+
+
+def test_results_plot_their_scores(model, home):
+    cases = [{"input": "Why?", "output": "word " * n} for n in range(1, 13)]
+    result = Client(model).run(EvaluateSpec(judge="look:length"), cases=cases)
+    drawing = result.plot()._repr_html_()
+    assert drawing.count("<rect") == 10
+    assert "http" not in drawing
+    one = Client(model).evaluate("Why?", ["So."], judge="look:length")
+    assert "Nothing to plot" in one.plot()._repr_html_()

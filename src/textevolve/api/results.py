@@ -26,7 +26,7 @@ from textevolve.judges.judge import Judge, quote_value, read_judge
 from textevolve.judges.rubric import is_rubric_name
 from textevolve.mappings import drop_none
 from textevolve.runs.study import AnyStudy, StudySpec, find_study
-from textevolve.showing import TableRows
+from textevolve.showing import Drawing, TableRows
 from textevolve.spec import Frozen
 from textevolve.studies.evaluate_spec import DebateParameters, WholeProfile, name_none
 from textevolve.user_code import name_object
@@ -246,6 +246,7 @@ def attach_run(result: T, run: RunRecord, records: Sequence[Any]) -> T:
             run=run.id,
             _rows=partial(_read_rows, run, records),
             _figures=partial(_read_figures, run, records),
+            _plots=partial(_draw_plots, run, records),
         )
 
     return result
@@ -268,10 +269,18 @@ def _read_rows(run: RunRecord, records: Sequence[Any]) -> TableRows:
 
 
 def _read_figures(run: RunRecord, records: Sequence[Any]) -> Mapping[str, Figure]:
+    return _report("make_data", run, records)["aggregates"]
+
+
+def _draw_plots(run: RunRecord, records: Sequence[Any]) -> Drawing:
+    return Drawing(_report("draw_plots", run, records))
+
+
+def _report(form: str, run: RunRecord, records: Sequence[Any]) -> Any:
+    """Make a form of the report of records as the store has them, so that its figures are those of
+    `runs show --json`."""
     from textevolve.runs import report, stored
 
     study_run = stored.StudyRun(run)
     study = study_run.study
-    # Of the records as the store has them, so that the figures are those of `runs show --json`.
-    data = report.make_data(study_run, lambda: map(study.decode, map(study.encode, records)))
-    return data["aggregates"]
+    return getattr(report, form)(study_run, lambda: map(study.decode, map(study.encode, records)))

@@ -104,7 +104,7 @@ def list_tasks(
         lambda task: {**asdict(task), "spec": task.spec.model_dump(mode="json")},
         print_lines(_describe),
         f"no labelling tasks in the namespace '{space}'; make one with: textevolve labels create"
-        " mine rows.csv",
+        " replies rows.csv",
         as_json=as_json,
     )
 

@@ -49,11 +49,13 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
     facts = {"model": f"{data['model']} ({reason})"} if data["model"] else {}
     facts["cases"] = f"{data['cases']:,}"
     facts["expected"] = "the median of rehearsals with made-up answers, and their range"
-    if learned := data["answers_learned"]:
-        facts["answers"] = f"as long as {count(learned, 'answer')} to the first rows in the journal"
-    elif data["lengths_guessed"]:
-        facts["answers"] = "of about 900 characters, which is a guess; after a run of a few rows"
-        facts["answers"] += " their lengths are expected"
+    learned = data["answers_learned"]
+    facts["answers"] = (
+        f"as long as {count(learned, 'answer')} to these rows in the journal"
+        if learned
+        else "of about 900 characters, which is a guess; after a run of a few rows their lengths"
+        " are expected"
+    )
     place = f'[prices."{data["model"]}"]'
     facts["cost"] = f"not known: give a price in the settings under {place}"
     for name, figure in data["expected"].items():

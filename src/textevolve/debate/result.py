@@ -240,9 +240,9 @@ class Swing:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of an agent's scores by one of its later turns: its weighted scores of the
-    candidates before and after that turn, from 0 to 10. `answers`: the agent whose argument speaks
-    most against the favourite before; None if no other agent gave one."""
+    """A change of an agent's scores by one of its later turns: the weighted mean over components of
+    each candidate's scores before and after that turn, from 0 to 10. `answers`: the agent whose
+    argument speaks most against the favourite before; None if no other agent gave one."""
 
     round: int
     agent: str
@@ -261,9 +261,8 @@ def measure_move(turns: Sequence[Turn], turn: Turn, profile: Profile) -> Move | 
     ]
     if turn.scores is None or not former:
         return None
-    weights = np.array(profile.weight_list)
     before, after = (
-        tuple(arithmetic.turn_scores(np.array(scores), weights).tolist())
+        tuple(np.average(scores, axis=1, weights=profile.weight_list).tolist())
         for scores in (former[-1], turn.scores)
     )
     opponent = None

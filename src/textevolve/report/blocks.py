@@ -161,6 +161,29 @@ class Transcript:
 
 
 @dataclass(frozen=True, slots=True)
+class Plot:
+    """Figures over the places of an axis as lines, or as bars, which pages draw as inline SVG.
+    Formats without pictures only count plots.
+
+    Attributes:
+        axis: The name of the axis, and `places`: the labels of its places, in order.
+        lines: The figures at all places by the name of their line, and `column`: their format.
+        top: The figure at the upper end of the scale, which begins at 0.
+        bars: Whether bars are drawn, in place of lines.
+        links: For each place the address to which its marks lead; none without addresses.
+    """
+
+    title: str
+    axis: str
+    places: Sequence[str]
+    lines: Mapping[str, Sequence[Cell]]
+    column: Column = Column("", "percent", 0)
+    top: float = 1.0
+    bars: bool = False
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Texts:
     """Several complete texts, each with its heading."""
 
@@ -268,7 +291,7 @@ class Matrix:
 
 
 # A part of a report.
-PlainBlock: TypeAlias = Table | Tree | Diff | Transcript | Texts | Note
+PlainBlock: TypeAlias = Table | Tree | Diff | Transcript | Texts | Note | Plot
 """A block that is drawn as a whole; sections and matrices are drawn piece by piece."""
 
 Block: TypeAlias = PlainBlock | Matrix | Section
@@ -400,58 +423,6 @@ def score_of(cell: Cell) -> float | None:
     return None if isinstance(value, str | bool) or value is None else float(value)
 
 
-# The positions of a chart's marks as plain numbers, which the templates of pages draw as inline
-# SVG.
-#
-# Positions along an axis are percentages of its length, so that a chart fits any width. A missing
-# value has no position.
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalChart:
-    """A chart with a row for each label: a dot for a figure from 0 to 1, and a line for its
-    interval."""
-
-    title: str
-    rows: Sequence[tuple[str, Estimate]]
-    format: Format = "number"
-
-
-def place(value: float | None) -> float | None:
-    """Return the position of a value on an axis from 0 to 1, in percent; values outside are moved
-    to the nearer end. None for a missing value."""
-    if value is None or not math.isfinite(value):
-        return None
-    return round(100 * min(1.0, max(0.0, value)), 2)
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalMark:
-    """The mark of one figure on a chart. `said`: the text of the figure, and `ends`: of its
-    interval; `middle`, `low` and `high`: the positions of the figure and of the ends of its
-    interval, in percent."""
-
-    label: str
-    said: str
-    ends: str
-    middle: float | None
-    low: float | None
-    high: float | None
-
-
-def draw_intervals(chart: IntervalChart) -> list[IntervalMark]:
-    return [
-        IntervalMark(
-            label,
-            *cell_parts(estimate, chart.format),
-            place(estimate.value),
-            place(estimate.low),
-            place(estimate.high),
-        )
-        for label, estimate in chart.rows
-    ]
-
-
 def interval_scale(table: Table, number: int) -> tuple[float, float] | None:
     """Return the ends of the axis on which a page draws the intervals of a table's column: 0 and 1,
     or -1 and 1 for differences. None if the column has no interval, or a value beyond that."""
@@ -476,10 +447,9 @@ def draw_bar(cell: Cell, scale: tuple[float, float]) -> tuple[float, float, floa
     if not isinstance(cell, Estimate) or None in (cell.value, cell.low, cell.high):
         return None
     low, high = scale
-    ends = [((end or 0.0) - low) / (high - low) for end in (cell.low, cell.value, cell.high)]
-    places = [place(end) or 0.0 for end in ends]
+    ends = [100 * ((end or 0.0) - low) / (high - low) for end in (cell.low, cell.value, cell.high)]
 
-    return places[0], places[1], places[2]
+    return round(ends[0], 2), round(ends[1], 2), round(ends[2], 2)
 
 
 # Functions that all renderers of a matrix share: a short form of an entry, a table of the first

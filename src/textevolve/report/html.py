@@ -36,6 +36,7 @@ from textevolve.report.blocks import (
     Matrix,
     MatrixRow,
     Note,
+    Plot,
     Report,
     Section,
     Table,
@@ -235,9 +236,11 @@ def draw_blocks(blocks: Iterable[Block], *, script: Markup | None = None) -> Ite
 
 class Anchors:
     """A function that returns the HTML id of a figure on a page: the words of its title, with a
-    number at the end if an earlier figure has the same title."""
+    number at the end if an earlier figure has the same title. `speakers`: the number of the colour
+    of each speaker, who keeps it on the whole page."""
 
     def __init__(self) -> None:
+        self.speakers: dict[str, int] = {}
         self._taken = Counter[str](RESERVED)
 
     def __call__(self, *titles: str) -> str:
@@ -279,17 +282,22 @@ def _draw_blocks(
             yield _draw(block, min(level, DEEPEST_HEADING), anchors)
 
 
-def _draw(block: Table | Diff | Transcript | Texts | Note, level: int, anchors: Anchors) -> Markup:
+def _draw(
+    block: Table | Diff | Transcript | Texts | Note | Plot, level: int, anchors: Anchors
+) -> Markup:
     match block:
         case Table():
             return _macro("show_table", block, level, anchors)
+        case Plot():
+            return _macro("show_plot", block, level, anchors)
         case Diff():
             pieces = find_differences(block.before, block.after)
             return _macro("show_diff", block, pieces, level, anchors)
         case Transcript():
-            speakers = dict.fromkeys(utterance.speaker for utterance in block.utterances)
-            colours = {name: n % COLOURS for n, name in enumerate(speakers)}
-            return _macro("show_transcript", block, colours, level, anchors)
+            speakers = anchors.speakers
+            for utterance in block.utterances:
+                speakers.setdefault(utterance.speaker, len(speakers) % COLOURS)
+            return _macro("show_transcript", block, speakers, level, anchors)
         case Texts():
             return _macro("show_texts", block, level, anchors)
         case Note():
@@ -326,6 +334,7 @@ def _environment() -> Environment:
         "bar": blocks.draw_bar,
         "scale": blocks.interval_scale,
         "anchor": partial(quote, safe="", errors="backslashreplace"),
+        "text_of": blocks.cell_text,
         "clip": partial(wording.clip, most=TEXT_SHOWN),
         "clip_cell": partial(wording.clip, most=CELL_SHOWN),
         "counted": wording.count,

@@ -107,6 +107,8 @@ def _draw(block: PlainBlock | blocks.Matrix) -> Iterator[str]:
             yield from _draw_table(block)
         case blocks.Tree():
             yield _draw_tree(block)
+        case blocks.Plot():
+            yield "A plot, which a page in HTML has.\n"
         case blocks.Diff():
             yield _draw_diff(block)
         case blocks.Transcript():

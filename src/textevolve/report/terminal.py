@@ -24,6 +24,7 @@ from textevolve.report.blocks import (
     Column,
     Note,
     PlainBlock,
+    Plot,
     Report,
     Section,
     Tone,
@@ -176,7 +177,9 @@ def _print(console: Console, content: RenderableType) -> None:
 def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
     counted = 0
     for block in blocks:
-        if not isinstance(block, Section):
+        if isinstance(block, Plot):
+            counted += 1
+        elif not isinstance(block, Section):
             console.print()
             if not isinstance(block, Note) and block.title:
                 _print(console, safe(block.title, "bold"))
@@ -194,7 +197,7 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
 
     if counted:
         console.print()
-        note = f"{wording.count(counted, 'more section')} not shown here; a page in HTML has them."
+        note = f"{wording.count(counted, 'more part')} not shown here; a page in HTML has them."
         _print(console, Text(note, "dim"))
 
 
@@ -206,6 +209,8 @@ def _draw(block: PlainBlock | blocks.Matrix, console: Console) -> Iterator[Rende
             yield from draw_table(blocks.as_table(block, MATRIX_ROWS), console)
         case blocks.Tree():
             yield from _draw_tree(block)
+        case blocks.Plot():
+            pass  # counted with the folded sections
         case blocks.Diff():
             yield _draw_diff(block)
         case blocks.Transcript():
@@ -235,9 +240,8 @@ def _draw_span(branch: blocks.Branch) -> str:
     bar = ""
     if branch.span is not None:
         start, length = (round(share * SPAN_SHOWN) for share in branch.span)
-        start = min(start, SPAN_SHOWN - 1)
-        bar = " " * start + "━" * max(1, min(length, SPAN_SHOWN - start))
-    return f"{bar:{SPAN_SHOWN}}  "
+        bar = " " * min(start, SPAN_SHOWN - 1) + "━" * max(1, length)
+    return f"{bar:{SPAN_SHOWN}.{SPAN_SHOWN}}  "
 
 
 def _draw_diff(diff: blocks.Diff) -> Text:

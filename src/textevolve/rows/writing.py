@@ -79,7 +79,7 @@ def flatten(row: FlatRow) -> dict[str, Scalar]:
         InputError: two cells would have the same name.
     """
     cells: dict[str, Scalar] = {}
-    for name, value in _flat(plain(row), ""):
+    for name, value in flat_cells(plain(row)):
         if name in cells:
             raise InputError(f"two values of a row are named '{name}'; write the rows as .jsonl")
         cells[name] = value
@@ -87,10 +87,12 @@ def flatten(row: FlatRow) -> dict[str, Scalar]:
     return cells
 
 
-def _flat(row: FlatRow, before: str) -> Iterator[tuple[str, Scalar]]:
+def flat_cells(row: FlatRow, before: str = "") -> Iterator[tuple[str, Scalar]]:
+    """Yield the cells of a row as `flatten` does, several of one name, too. `before`: the beginning
+    of their names."""
     for name, value in row.items():
         if isinstance(value, dict):
-            yield from _flat(cast(FlatRow, value), f"{before}{name}.")
+            yield from flat_cells(cast(FlatRow, value), f"{before}{name}.")
         else:
             is_list = isinstance(value, list)
             yield before + name, json.dumps(value, ensure_ascii=False) if is_list else value

@@ -16,11 +16,10 @@ from textevolve.bench.variants import describe_differences
 from textevolve.evaluation import Figure, empty_default, reaches
 from textevolve.json_texts import as_array, is_object
 from textevolve.report import wording
-from textevolve.report.blocks import Block, Cell, Column, Estimate, Table
+from textevolve.report.blocks import Block, Cell, Column, Estimate, Plot, Table
 from textevolve.runs.study import RecordStatus, Row
 from textevolve.statistics.comparisons import PairedDifference
 from textevolve.statistics.intervals import (
-    TOO_FEW,
     UNIT,
     Interval,
     Statistic,
@@ -131,17 +130,15 @@ class Aggregates:
         return f" in {wording.count(self.clusters, 'independent group')}"
 
     @property
-    def mean_statistic(self) -> Statistic:
+    def mean(self) -> Estimate:
         """The mean score of the scored records, with its 95 % interval over cases."""
         scores = self._array(self._scores)
+        if not scores.size:
+            return Estimate(None)
         statistic = cluster_mean(scores, self._list_clusters())
-        if scores.size and scores.min() >= 0 and scores.max() <= 1:
+        if scores.min() >= 0 and scores.max() <= 1:
             statistic = Statistic(statistic.value, statistic.interval.clipped(*UNIT))
-        return statistic
-
-    @property
-    def mean(self) -> Estimate:
-        return estimate(self.mean_statistic)
+        return estimate(statistic)
 
     @property
     def pass_rate(self) -> Estimate:
@@ -165,6 +162,10 @@ class Aggregates:
         """Return the share of passed records for each case with an id; NaN if one of its scored
         records has no verdict."""
         return self._average(self._passed)
+
+    def count_scores(self) -> list[int]:
+        """Count the scores in `BINS` equal parts of 0 to 1."""
+        return np.histogram(self._scores, BINS, UNIT)[0].tolist()
 
     def count_missing(self, rows: Aggregates) -> int:
         """Count the cases that have a score in `rows` and no record in these figures."""
@@ -296,8 +297,7 @@ def draw_aggregates(
     columns.append(Column("mean score", "number", 3))
     columns += [Column(name, "count") for name in ("scored", *states)]
 
-    statistics = [figures.mean_statistic for figures in all_figures]
-    means = [estimate(statistic) for statistic in statistics]
+    means = [figures.mean for figures in all_figures]
     rows: list[list[Cell]] = []
     for (variant, figures), mean in zip(by_variant.items(), means, strict=True):
         name = wording.shorten_models(variant) if several else "all records"
@@ -324,13 +324,31 @@ def draw_aggregates(
             f" {wording.count(count, 'independent group')} of records: those of one case, group or"
             " chat, and equal rows, count as one."
         )
-    if any(statistic.interval.reason == TOO_FEW for statistic in statistics):
-        note += " A mean without an interval is one of too few independent records."
+    if any(mean.value is not None and mean.low is None for mean in means):
+        note += " Equal scores, and too few independent records, give no interval of a mean."
     if judged and least is None:
         note += " The judge's own verdict decides whether a record passed."
     title = f"{noun.capitalize()}s" if several else "Result"
 
     return [Table(title, columns, rows, best, note, star="Highest mean score")]
+
+
+BINS = 10
+"""The number of bars of a histogram of scores, and the least number of scores that it is of."""
+
+
+def draw_histogram(by_variant: Mapping[str, Aggregates]) -> list[Block]:
+    """Return a histogram of the scores of each variant; none of few scores, of scores that are all
+    0 or 1, which the pass rate tells, or beyond the axis from 0 to 1."""
+    lines = {wording.shorten_models(name): of.count_scores() for name, of in by_variant.items()}
+    scored = sum(of.scored for of in by_variant.values())
+    between = any(any(counts[1:-1]) for counts in lines.values())
+    if not between or sum(map(sum, lines.values())) < max(BINS, scored):
+        return []
+    places = [f"{n / BINS:g} to {(n + 1) / BINS:g}" for n in range(BINS)]
+    top = max(map(max, lines.values()))
+
+    return [Plot("Scores", "score", places, lines, Column("", "count"), top, bars=True)]
 
 
 VALUES = ("value", "rate", "difference")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -76,9 +76,8 @@ async def forecast(
 
     `expected` has for each figure the median, the lowest and the highest value of several
     rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
-    the journal answers it the second time. `answers_learned` is the number of free answers that the
-    journal has to requests of the first cases, and whose lengths are expected of the others;
-    `lengths_guessed` are the models of whose answers it has none.
+    the journal answers it the second time. `answers_learned` is the number of free answers in the
+    journal to these cases, whose lengths are expected of all answers of their models.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -96,28 +95,25 @@ async def forecast(
     step = 1 if spec.indivisible else max(1, -(-len(cases) // MOST_CASES))
     chosen = cases[::step]
     share = len(cases) / len(chosen) if chosen else 1.0
-    first_cases = chosen if spec.indivisible else cases[:MOST_CASES]
     draws: list[Usage] = []
-    lengths: dict[str, list[int]] = {}
 
-    try:
-        await _learn_lengths(study, spec, setting, first_cases, settings, lengths)
+    with _open_answers(settings) as answers:
         for draw in range(DRAWS):
-            usage = await rehearse(study, spec, setting, chosen, settings, draw, lengths)
-            draws.append(_scale(usage, share))
-    except ValueError as error:
-        raise InputError(
-            f"the cost of this run cannot be estimated, since it fails on made-up answers: {error}"
-        ) from error
+            try:
+                usage = await rehearse(study, spec, setting, chosen, settings, draw, answers)
+            except ValueError as error:
+                raise InputError(
+                    "the cost of this run cannot be estimated, since it fails on made-up answers:"
+                    f" {error}"
+                ) from error
 
-    # What is tested is no model: its answers cost nothing.
-    of_models = {name: n for name, n in lengths.items() if not name.startswith(JOURNALED)}
+            draws.append(_scale(usage, share))
+
     data = {
         "cases": len(cases),
         "model": stored.model,
         "expected": summarise_draws(draws),
-        "answers_learned": sum(map(len, of_models.values())),
-        "lengths_guessed": [name for name, numbers in of_models.items() if not numbers],
+        "answers_learned": sum(map(len, answers.lengths.values())),
     }
 
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
@@ -143,22 +139,22 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
     return settings.model_copy(update={"prices": {**settings.prices, **prices}})
 
 
-async def _learn_lengths(
-    study: AnyStudy,
-    spec: StudySpec,
-    setting: Setting,
-    cases: Sequence[Case],
-    settings: Settings,
-    lengths: dict[str, list[int]],
-) -> None:
-    """Add the lengths of the free answers that the journal has to requests of these cases."""
+@dataclass(frozen=True)
+class KnownAnswers:
+    """The free answers in the journal. `find`: looks one up by its key. `lengths`: the numbers of
+    characters of those found so far, by model and key."""
+
+    find: Callable[[str], Response | None]
+    lengths: dict[str, dict[str, int]]
+
+
+@contextmanager
+def _open_answers(settings: Settings) -> Generator[KnownAnswers]:
     if isinstance(settings.store, Path) and not settings.store.exists():
+        yield KnownAnswers(lambda _key: None, {})
         return
     with open_store(settings.store) as store:
-        await rehearse(study, spec, setting, cases, settings, 0, lengths, store.find_answer)
-
-
-FindAnswer = Callable[[str], Response | None]
+        yield KnownAnswers(store.find_answer, {})
 
 
 async def rehearse(
@@ -168,13 +164,10 @@ async def rehearse(
     cases: Sequence[Case],
     settings: Settings,
     draw: int,
-    lengths: dict[str, list[int]],
-    find: FindAnswer | None = None,
+    answers: KnownAnswers,
 ) -> Usage:
     """Run the study once with a model that makes up answers, and return the usage. `draw`: the
-    number of the rehearsal, which seeds the lengths of answers. `lengths`: the known numbers of
-    characters of free answers by model. `find`: looks up an answer in the journal by its key; such
-    answers are used, and added to `lengths`."""
+    number of the rehearsal, which seeds the lengths of answers."""
     journal = _Memory()
     calls: list[Usage] = []
     models: dict[str, Model] = {}
@@ -182,7 +175,7 @@ async def rehearse(
     def model_of(name: str) -> Model:
         if name not in models:
             price = None if name.startswith(JOURNALED) else price_of(name, settings)
-            actor = _Actor(name, price, calls, draw, lengths, find)
+            actor = _Actor(name, price, calls, draw, answers)
             models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
@@ -227,25 +220,16 @@ class _Memory:
 @dataclass(frozen=True)
 class _Actor:
     """A model that makes up answers and adds their usage to `calls`. The random lengths of answers
-    are seeded with `draw`, the number of the rehearsal; `lengths` and `find` are those of
-    `rehearse`."""
+    are seeded with `draw`, the number of the rehearsal."""
 
     name: str
     price: Price | None
     calls: list[Usage]
     draw: int
-    lengths: dict[str, list[int]]
-    find: FindAnswer | None
+    answers: KnownAnswers
 
     async def __call__(self, request: Request, /) -> Response:
         most = request.max_tokens or DEFAULT_TOKENS
-        is_free = most > 1 and not (
-            request.embeds or request.questions or request.schema or request.forced
-        )
-        known = self.lengths.setdefault(self.name, []) if is_free else []
-        if self.find and (stored := self.find(request_key(self.name, request))):
-            known.append(len(stored.text))
-            return replace(stored, usage=Usage())
         response = self._answer(request, most)
         ratio = Random(self.draw).uniform(3.6, 4.8)  # characters that make a token
         characters = sum(len(message.text) for message in request.messages)
@@ -262,7 +246,8 @@ class _Actor:
         return replace(response, usage=usage, finish_reason="stop")
 
     def _answer(self, request: Request, most: int) -> Response:
-        seed = hash((int(request_key(self.name, request)[:12], 16), self.draw))
+        key = request_key(self.name, request)
+        seed = hash((int(key[:12], 16), self.draw))
         rng = Random(seed)
         yes = rng.random()
         text = None
@@ -281,8 +266,11 @@ class _Actor:
             value = instance(json.loads(request.schema), rng)
             text = json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
         elif most > 1 and not request.forced:
-            known = self.lengths.get(self.name)
-            length = max(1, rng.choice(known)) if known else self._length(TEXT_WRITTEN, rng)
+            lengths = self.answers.lengths.setdefault(self.name, {})
+            if (stored := self.answers.find(key)) is not None:
+                lengths[key] = max(1, len(stored.text))
+            known = [*lengths.values()]
+            length = rng.choice(known) if known else self._length(TEXT_WRITTEN, rng)
             text = _prose(min(4 * most, length), seed)
 
         answer = Answer(yes=yes) if text is None else Answer(text=text)

@@ -13,17 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import model_validator
 
 from textevolve.engine import sync
 from textevolve.errors import InputError, StoreAwayError, StoreError
 from textevolve.evaluation import ROUNDING, reaches
-from textevolve.mappings import drop_empty, drop_none, map_values
+from textevolve.mappings import first_of
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Estimate, Table
 from textevolve.report.files import JUnitCase, JUnitSuite
+from textevolve.rows.writing import flat_cells, plain
 from textevolve.runs import driver
 from textevolve.runs.aggregates import Aggregates, aggregate, estimate, join_clusters
 from textevolve.runs.identity import describe_scorers, require_same_cases, require_same_ruler
@@ -789,15 +790,13 @@ OUTPUT_FIELDS = ("text", "output", "response")
 
 def _describe_mismatch(rows: Sequence[Mapping[str, Any]]) -> str:
     """Describe what was expected and what came; empty for several rows, or if one is unknown."""
-    row = rows[0] if len(rows) == 1 else {}
+    if len(rows) != 1:
+        return ""
     expected, output = (
-        next((_write_value(row[name]) for name in names if row.get(name) not in (None, "")), "")
+        wording.shorten(str(first_of(rows[0], names) or ""), MESSAGE_SHOWN // 4)
         for names in (EXPECTED_FIELDS, OUTPUT_FIELDS)
     )
-    if not expected or not output:
-        return ""
-    most = MESSAGE_SHOWN // 4
-    return f"expected {wording.shorten(expected, most)}, got {wording.shorten(output, most)}; "
+    return f"expected {expected}, got {output}; " if expected and output else ""
 
 
 def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -805,25 +804,12 @@ def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
     parts = (
         "\n".join(
             f"{name}: {text}"
-            for name, value in row.items()
-            if value is not None and (text := _write_value(value))
+            for name, value in flat_cells(plain(row))
+            if value is not None and (text := str(value))
         )
         for row in rows
     )
     return wording.clip("\n\n".join(parts), TEXT_SHOWN)
-
-
-def _write_value(value: Any) -> str:
-    """Write a value for readers: the fields of an object that have something, and the members of
-    a list."""
-    if isinstance(value, Mapping):
-        fields = drop_empty(map_values(_write_value, drop_none(cast("Mapping[str, Any]", value))))
-        return ", ".join(f"{name} {text}" for name, text in fields.items())
-    if isinstance(value, list | tuple):
-        return "; ".join(map(_write_value, cast("Sequence[Any]", value)))
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
 
 
 def _gate_cases(gated: Gated) -> Iterator[JUnitCase]:

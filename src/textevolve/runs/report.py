@@ -27,9 +27,10 @@ from textevolve.report.blocks import (
     Block,
     Column,
     Estimate,
-    IntervalChart,
     Matrix,
     MatrixRow,
+    Note,
+    Plot,
     Report,
     Section,
     Table,
@@ -38,7 +39,7 @@ from textevolve.report.blocks import (
     draw_first,
     main_score,
 )
-from textevolve.report.html import write_html
+from textevolve.report.html import html_fragment, write_html
 from textevolve.report.markdown import write_markdown
 from textevolve.rows.formats import WRITERS, choose_writer, write_rows
 from textevolve.rows.writing import plain
@@ -50,6 +51,7 @@ from textevolve.runs.aggregates import (
     describe_judges,
     describe_variants,
     draw_aggregates,
+    draw_histogram,
     join_clusters,
 )
 from textevolve.runs.gates import UNGATED, Gated, draw_gates
@@ -157,6 +159,7 @@ def draw_results(
     blocks = draw_aggregates(figures, find_threshold(run), are_judges=are_judges)
     if not blocks:
         return []
+    blocks += draw_histogram(figures)
     variants = tuple(filter(None, figures))
     has_cells = run.study.rows is not None
     rows: list[MatrixRow] = []
@@ -377,11 +380,11 @@ def find_history(store: Store, run: RunRecord, sees: Sees | None = None) -> list
 
 
 def read_history(
-    store: Store, runs: Sequence[RunRecord], variants: Iterable[str]
-) -> list[IntervalChart]:
-    """Return for each variant a chart of its pass rate, or of its mean score if records have no
+    store: Store, runs: Sequence[RunRecord], variants: Iterable[str], root: str
+) -> Plot:
+    """Return a plot of the pass rate of each variant, or of its mean score if records have no
     verdicts, over at most the newest 12 of these runs (`HISTORY`), oldest first. `runs`: newest
-    first."""
+    first. `root`: the address of the pages, to which marks lead."""
     figures = {run.id: read_figures(store, run) for run in runs[:HISTORY][::-1]}
     judged = all(
         aggregates.verdicts
@@ -389,17 +392,18 @@ def read_history(
         for aggregates in by_variant.values()
         if aggregates.scored
     )
-    charts: list[IntervalChart] = []
-
+    lines: dict[str, Sequence[Estimate]] = {}
     for name in variants:
-        run_figures = {id: by_variant.get(name, Aggregates()) for id, by_variant in figures.items()}
-        rows = [
-            (id, aggregates.pass_rate if judged else aggregates.mean)
-            for id, aggregates in run_figures.items()
-        ]
-        charts.append(IntervalChart(name, rows, "percent" if judged else "number"))
+        aggregates = [by_variant.get(name, Aggregates()) for by_variant in figures.values()]
+        line = [each.pass_rate if judged else each.mean for each in aggregates]
+        lines[wording.shorten_models(name)] = line
 
-    return charts
+    figure = "Pass rate" if judged else "Mean score"
+    title = f"{figure} in the last {len(figures)} runs of this study"
+    links = [f"{root}/runs/{run}" for run in figures]
+    column = Column("", "percent" if judged else "number")
+
+    return Plot(title, "", list(figures), lines, column, links=links)
 
 
 def study_key(run: RunRecord) -> tuple[str, ...]:
@@ -540,8 +544,8 @@ def make_report(store: Store, run: StudyRun, records: Records, gated: Gated = UN
 
 def make_page(store: Store, run: StudyRun, records: Records, gated: Gated = UNGATED) -> Report:
     """Return the report of a run for a page: the verdict, gates, the matrix, or a tree with which
-    the study begins, then the tables of figures, folded, and the facts of the run. Another report
-    has the order of `make_report`."""
+    the study begins, plots, then the tables of figures, folded, and the facts of the run. Another
+    report has the order of `make_report`."""
     parts = _collect_parts(store, run, records, gated)
     blocks = list(parts.report.blocks)
     about = [Section("About this run", (), parts.facts)] if parts.facts else []
@@ -551,10 +555,22 @@ def make_page(store: Store, run: StudyRun, records: Records, gated: Gated = UNGA
         return replace(parts.report, blocks=[*parts.gates, *parts.results, *blocks, *about])
 
     figures = [block for block in (*parts.results, *blocks) if block not in matrices]
+    figures.sort(key=lambda block: not isinstance(block, Plot))
 
     return replace(
         parts.report, blocks=[*parts.gates, *matrices, *map(fold_table, figures), *about]
     )
+
+
+def draw_plots(run: StudyRun, records: Records) -> str:
+    """Return the plots of a run alone as an HTML fragment: scores, curves, waterfalls of nodes."""
+    counted = _CountedRecords(run.study, records, None)
+    study_report = run.study.report(run.spec, run.study.summarise(run.spec, counted))
+    blocks = [*study_report.blocks, *draw_histogram(counted.sums)]
+    plots = [block for block in blocks if isinstance(block, Plot | Tree)]
+    nothing = Note("Nothing to plot: a histogram needs ten records with scores that differ.")
+
+    return html_fragment(replace(study_report, blocks=plots or [nothing], facts={}))
 
 
 def fold_table(block: Block) -> Block:

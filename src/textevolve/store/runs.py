@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Select, func, literal, select
+from sqlalchemy import Select, bindparam, literal, select
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
@@ -49,16 +49,7 @@ from textevolve.store.resource_rows import (
     mapping_of,
     update_where,
 )
-from textevolve.store.tables import (
-    batches,
-    calls,
-    cases,
-    records,
-    reuses,
-    runs,
-    served_runs,
-    texts,
-)
+from textevolve.store.tables import batches, cases, records, reuses, runs, served_runs, texts
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 """The status of a run. `interrupted`: it can be resumed. `failed`: its row is damaged."""
@@ -119,12 +110,11 @@ class RunTotals:
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """What a run's own calls took. `seconds`: from the start of its first call to the end of its
-    last one; None without calls. `cost`: in US dollars; None without calls, or if the price of a
-    call is unknown."""
+    """What a run's own calls took. `seconds`: the time in which a call was under way, without the
+    pause before a run is resumed. `cost`: in US dollars; None if the price of a call is unknown."""
 
-    seconds: float | None = None
-    cost: float | None = None
+    seconds: float
+    cost: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,17 +443,25 @@ def run_totals(connection: Connection, run_id: str) -> RunTotals:
     return RunTotals(*totals, failed=failed)
 
 
+SPENDING = """
+SELECT run_id,
+    sum(CASE WHEN before IS NULL OR before < started THEN seconds
+        WHEN before < started + seconds THEN started + seconds - before ELSE 0 END) AS seconds,
+    CASE WHEN count(cost) = count(*) THEN sum(cost) END AS cost
+FROM (SELECT run_id, started, seconds, cost, max(started + seconds) OVER (
+        PARTITION BY run_id ORDER BY started, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS before FROM calls) AS calls
+"""
+"""The query for what runs took, without its condition and groups. `before`: the end of the calls
+that began earlier; time counts once in which several calls are under way."""
+
+
 def read_spending(connection: Connection, ids: Sequence[str]) -> dict[str, RunSpending]:
-    """Return what the runs of these ids took, in the order of the ids."""
-    ends = func.max(calls.c.started + calls.c.seconds) - func.min(calls.c.started)
-    unknown = func.count() - func.count(calls.c.cost)
-    query = select(calls.c.run_id, ends, func.sum(calls.c.cost), unknown)
-    query = query.where(calls.c.run_id.in_(ids)).group_by(calls.c.run_id)
-    spending = {
-        id: RunSpending(seconds, None if without_price else cost)
-        for id, seconds, cost, without_price in connection.execute(query)
-    }
-    return {id: spending.get(id, RunSpending()) for id in ids}
+    """Return what the runs of these ids took, but of those without calls."""
+    query = sql(f"{SPENDING} WHERE run_id IN :ids GROUP BY run_id")
+    query = query.bindparams(bindparam("ids", expanding=True))
+    rows = connection.execute(query, {"ids": list(ids)})
+    return {id: RunSpending(seconds, cost) for id, seconds, cost in rows}
 
 
 _REMOVE_CALLS = """
@@ -498,11 +496,11 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     for table in (records, served_runs, batches):
         delete_where(connection, table, run_id=run_id)
     delete_where(connection, runs, id=run_id)
-    removed_calls = connection.execute(sql(_REMOVE_CALLS), this).rowcount
+    calls = connection.execute(sql(_REMOVE_CALLS), this).rowcount
     delete_where(connection, reuses, run_id=run_id)
     unused = 0
-    if removed_calls or images:
+    if calls or images:
         unused = sweep_texts(connection)
         connection.exec_driver_sql("UPDATE counters SET value = value + 1 WHERE name = 'sweeps'")
 
-    return Freed(removed, removed_calls, unused)
+    return Freed(removed, calls, unused)

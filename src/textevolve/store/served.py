@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Select, func, select
+from sqlalchemy import text as sql
 from sqlalchemy.engine import Connection, Row
 
 from textevolve.llm.model import text_hash
@@ -22,7 +23,7 @@ from textevolve.settings import StoreLocation, folder_beside
 from textevolve.store import lease
 from textevolve.store.documents import bytes_to_text, dump_json
 from textevolve.store.resource_rows import build, fetch_all, fetch_one, mapping_of, replace_row
-from textevolve.store.runs import RunRecord, read_spending, row_to_record
+from textevolve.store.runs import SPENDING, RunRecord, row_to_record
 from textevolve.store.tables import namespaces, runs, served_runs
 
 WantedState: TypeAlias = Literal["running", "cancelled", "limited", "failed"]
@@ -90,8 +91,8 @@ class RunSearch:
         text: A text in the id, name, source or specification.
         hidden: Kinds that are left out if no kind is chosen.
         since, until: Unix times; only runs that began from the first to before the second one.
-        seconds, cost: The least seconds from a run's first call to the end of its last, and the
-            least cost in US dollars. A run without calls has neither, and one with a call of
+        seconds, cost: The least seconds in which a run's calls were under way, and the least cost
+            in US dollars. A run without calls has neither, and one with a call of
             unknown price has no cost; both are left out if the figure is above 0.
         accepts: A function that chooses by the rest of a run, such as its data.
     """
@@ -224,7 +225,9 @@ def search_runs(
     if search.accepts is not None:
         ids = [run.id for run in _read_runs(connection, ids) if search.accepts(run)]
     if search.seconds > 0 or search.cost > 0:
-        ids = _find_expensive(connection, ids, search)
+        least = {"seconds": search.seconds, "cost": search.cost}
+        expensive = set(connection.execute(sql(_EXPENSIVE), least).scalars())
+        ids = [id for id in ids if id in expensive]
     page = _read_runs(connection, ids[start : start + limit])
 
     return RunMatches(page, len(ids), sorted(visible_kinds))
@@ -268,17 +271,10 @@ def _find_text(connection: Connection, ids: Sequence[str], text: str) -> list[st
     return [id for id in ids if id in matching]
 
 
-def _find_expensive(connection: Connection, ids: Sequence[str], search: RunSearch) -> list[str]:
-    """Return the runs of these ids that took and cost at least what the search asks for."""
-    least = (search.seconds, search.cost)
-    matching: list[str] = []
-    for start in range(0, len(ids), _AT_ONCE):
-        for id, spending in read_spending(connection, ids[start : start + _AT_ONCE]).items():
-            figures = (spending.seconds, spending.cost)
-            if all(not low or (n or 0.0) >= low for n, low in zip(figures, least, strict=True)):
-                matching.append(id)
-
-    return matching
+_EXPENSIVE = f"""
+SELECT run_id FROM ({SPENDING} GROUP BY run_id) AS spent
+WHERE seconds >= :seconds AND (:cost = 0 OR cost >= :cost)
+"""
 
 
 _AT_ONCE = 500

@@ -457,6 +457,10 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
     for (row, sample), group in itertools.groupby(outputs, lambda o: (o.row, o.sample)):
         cells = list(group)
         first_output = cells[0]
+        if len(names) == 1 and first_output.trajectory is None:
+            # Recorded calls are those of the only output; of several nothing says whose they are.
+            recorded = read_trajectory(pick(first_output.columns, RECORDED), row)
+            cells = [replace(output, trajectory=recorded) for output in cells]
         entries = {
             output.variant: _entry(output)
             for output in cells
@@ -474,15 +478,12 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
         }
         # Judges see conversations with the prompt of one bot, which is no input of another.
         prompts = {output.prompt for output in cells if output.turns}
-        recorded = read_trajectory(pick(first_output.columns, RECORDED), row)
-        steps = trajectory_texts(recorded)
         yield MatrixRow(
             f"{row}{sample_name}",
             "" if columns and len(prompts) > 1 else first_output.input,
             [entries.get(name) for name in names],
             first_output.reference or "",
-            describe_calls(recorded) | describe_images(first_output.images),
-            [Texts("Trajectory", steps)] if steps else [],
+            describe_images(first_output.images),
             title=f"{title}{sample_name}",
             columns=columns,
         )
@@ -719,7 +720,7 @@ def _plan_column(
         row = omit(values.row, RECORDED)
         values = replace(values, row=row)
 
-    return Planned(replace(cell, text=text), None, values)
+    return Planned(replace(cell, text=text, trajectory=case.trajectory), None, values)
 
 
 def _plan_prompt(

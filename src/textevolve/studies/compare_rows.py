@@ -17,6 +17,7 @@ from textevolve.evaluation import CHECKS, GROUP, Case
 from textevolve.llm.chains.chain import check_templates
 from textevolve.loops.rules import is_checks, take_checks
 from textevolve.mappings import map_values, omit
+from textevolve.messages import list_messages
 from textevolve.metrics.label_metrics import is_shipped
 from textevolve.metrics.plain import require_one_mark
 from textevolve.rows import Placed, Renaming, place_rows, read_rows
@@ -53,7 +54,7 @@ from textevolve.studies.row_values import (
 )
 from textevolve.studies.rows import EqualRows, RowNames, check_body
 from textevolve.texts.placeholders import Hidden, check_spelling, find_placeholders
-from textevolve.trajectory import TRAJECTORY_FIELDS
+from textevolve.trajectory import RECORDED, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 from textevolve.user_code import OWN
 
 INPUTS = ("input", "prompt", "question", "instruction")
@@ -193,6 +194,7 @@ def row_cases(
             reference=None if label is None else column_text(label),
             context=None if spec.context is None else _context_text(row.get(spec.context)),
             images=images,
+            trajectory=_read_chat_calls(spec, row, where),
         )
 
 
@@ -207,6 +209,15 @@ def _has_checks(spec: CompareSpec, column: str, placed: Sequence[Placed]) -> boo
     if fold_name(column) not in CHECK_COLUMNS:
         return False
     return applies_checks(spec) or any(is_checks(row.get(column)) for _, row in placed)
+
+
+def _read_chat_calls(spec: CompareSpec, row: Mapping[str, Any], where: str) -> Trajectory | None:
+    """Return the tool calls in the chat that is the only output of a row without a column of
+    calls."""
+    if len(spec.outputs) != 1 or any(row.get(name) is not None for name in RECORDED):
+        return None
+    messages = list_messages(row.get(spec.outputs[0]))
+    return read_trajectory({"tool_calls": messages}, where) if messages else None
 
 
 def list_asked(spec: CompareSpec, columns: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, TypeAlias, cast
+from dataclasses import asdict, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result
 from textevolve.evaluation import GROUP, Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
-from textevolve.json_texts import write_text
 from textevolve.judges.cascade import DECIDED_BY
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit
 from textevolve.mappings import drop_empty, pick
@@ -46,7 +45,7 @@ from textevolve.report.blocks import (
 )
 from textevolve.report.wording import count, letter, letters, number, percent, visible
 from textevolve.runs.study import record_reason, record_status
-from textevolve.trajectory import Trajectory
+from textevolve.trajectory import ToolUse, Trajectory
 
 # Sentences that describe a debate, for its display while it runs and for its report.
 #
@@ -70,19 +69,15 @@ def verdict(result: DebateResult) -> str:
         return f"{letters(result.tied)} tie at {scores[best]:.2f}"
 
     runner_up = max((j for j in range(len(scores)) if j != best), key=scores.__getitem__)
-    components = [
-        r.metadata["components"] for r in result.result if isinstance(r, EvaluationResult)
-    ]
-    gaps = {
-        name: (components[best][name] - components[runner_up][name]) / TOP
-        for name in result.components
-    }
-    weights = dict(zip(result.components, result.weights.tolist(), strict=True))
-    name = max(gaps, key=lambda name: weights[name] * gaps[name])
-    lead = f"{gaps[name]:+.2f} over {letter(runner_up)}"
+    deciding = arithmetic.deciding_turns(result.tensor.values, result.profile.aggregation)
+    means = arithmetic.component_scores(deciding)
+    gaps = (means[best] - means[runner_up]) / TOP
+    widest = int(np.argmax(gaps * result.weights))
+    name = visible(result.components[widest])
+    lead = f"{gaps[widest]:+.2f} over {letter(runner_up)}"
     totals = f"{scores[best]:.2f} against {scores[runner_up]:.2f} in all"
 
-    return f"{letter(best)} won by {visible(name)}, {lead} ({totals})"
+    return f"{letter(best)} won by {name}, {lead} ({totals})"
 
 
 def explain_winner(result: DebateResult) -> str:
@@ -165,17 +160,6 @@ def decided(by: DecidedBy) -> str:
     return sentence + (f", {by.cut:,} characters left out" if by.cut else "")
 
 
-def changes(result: DebateResult) -> str:
-    """Describe in a sentence which agents changed their winner during the debate; empty for a
-    single round or a single candidate."""
-    if len(result.convergence) < 2 or len(result.case.candidates) < 2 or not result.swings:
-        return ""
-    changed = [s for s in result.swings if s.changed]
-    summary = f"{len(changed)} of {len(result.swings)} agents changed their winner"
-    moves = [f"{visible(s.agent)} {_side(s.first)} → {_side(s.last)}" for s in changed]
-    return f"{summary}: {', '.join(moves)}" if moves else summary
-
-
 def recalled(memory: Memory) -> str:
     """Describe a memory in a line: its text, its source, and its score with the components of the
     score."""
@@ -185,10 +169,6 @@ def recalled(memory: Memory) -> str:
         return f"{text} ({source})"
     parts = ", ".join(f"{name} {number(part, 2)}" for name, part in memory.parts.items())
     return f"{text} ({source}; {number(memory.score, 2)}: {parts})"
-
-
-def _side(winner: int | None) -> str:
-    return "tie" if winner is None else letter(winner)
 
 
 def ending(result: DebateResult) -> str:
@@ -474,7 +454,7 @@ def _draw_moves(result: DebateResult) -> Block:
     if not rows:
         return Note("Nobody changed anybody's mind: no score changed after an agent's first turn.")
     columns = ["agent", Column("round", "count"), "scores of 10", "favourite", "argument of"]
-    return Table("Who changed whose mind", columns, rows, note=changes(result))
+    return Table("Who changed whose mind", columns, rows)
 
 
 def _favourites(move: Move) -> list[str]:
@@ -500,7 +480,7 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
     texts = [(f"Passage {n}", text) for n, text in enumerate(trajectory.contexts, 1)]
 
     for position, call in enumerate(trajectory.tool_calls or (), 1):
-        lines = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"]
+        lines = [_write_call(call)]
         lines += [f"result: {call.result}"] if call.result is not None else []
         lines += [f"error: {call.error}"] if call.error is not None else []
         texts.append((f"Tool call {position}", "\n".join(lines)))
@@ -512,19 +492,14 @@ CALLS_SHOWN = 400
 
 
 def describe_calls(trajectory: Trajectory | None) -> dict[str, str]:
-    """Return a fact that lists the tool calls of an answer in one line, those that failed with a
-    remark; empty if there are none. `trajectory_texts` has their results."""
+    """Return a fact that lists the tool calls of an answer in one line; empty if there are none."""
     calls = (trajectory and trajectory.tool_calls) or ()
-    texts: list[str] = []
-    for call in calls:
-        arguments = call.arguments
-        if isinstance(arguments, Mapping):
-            pairs = cast("Mapping[str, Any]", arguments).items()
-            arguments = ", ".join(f"{name}={write_text(value)}" for name, value in pairs)
-        failed = " failed" if call.error is not None else ""
-        texts.append(f"{call.name}({'' if arguments is None else arguments}){failed}")
+    texts = " → ".join(map(_write_call, calls))
+    return {TOOL_CALLS: wording.shorten(texts, CALLS_SHOWN)} if texts else {}
 
-    return drop_empty({TOOL_CALLS: wording.shorten(" → ".join(texts), CALLS_SHOWN)})
+
+def _write_call(call: ToolUse) -> str:
+    return f"{call.name}({json.dumps(call.arguments, ensure_ascii=False, default=str)})"
 
 
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
@@ -616,13 +591,13 @@ def _draw_turn(
     yield Transcript("", [Utterance(speaker, turn.argument, note, points, failure)])
     if turn.scores is None:
         return
-    weighted = arithmetic.turn_scores(np.array(turn.scores), np.array(profile.weight_list))
+    means = np.average(turn.scores, axis=1, weights=profile.weight_list)
     names = [wording.shorten(component.name, NAME_SHOWN) for component in profile.components]
     columns = ["", *(Column(n, "score", 1, TOP) for n in names)]
     equal = len(set(profile.weight_list)) == 1
-    columns.append(Column("mean" if equal else "weighted", "score", 2, TOP))
+    columns.append(Column("mean" if equal else "weighted mean", "score", 2, TOP))
     rows = [
-        (f"{wording.letter(j)} Response {labels[j]}", *scores, float(weighted[j]))
+        (f"{wording.letter(j)} Response {labels[j]}", *scores, float(means[j]))
         for j, scores in enumerate(turn.scores)
     ]
     yield Table("", columns, rows)
@@ -695,7 +670,12 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
     is_won = winners and len(case.candidates) > 1
     facts = {"winner": wording.letters(winners)} if is_won else {}
-    facts |= describe_calls(case.trajectory) | describe_images(case.images)
+    calls = describe_calls(case.trajectory)
+    if len(entries) == 1:  # they are those of the only answer
+        entries = [replace(entries[0], facts={**entries[0].facts, **calls})]
+    else:
+        facts |= calls
+    facts |= describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
 

@@ -112,7 +112,7 @@ HEADLINES = ("recall", "fmr", "accuracy", "update_correct", "question_correct")
 
 MEANING = (
     "“All” counts missing verdicts as not reached; “valid” leaves them out. Intervals (95 %) are"
-    " drawn over users. False memory resistance rises if nothing is stored: compare it with recall."
+    " drawn over users. False memory resistance rises if nothing is stored: compare it with recall"
 )
 REASONS_SHOWN = 20
 
@@ -164,10 +164,9 @@ def _blocks(evaluation: MemoryEvaluation) -> Iterator[Block]:
     metrics = evaluation.metrics
     rows = [(TITLES[n], metrics.overall[n]) for n in METRICS if _is_known(metrics.overall[n])]
     if rows:
-        pairs = [each for _, pair in rows for each in (pair.all, pair.valid)]
-        reasons = dict.fromkeys(e.reason for e in pairs if e.reason and e.value is not None)
-        without = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in reasons)
-        yield _table("Metrics", rows, MEANING + without)
+        reasons = sorted({pair.all.reason for _, pair in rows if pair.all.reason})
+        note = ". ".join((MEANING, *map(str.capitalize, reasons)))
+        yield _table("Metrics", rows, f"{note}.")
     for names, reason in _unmeasured(evaluation).items():
         yield Note(f"Not measured: {names}: {reason}", "warning")
     for title, parts, metric_names in (

@@ -170,7 +170,7 @@ MOST_NODES = 1000
 
 TREE_BRANCHES = 60
 REQUEST_SHOWN = 100
-ID_SHOWN = 28
+ID_SHOWN = 20
 REQUESTS = ("text", "input", "question", "query", "task", "prompt")
 """The keys under which the input of an agent has its request, where it has no messages."""
 STATE_SHOWN = 120
@@ -284,7 +284,7 @@ def _by_evaluator(node_statistics: NodeStatistics) -> Table:
 
 def _episodes(nodes: Iterable[JudgedNode], states: bool) -> Iterator[Branch]:
     """Yield each episode as a tree of its nested nodes, with the results of each node. An episode
-    is named by its request, which tells it from others better than its id."""
+    has its request as its title, which tells it from others better than its id."""
     for episode, group in groupby(nodes, lambda node: node.episode):
         steps = list(group)
         outermost = min(steps, key=lambda step: (len(step.item.path), step.item.timestamp))
@@ -293,11 +293,9 @@ def _episodes(nodes: Iterable[JudgedNode], states: bool) -> Iterator[Branch]:
         end = max(step.item.timestamp + (step.item.seconds or 0.0) for step in steps)
         length = end - start if start else 0.0  # without a recorded start no bar says when
         note = wording.count(len(steps), "node") + (f", {_format_time(length)}" if length else "")
-        name = f"episode {episode}"
-        if request:
-            note = f"{wording.shorten(name, ID_SHOWN)}, {note}"
+        note = f"episode {wording.shorten(episode, ID_SHOWN)}, {note}"
         nested = _nest(steps, (start, length), states)
-        yield Branch(request or name, note, "strong", nested)
+        yield Branch(request or outermost.name, note, "strong", nested)
 
 
 def _request(item: HistoryItem) -> str:
@@ -405,12 +403,14 @@ def _grade(outcome: EvaluationResult | Failure) -> str:
 
 
 def _in_full(node: JudgedNode) -> tuple[Mapping[str, str], Sequence[Block]]:
-    """Return the results of a node, and its input and output in full."""
+    """Return the results of a node that do not stand below it already, and its input and output in
+    full."""
     item = node.item
     facts = {"Node": f"{node.id}, superstep {node.step + 1}"}
     for name, outcome in item.evaluation_results.items():
         explanation = outcome.reason if isinstance(outcome, Failure) else outcome.feedback
-        facts[name] = ": ".join(part for part in (_grade(outcome), explanation) if part)
+        if not _is_unmet(outcome):
+            facts[name] = ": ".join(part for part in (_grade(outcome), explanation) if part)
     texts = [("Input", _clip(item.input_state)), ("Output", _clip(item.output_state))]
     if item.error is not None:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))

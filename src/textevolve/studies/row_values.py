@@ -44,8 +44,8 @@ ROLES = {"User": "user", ASSISTANT: "assistant", "System": "system"}
 @dataclass(frozen=True, slots=True)
 class RowValues:
     """The values of a row, by who may get them; the module's docstring has the table. `draw`: the
-    number of the row among the rows that ask the same question, from 0. `checks`: those that an output must
-    satisfy; None without any."""
+    number of the row among the rows that ask the same question, from 0. `checks`: those that an
+    output must satisfy; None without any."""
 
     variables: Mapping[str, str]
     columns: Mapping[str, Any]

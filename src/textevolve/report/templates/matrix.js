@@ -98,7 +98,7 @@
     const place = unfolded.has(id) ? document.getElementById(id) : null;
     if (!place) return null;
     place.home ??= place.parentNode; // where it lies while it is not open
-    return Object.assign(el("div", "place", el("h4", "", title), place), { lent: place });
+    return Object.assign(el("div", "place", el("h3", "", title), place), { lent: place });
   }
 
   function giveBack(element) {
@@ -113,7 +113,7 @@
     if (entry.passed !== undefined) line.append(el("b", entry.passed ? "pass" : "fail", entry.passed ? "pass" : "fail"));
     for (const [name, score] of Object.entries(entry.scores ?? {})) {
       line.append(el("span", "score", el("span", score === null ? "dim" : shade(score), figure(score)),
-        judges.length > 1 ? " " + name : ""));
+        judges.length > 1 ? el("span", "judge", name) : ""));
     }
     if (entry.against) line.append(el("b", "fail", entry.output + " ≠ " + entry.against));
     made.append(line);
@@ -345,14 +345,17 @@
   ].map(([key, does]) => el("div", "", el("dt", "", key), el("dd", "", does)))), button("Close", "", () => help.close()));
   const count = el("span", "count");
   count.setAttribute("role", "status");
-  const bar = el("div", "bar-of-choices", search, pressed.failures, pressed.unscored,
-    ...(pair ? [pressed.differences, number("by at least", state.apart, (value) => set(() => ({ apart: value ?? 0 }))())] : []),
+  // What is chosen less often is folded on a narrow screen.
+  const more = el("details", "more", el("summary", "", "More"), el("div", "bar-of-choices",
+    ...(pair ? [number("Differs by at least", state.apart, (value) => set(() => ({ apart: value ?? 0 }))())] : []),
     number("Score below", "", (value) => set(() => ({ below: value }))()),
     ...(judges.length > 1 ? [choice("Score", judges.map((name) => [name, name]), state.judge, (value) => set(() => ({ judge: value }))())] : []),
-    el("span", "group", sorting, falling),
     ...(pair ? [el("span", "group", choice("Pair", names, String(state.left), (value) => set(() => ({ left: Number(value) }))()),
       choice("and", names, String(state.right), (value) => set(() => ({ right: Number(value) }))()), pressed.diff)] : []),
-    ...[chooser()].filter(Boolean), pressed.all, button("?", "keys", () => help.showModal()));
+    ...[chooser()].filter(Boolean), button("?", "keys", () => help.showModal())));
+  more.open = !matchMedia("(max-width: 40rem)").matches;
+  const bar = el("div", "bar-of-choices", search, pressed.failures, pressed.unscored, ...(pair ? [pressed.differences] : []),
+    el("span", "group", sorting, falling), pressed.all, more);
   const head = el("div", "row head"), above = el("div", "room"), below = el("div", "room");
   const list = el("div", "rows-of-data", above, below);
   const empty = el("p", "note", "No row is like that.");

@@ -20,7 +20,6 @@ from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
     describe_entry,
-    draw_intervals,
     first_text,
     main_score,
     shade,
@@ -154,7 +153,6 @@ def _environment() -> Environment:
     filters |= {
         "counted": wording.count,
         "described": image_facts,
-        "intervals": draw_intervals,
         "short_models": wording.shorten_models,
         "figured": wording.number,
         "first_words": first_text,

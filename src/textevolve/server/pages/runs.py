@@ -225,23 +225,21 @@ class RunsQuery(FormQuery):
     status: str = ""
     q: str = ""
     data: str = ""
-    since: date | None = None
-    until: date | None = None
+    since: date | None = Field(None, ge=date(1970, 1, 2))
+    until: date | None = Field(None, ge=date(1970, 1, 2), lt=date(9999, 12, 31))
     minutes: float = Field(0.0, ge=0, allow_inf_nan=False)
     cost: float = Field(0.0, ge=0, allow_inf_nan=False)
 
     @property
     def search(self) -> RunSearch:
         part = self.data.strip().lower()
-        last = None if self.until in (None, date.max) else self.until + timedelta(days=1)
-
         return RunSearch(
             self.kind,
             self.status,
             self.q.strip(),
             STANDING,
             since=_start_of(self.since) if self.since else 0.0,
-            until=_start_of(last) if last else math.inf,
+            until=_start_of(self.until + timedelta(days=1)) if self.until else math.inf,
             seconds=60 * self.minutes,
             cost=self.cost,
             accepts=(lambda run: part in data_of(run).lower()) if part else None,
@@ -250,10 +248,7 @@ class RunsQuery(FormQuery):
 
 def _start_of(day: date) -> float:
     """Return the Unix time at which a day begins, in the time zone of this machine."""
-    try:
-        return datetime.combine(day, time()).timestamp()
-    except (OverflowError, ValueError, OSError):  # a year of which the system has no times
-        return 0.0 if day.year < 1970 else math.inf
+    return datetime.combine(day, time()).timestamp()
 
 
 def _show(opened: OpenedRun, stored: Sequence[StoredRecord]) -> list[MatrixRow]:
@@ -390,6 +385,7 @@ def show_runs(
         states=STATES,
         shown=urlencode({"run": [run.id for run in matches.runs]}, doseq=True),
         spending={},
+        waiting=True,
     )
 
 
@@ -404,7 +400,7 @@ def show_spending(
     all calls takes a while."""
     ids = [find_seen(server, caller, run_ref).run.id for run_ref in run]
     spending = server.store.read(read_spending, ids)
-    return draw(request, "run_spending.html", spending=spending)
+    return draw(request, "run_spending.html", ids=ids, spending=spending)
 
 
 @router.get("/runs/{run_ref}/row")
@@ -414,7 +410,7 @@ def show_row(request: Request, server: Server, run_ref: str, caller: MayRead) ->
     # The change since the previous run is drawn with the whole list.
     (row,) = list_studies(server.store, [seen.run], lambda _served: False)
     spending = server.store.read(read_spending, [seen.run.id])
-    return draw(request, "run_row.html", one=row, spending=spending)
+    return draw(request, "run_row.html", one=row, spending=spending, waiting=False)
 
 
 @router.get("/compare")
@@ -567,8 +563,8 @@ def show_results(request: Request, server: Server, opened: Opened) -> Response:
 def show_history(request: Request, server: Server, opened: Opened, caller: MayRead) -> Response:
     """Show the main figure of all visible runs of the same study."""
     runs = find_history(server.store, opened.run, visible_to(server, caller))
-    charts = read_history(server.store, runs, opened.standing.scores)
-    return draw(request, "run_history.html", opened=opened, charts=charts)
+    plot = read_history(server.store, runs, opened.standing.scores, root_of(request.scope))
+    return draw(request, "run_history.html", plot=plot)
 
 
 @router.get("/runs/{run_ref}/totals")

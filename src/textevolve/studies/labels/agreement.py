@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, ClassVar
 
 from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures, summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Result
+from textevolve.evaluation import Case, Result, reaches
 from textevolve.judges.judge import SeveralJudges
 from textevolve.judges.plain import LookJudge
 from textevolve.mappings import drop_empty, drop_none
@@ -30,6 +31,7 @@ from textevolve.report.blocks import (
     Estimate,
     Matrix,
     MatrixRow,
+    Plot,
     Report,
     Table,
     Texts,
@@ -150,6 +152,7 @@ def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> 
     else:
         yield _draw_responses(summary)
         yield _draw_confusion(summary)
+        yield _draw_curve(items, measured.verdicts)
     yield from _draw_calibration(items, summary)
     yield _draw_spent(summary, measured.samples)
     if summary.comparisons:
@@ -240,6 +243,32 @@ def _draw_confusion(summary: AgreementSummary) -> Table:
             rows.append((judge.name, "fail", *bad))
 
     return Table("Confusion matrix", columns, rows)
+
+
+STEPS = 20
+"""The number of steps from 0 to 1 of the thresholds at which agreement is drawn."""
+
+
+def _draw_curve(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Plot:
+    """Draw the share of responses on which each judge agrees with people, by the score from which
+    it passes them."""
+    labels = {item.id: item.human[0] for item in items}
+    pairs: dict[str, list[tuple[float, bool]]] = {}
+    for verdict in verdicts:
+        label = labels[verdict.item]
+        if verdict.score is not None and label != 0.5:  # on the others people differ evenly
+            pairs.setdefault(verdict.judge, []).append((verdict.score, label > 0.5))
+
+    thresholds = [step / STEPS for step in range(STEPS + 1)]
+    lines = {
+        judge: [
+            fmean(reaches(score, each) == label for score, label in of_judge) for each in thresholds
+        ]
+        for judge, of_judge in pairs.items()
+    }
+    axis = "passes from a score of"
+
+    return Plot("Agreement by threshold", axis, list(map(str, thresholds)), lines)
 
 
 def _cells(figures: PassFigures) -> Iterator[Estimate]:

@@ -5,9 +5,12 @@
   const [form, box, log, send, stop, failure] =
     ["say", "text", "log", "send", "stop", "failure"].map((id) => document.getElementById(id));
   const { agent, session } = form.dataset;
-  const page = document.documentElement;
   const root = document.querySelector('meta[name="root"]').content; // below which a proxy publishes the server
   let reading = null; // what ends the request that is under way
+
+  // What the end of the messages is below the part of the window that the field for writing leaves.
+  const below = () => log.getBoundingClientRect().bottom + form.offsetHeight - innerHeight;
+  const toEnd = () => scrollBy(0, below());
 
   const article = (role, name, text) => {
     const made = document.createElement("article");
@@ -47,7 +50,7 @@
       if (piece.error) throw new Error(piece.error.message);
       chat = piece.metadata?.session ?? chat;
       answer.querySelector(".text").textContent += piece.choices[0]?.delta.content ?? "";
-      if (page.scrollHeight - page.clientHeight - page.scrollTop < 240) page.scrollTop = page.scrollHeight;
+      if (below() < 240) toEnd();
     }
     location.replace(`?session=${encodeURIComponent(chat)}`);
   };
@@ -59,7 +62,7 @@
     const shown = [article("user", user || "you", text), article("assistant", agent.split("/")[1], "")];
     reading = new AbortController();
     [box.value, send.disabled, stop.hidden, failure.hidden] = ["", true, false, true];
-    page.scrollTop = page.scrollHeight;
+    toEnd();
     try {
       await ask(text, user, shown[1]);
     } catch (error) {
@@ -85,5 +88,5 @@
     say();
   });
   stop.addEventListener("click", end);
-  if (log.lastElementChild) page.scrollTop = page.scrollHeight;
+  if (log.lastElementChild) toEnd();
 })();
