@@ -764,7 +764,7 @@ def take_checks(
             )
         filled = [fill_check(item, values) for item in (*shared, *own)]
         stored = json.loads(json.dumps({**options, "rules": filled}, default=str))
-        RulesFile(**stored)
+        _open_stored(json.dumps(stored, sort_keys=True))
     except InputError as error:
         raise InputError(f"{where}: checks: {error}") from None
 
@@ -800,6 +800,18 @@ def read_check_list(checks: Sequence[Any]) -> RulesFile:
     """
     fields: dict[str, Any] = {"rules": list(checks)}
     return RulesFile(**fields)
+
+
+def describe_checks(checks: Sequence[Any]) -> dict[str, Any]:
+    """Return what the files and functions that checks name hold, as a part of a run's identity;
+    empty if they name none."""
+    leaves = read_check_list(checks).leaves() if checks else ()
+    contents = {
+        rule.label: rule.content
+        for rule in leaves
+        if isinstance(rule, OutputCheck) and rule.content is not None
+    }
+    return {"checks": contents} if contents else {}
 
 
 def asks_model(checks: Sequence[Any]) -> bool:

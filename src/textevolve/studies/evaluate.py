@@ -51,7 +51,7 @@ from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
-from textevolve.loops.rules import take_checks
+from textevolve.loops.rules import describe_checks, take_checks
 from textevolve.mappings import drop_none, pick, read_fields
 from textevolve.metrics.plain import has_no_number, require_one_mark
 from textevolve.reach import is_file
@@ -352,10 +352,11 @@ def ask(spec: EvaluateSpec) -> Asks:
 async def describe(
     spec: EvaluateSpec, _settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
+    described = describe_checks(spec.check)
     if spec.target is None:
-        return {}
+        return described
     check_body(spec.target, ["input"])
-    return describe_targets([spec.target], spec.target_version, objects)
+    return described | describe_targets([spec.target], spec.target_version, objects)
 
 
 def _profile_of(spec: EvaluateSpec) -> Profile:
