@@ -43,6 +43,11 @@ def grade(checks, text, **case):
     return Rules(RulesFile(**fields)).grade(text, CheckedCase(full_case))
 
 
+def open_check(check):
+    (rule,) = read_check_list([check]).rules
+    rule.load(Path())
+
+
 # Each with a text for which it holds, and one for which it does not.
 TEXTS = [
     ("equals: It is so.", " It is so.\n", "it is so."),
@@ -98,7 +103,7 @@ STEPS = [
         {"type": "trajectory:tool-args-match", "value": {"name": "book", "args": {"seats": 3}}},
     ),
     ({"tool-share": ["find", "book"]}, {"tool-share": ["find", "book", "pay"]}),
-    ({"tool-schemas": TOOLS + [{"name": "find"}]}, {"tool-schemas": TOOLS}),
+    ({"tool-schemas": [*TOOLS, {"name": "find"}]}, {"tool-schemas": TOOLS}),
     ("max-steps: 2", "max-steps: 1"),
     ("no-error", "not-no-error"),
     ("max-cost: .005", "max-cost: .003"),
@@ -167,9 +172,7 @@ def test_impossible_checks_are_refused(name):
 )
 def test_unusable_checks_are_refused(check, reason):
     with pytest.raises(InputError, match=reason):
-        Rules(read_check_list([check])).judge("x")
-        for rule in read_check_list([check]).rules:
-            rule.load(Path())
+        open_check(check)
 
 
 # Sums of checks.

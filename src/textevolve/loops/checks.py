@@ -88,9 +88,9 @@ def _read_text(value: Any) -> str:
 def _read_texts(value: Any) -> list[str]:
     """Return the texts of a list, or those between the commas of a text, in which a text with a
     comma is quoted."""
-    entries = as_array(value) or next(
-        csv.reader([_read_text(value or None)], skipinitialspace=True)
-    )
+    text = "" if isinstance(value, list) else value
+    entries = as_array(value) or next(csv.reader([_read_text(text)], skipinitialspace=True))
+
     return list(map(_read_text, entries))
 
 
