@@ -150,6 +150,7 @@ def test_a_judge_in_a_study_file(written, text):
         ({"labels": {"good": 1}}, "write {prompt: FILE"),
         ({"prompt": "g.md", "lables": {}}, "lables"),
         ({"prompt": "g.md"}, "labels or its numbers"),
+        ({"prompt": "", "numbers": "1-5"}, "write {prompt: FILE"),
         ({"prompt": "g.md", "labels": {"a": 1, "b": 0}, "numbers": "1-5"}, "labels or its numbers"),
         ({"prompt": "g.md", "labels": {"a": 1}}, "two or more"),
         ({"prompt": "g.md", "labels": {"a": 1, "A ": 0}}, "two or more different"),

@@ -130,7 +130,7 @@ class SavedRun(Shown):
 @dataclass(frozen=True)
 class ComparedRuns(Shown):
     """The paired difference of two runs over the same cases. `data`: the comparison as JSON-ready
-    data, the same as `textevolve runs compare --json`."""
+    data, which `textevolve runs compare FIRST SECOND --json` prints."""
 
     data: Mapping[str, Any]
     _stored: StoredComparison = field(repr=False)

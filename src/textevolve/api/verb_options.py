@@ -53,6 +53,7 @@ class LabelOptions(TypedDict, total=False):
 
 
 class CompareOptions(LabelOptions, ChainOptions, total=False):
+    check: str | Sequence[Any] | None
     target_version: str | None
     outputs: str | Iterable[str] | None
     baseline: str | None

@@ -128,7 +128,7 @@ class PromptJudge(LabelJudge):
         InputError: it has neither labels nor numbers, or both, or they cannot be used.
     """
 
-    file: str = judge_argument()
+    file: str = judge_argument("")
     labels: str = judge_option("", "the labels with their scores, such as good=1,partly=.5,bad=0")
     numbers: str = judge_option("", "a range of whole numbers, such as 1-5, instead of labels")
     logprobs: bool = judge_option(
@@ -136,10 +136,11 @@ class PromptJudge(LabelJudge):
     )
 
     def __post_init__(self) -> None:
-        if bool(self.labels) == bool(self.numbers):
+        if not self.file or bool(self.labels) == bool(self.numbers):
             raise InputError(
-                f"judge {self.name}:{self.file}: write its labels or its numbers, as in"
-                f" {self.name}:FILE+labels=good=1,partly=.5,bad=0 or {self.name}:FILE+numbers=1-5"
+                f"judge {self.name}: write the file of the prompt, and its labels or its numbers,"
+                f" as in {self.name}:FILE+labels=good=1,partly=.5,bad=0 or"
+                f" {self.name}:FILE+numbers=1-5"
             )
         self.find_scale()
 
