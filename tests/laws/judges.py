@@ -125,7 +125,7 @@ METRICS: Mapping[str, JudgeRecipe] = {
     ),
     "edit-distance": JudgeRecipe("metric:edit-distance", REFERRED, asks=False),
     "rouge-l": JudgeRecipe("metric:rouge-l", REFERRED, asks=False),
-    "rouge-1": JudgeRecipe("metric:rouge-1", REFERRED, asks=False),
+    "rouge-n": JudgeRecipe("metric:rouge-n", REFERRED, asks=False),
     "bleu": JudgeRecipe("metric:bleu", REFERRED, asks=False),
     "gleu": JudgeRecipe("metric:gleu", REFERRED, asks=False),
     "chrf": JudgeRecipe("metric:chrf", REFERRED, asks=False),

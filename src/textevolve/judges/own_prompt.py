@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -146,11 +147,16 @@ class PromptJudge(LabelJudge):
 
     @property
     def reads_reference(self) -> bool:
-        return True
+        return self._shows(REFERENCES)
 
     @property
     def reads_context(self) -> bool:
-        return True
+        return self._shows(("context",))
+
+    def _shows(self, names: Sequence[str]) -> bool:
+        with suppress(InputError):  # which `check` raises
+            return bool(find_placeholders(replace(self).template, names))
+        return False
 
     @property
     def reads_row(self) -> bool:

@@ -152,11 +152,15 @@ class RulesJudge(Judge):
 
     @property
     def reads_reference(self) -> bool:
-        return any(isinstance(rule, OutputCheck) for rule in self._leaves())
+        return "reference" in self._reads()
+
+    @property
+    def reads_context(self) -> bool:
+        return "context" in self._reads()
 
     @property
     def reads_trajectory(self) -> bool:
-        return self.reads_reference
+        return "trajectory" in self._reads()
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -165,6 +169,9 @@ class RulesJudge(Judge):
 
     def models(self, model: M) -> tuple[str | M, ...]:
         return (model,) if self.prompts else ()
+
+    def _reads(self) -> set[str]:
+        return {rule.reads for rule in self._leaves() if isinstance(rule, OutputCheck)}
 
     def _leaves(self) -> list[Rule]:
         with suppress(InputError):  # which `open` and `describe` raise

@@ -65,6 +65,7 @@ class CheckKind:
     blocks: bool = False
     reaches: bool = False
     is_reference: bool = False
+    reads: str = ""
 
     def open_grader(self, value: Any) -> CheckGrader:
         """Return the grader of a check with this value.

@@ -365,6 +365,12 @@ class OutputCheck(_Rule):
         return bool(self.kind_of_check.judge) or self.check_name == "judge"
 
     @property
+    def reads(self) -> str:
+        """The part of the case that it reads: `reference`, `context`, `trajectory`, or empty."""
+        reads = self.kind_of_check.reads
+        return "" if reads == "reference" and self.value is not None else reads
+
+    @property
     def blocks(self) -> bool:
         return self.kind_of_check.blocks or any(
             getattr(rule, "blocks", False) for rule in self.leaves() if rule is not self
@@ -827,6 +833,13 @@ def _open_stored(text: str) -> RulesFile:
         if isinstance(rule, JsonSchema | Call | OutputCheck):
             rule.load(Path())
     return file
+
+
+def list_reads(parameter: Mapping[str, Any]) -> set[str]:
+    """Return the parts of a case that checks made by `take_checks` read: `reference`, `context`,
+    `trajectory`."""
+    leaves = _open_stored(json.dumps(parameter, sort_keys=True)).leaves() if parameter else ()
+    return {rule.reads for rule in leaves if isinstance(rule, OutputCheck)}
 
 
 def open_checks(parameter: Mapping[str, Any], ask: Ask) -> Rules:
