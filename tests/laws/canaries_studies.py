@@ -179,7 +179,9 @@ EXPOSED: Mapping[str, Exposure] = {
         RECIPES["compare"]
         .changed(model="own/referee", models=["own/tested"], judge=["reference", "checks"])
         .changed(prompts={canary("name of a variant"): STORY})
-        .with_file("rows.jsonl", [{**row, "checks": CHECKS_OF_ROW} for row in _stories(plain.SUMS)]),
+        .with_file(
+            "rows.jsonl", [{**row, "checks": CHECKS_OF_ROW} for row in _stories(plain.SUMS)]
+        ),
         ("label", "reference", "unread column", "id", "name of a variant")
         + ("check of a row", "rubric of a row"),
         "tested",
