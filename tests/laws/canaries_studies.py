@@ -160,6 +160,7 @@ def _memories(kind: str, *secrets: str, **fields: Any) -> Exposure:
 
 DOCUMENT = "# {name}\n\nThe wards close at nine. {word} " + QUESTION + "\n"
 CHECKED = plain.CHECKS.replace("kind: mine", f"kind: {canary('kind of a check')}")
+PLANTED = ("label", "reference", "unread column", "id")
 CHECKS_OF_ROW = [
     f"not: contains: {canary('check of a row')}",
     f"rubric: It names {canary('rubric of a row')}.",
@@ -182,8 +183,7 @@ EXPOSED: Mapping[str, Exposure] = {
         .with_file(
             "rows.jsonl", [{**row, "checks": CHECKS_OF_ROW} for row in _stories(plain.SUMS)]
         ),
-        ("label", "reference", "unread column", "id", "name of a variant")
-        + ("check of a row", "rubric of a row"),
+        (*PLANTED, "name of a variant", "check of a row", "rubric of a row"),
         "tested",
         rows_apart=True,
     ),

@@ -32,6 +32,7 @@ class EvaluationOptions(ModelOptions, total=False):
     profile: str | Path | Profile | None
     agents: Sequence[str] | None
     rubric: str | None
+    check: str | Sequence[Any] | None
     rounds: int | None
     weights: Mapping[str, float] | None
     threshold: float | None

@@ -182,7 +182,7 @@ class RulesJudge(Judge):
         return describe_rules(self.file)
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        return load_rules(self.file, ask_with(bench, bench.model))
+        return replace(load_rules(self.file), ask=ask_with(bench, bench.model))
 
 
 @judge("hybrid:FILE.yaml:JUDGE", help="rules first, then a judge")
@@ -198,7 +198,7 @@ class HybridJudge(CombinedJudge):
         return {**RulesJudge(self.file).describe(), **self.judge.describe()}
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        rules = load_rules(self.file, ask_with(bench, bench.model))
+        rules = replace(load_rules(self.file), ask=ask_with(bench, bench.model))
         (judge,) = bench.open_parts(self, rubric)
         return Hybrid(rules, judge, rules_weight=rules.file.share)
 

@@ -687,15 +687,13 @@ class Hybrid:
         )
 
 
-def load_rules(path: str | Path, ask: Ask | None = None) -> Rules:
-    """Load the rules of a YAML file. `ask`: asks the judge of a check; None: checks that ask one
-    have no score.
+def load_rules(path: str | Path) -> Rules:
+    """Load the rules of a YAML file.
 
     Raises:
         InputError: the file cannot be used; names file, line and reason.
     """
-    rules = parse_rules(read_text(str(path)), str(path), Path(path).parent)
-    return replace(rules, ask=ask)
+    return parse_rules(read_text(str(path)), str(path), Path(path).parent)
 
 
 def describe_rules(path: str | Path) -> dict[str, Any]:
