@@ -89,8 +89,10 @@ def _read_text(value: Any) -> str:
 def _read_texts(value: Any) -> list[str]:
     """Return the texts of a list, or those between the commas of a text, in which a text with a
     comma is quoted."""
-    text = "" if isinstance(value, list) else value
-    entries = as_array(value) or next(csv.reader([_read_text(text)], skipinitialspace=True))
+    entries = as_array(value)
+    if not entries:
+        text = _read_text("" if value == [] else value)
+        entries = next(csv.reader([text], skipinitialspace=True))
 
     return list(map(_read_text, entries))
 
@@ -487,8 +489,9 @@ def list_checks(cell: Any) -> list[Any] | dict[str, Any]:
         parsed = parse_printed(cell)
         if parsed is cell and cell.lstrip().startswith("- "):
             parsed = parse_yaml(cell, "checks")[1]
-        cell = cell.splitlines() if parsed is cell else parsed
-        cell = [line for line in cell if str(line).strip()] if isinstance(cell, list) else cell
+        if parsed is cell:
+            return [line for line in cell.splitlines() if line.strip()]
+        cell = parsed
 
     return as_object(cell) or as_array(cell)
 

@@ -720,7 +720,7 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
         InputError: the text cannot be used; names the source, the line and the reason.
     """
     node, data = parse_yaml(text, f"rules {source}")
-    content: Any = {"rules": data} if isinstance(data, list) else data
+    content = {"rules": as_array(data)} if as_array(data) else data
     file = build_at(RulesFile, content, node, f"rules {source}")
 
     for n, rule in enumerate(file.rules):
