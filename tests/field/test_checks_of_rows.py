@@ -82,6 +82,19 @@ def test_a_judge_without_a_threshold_fails(home, server):
     assert not case.result[0].passed
 
 
+def test_providers_of_rubrics_are_left_out(home, cli, server):
+    """Many configurations name a grader of their own for each rubric, under promptfoo's names."""
+    server.script = lambda *_: Answer(text='{"reason": "So it is.", "label": "yes"}')
+    provider = {"id": "anthropic:messages:claude", "config": {"apiKeyRequired": False}}
+    checks = [{"type": "llm-rubric", "value": text, "provider": provider} for text in ("a", "b")]
+    row = {"input": QUESTION, "output": "Soon.", "assert": checks}
+    (home / "rows.jsonl").write_text(json.dumps(row))
+    outcome = cli("evaluate", "rows.jsonl", "--judge", f"checks@{server.url}#scripted")
+    assert (outcome.code, server.calls) == (0, 2)
+    told = outcome.out + outcome.err
+    assert "left out: 1 field: the provider of checks; they ask the judge's model" in told
+
+
 def test_tables_of_promptfoo(home, cli):
     (home / "tests.csv").write_text(
         "input,output,__expected,__expected2\n"

@@ -161,7 +161,7 @@ def test_impossible_checks_are_refused(name):
         ({"contains": "a", "regex": "b"}, "one name"),
         ({"contains": "a", "weight": -1}, "weight"),
         ({"contains": "a", "threshold": 2}, "threshold"),
-        ({"type": "llm-rubric", "value": "x", "provider": "p"}, "'provider' is not possible"),
+        ({"type": "llm-rubric", "value": "x", "rubricPrompt": "p"}, "'rubricPrompt' is not"),
         ({"type": "contains", "value": "file://x.txt"}, "write the text itself"),
         ("rubric:", "value is missing"),
         ({"json-schema": {"type": "objekt"}}, "schema.type"),

@@ -27,6 +27,7 @@ import yaml
 from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
+from textevolve.ledger import leave_out
 from textevolve.metrics.label_metrics import list_calls, open_metric
 from textevolve.metrics.plain import call_metric, read_schema
 from textevolve.rows.exports import EXPECTED
@@ -399,7 +400,7 @@ REFUSED: Mapping[str, str] = _TABLE["refused"]
 """Checks of other tools that are not possible here, with what to use instead."""
 _LIMITS = ("max-cost", "max-seconds", "levenshtein")
 """The checks whose limit promptfoo writes as a threshold."""
-_UNREAD = ("transform", "contextTransform", "config", "rubricPrompt", "provider")
+_UNREAD = ("transform", "contextTransform", "config", "rubricPrompt")
 """The fields of promptfoo's assertions that change a check in a way that is not possible here."""
 _LINE = re.compile(
     r"\s*((?:(?:not-)?trajectory:)?[A-Za-z][\w-]*)(?:\(([\d.]+)\))?\s*(?::(.*))?", re.DOTALL
@@ -434,6 +435,8 @@ def read_check(item: Any) -> dict[str, Any]:
                 " your own prompt, or a Python function, can do the same"
             )
         options.setdefault("name", fields.pop("metric", ""))
+        if fields.pop("provider", None) is not None:
+            leave_out("field", "the provider of checks; they ask the judge's model, checks@MODEL")
         fields = {
             str(fields.pop("type")): fields.pop("value", fields.pop("assert", None)),
             **fields,

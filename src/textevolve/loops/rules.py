@@ -56,7 +56,7 @@ from textevolve.loops.checks import (
     read_check,
     read_schema_value,
 )
-from textevolve.mappings import map_values
+from textevolve.mappings import drop_none, map_values
 from textevolve.metrics.plain import read_score
 from textevolve.rows import read_text
 from textevolve.rows.columns import prompt_text
@@ -329,7 +329,8 @@ class OutputCheck(_Rule):
     def _usable(self) -> Self:
         try:
             if self.check_name in GROUPS:
-                self._parts = RulesFile(rules=self.value, **self._group_options())
+                fields: dict[str, Any] = {"rules": self.value, "threshold": self.threshold}
+                self._parts = RulesFile(**drop_none(fields))
             elif self.kind_of_check.open and not self.names_files:
                 self._grader = self.kind_of_check.open_grader(self.value)
             elif self.check_name in (RUBRIC, "judge") and not str(self.value or "").strip():
@@ -338,9 +339,6 @@ class OutputCheck(_Rule):
             raise ValueError(f"check {self.check_name}: {error}") from None
 
         return self
-
-    def _group_options(self) -> dict[str, Any]:
-        return {} if self.threshold is None else {"threshold": self.threshold}
 
     @property
     def kind_of_check(self) -> CheckKind:
@@ -372,9 +370,7 @@ class OutputCheck(_Rule):
 
     @property
     def blocks(self) -> bool:
-        return self.kind_of_check.blocks or any(
-            getattr(rule, "blocks", False) for rule in self.leaves() if rule is not self
-        )
+        return self.kind_of_check.blocks
 
     @property
     def names_files(self) -> bool:
@@ -411,17 +407,13 @@ class OutputCheck(_Rule):
             raise InputError(outcome.reason)
         least = self.kind_of_check.least if self.threshold is None else self.threshold
         holds = outcome.passed if self._parts is not None else reaches(outcome.score, least)
-        score = outcome.score
-        if self.negated:
-            holds = not holds
-            score = 1 - score
-        if holds:
-            return RuleFinding(score, (), verdict=True)
+        # The sign turns both; the reason speaks of what is not wanted then.
+        score = 1 - outcome.score if self.negated else outcome.score
         hint = "" if self.negated else outcome.feedback
+        if holds != self.negated:
+            return RuleFinding(score, verdict=True)
 
-        return RuleFinding(
-            score, (self.feedback or f"Required: {self.label}. {hint}",), verdict=False
-        )
+        return RuleFinding(score, (self.feedback or f"Required: {self.label}. {hint}",), False)
 
     def _grade(self, text: str, judged: CheckedCase) -> EvaluationResult | Failure:
         if self._parts is not None:
