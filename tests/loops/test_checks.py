@@ -284,6 +284,16 @@ def test_rows_name_no_files(check):
         take_checks((), [check], {}, "row 1")
 
 
+def test_columns_name_no_files(tmp_path):
+    (tmp_path / "s.json").write_text("{}")
+    row = {"path": str(tmp_path / "s.json"), "code": "os:getcwd"}
+    with pytest.raises(InputError, match="a row cannot name files"):
+        take_checks([], ["json-schema: {path}"], row, "row 1")
+    # What a study names itself is not filled in.
+    with pytest.raises(InputError, match=r"\{code\}"):
+        take_checks(["function: {code}"], [], row, "row 1")
+
+
 def test_rules_may_be_checks():
     rules = parse_rules("- 'contains: warm'\n- {kind: length, max: 2}\n")
     assert rules.judge("warm light").passed

@@ -50,7 +50,9 @@ GROUPS = ("all", "any")
 OPTIONS = ("weight", "threshold", "name", "gate", "feedback")
 """The fields of a check besides its name and value."""
 SEARCHED = 100_000
-"""The number of characters at the beginning of an output that are searched for JSON and XML."""
+MARKUP_SEARCHED = 20_000
+"""The number of characters at the beginning of an output that are searched for JSON, and for XML
+and HTML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ _HTML = re.compile(
 
 def _open_markup(_value: Any, *, form: str, anywhere: bool = False) -> CheckGrader:
     def is_markup(text: str, _case: Case) -> bool:
-        text = text[:SEARCHED].strip()
+        text = text[:MARKUP_SEARCHED].strip()
         if form == "html":
             is_whole = text.startswith("<") and text.endswith(">")
             return (anywhere or is_whole) and _HTML.search(text) is not None

@@ -754,12 +754,14 @@ def take_checks(
 
     values = map_values(prompt_text, row)
     try:
-        if named := find_named(own):
+        whole = [item for item in shared if find_named([item])]
+        filled = [fill_check(item, values) for item in (*shared, *own) if item not in whole]
+        # Neither the row's checks nor its columns name what only the study may.
+        if named := find_named(filled):
             raise InputError(
                 f"a row cannot name files, code or judges; write {named} for the study"
             )
-        filled = [fill_check(item, values) for item in (*shared, *own)]
-        stored = json.loads(json.dumps({**options, "rules": filled}, default=str))
+        stored = json.loads(json.dumps({**options, "rules": [*whole, *filled]}, default=str))
         _open_stored(json.dumps(stored, sort_keys=True))
     except InputError as error:
         raise InputError(f"{where}: checks: {error}") from None
