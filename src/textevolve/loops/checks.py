@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import yaml
@@ -53,6 +54,9 @@ SEARCHED = 100_000
 MARKUP_SEARCHED = 20_000
 """The number of characters at the beginning of an output that are searched for JSON, and for XML
 and HTML."""
+MOST_OPENINGS = 1000
+"""The number of opening brackets at which JSON may begin, since thousands without an end would take
+minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ def _find_json(text: str) -> list[Any]:
     """Return the objects and arrays of JSON in a text, each also within another one."""
     found: list[Any] = []
     decoder = json.JSONDecoder()
-    for opening in re.finditer(r"[{\[]", text[:SEARCHED]):
+    for opening in islice(re.finditer(r"[{\[]", text[:SEARCHED]), MOST_OPENINGS):
         try:
             found.append(decoder.raw_decode(text, opening.start())[0])
         except (ValueError, RecursionError):
