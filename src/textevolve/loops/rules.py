@@ -800,22 +800,21 @@ def read_check_list(checks: Sequence[Any]) -> RulesFile:
     return RulesFile(**fields)
 
 
+def _list_checks(checks: Sequence[Any]) -> list[OutputCheck]:
+    leaves = read_check_list(checks).leaves() if checks else ()
+    return [rule for rule in leaves if isinstance(rule, OutputCheck)]
+
+
 def describe_checks(checks: Sequence[Any]) -> dict[str, Any]:
     """Return what the files and functions that checks name hold, as a part of a run's identity;
     empty if they name none."""
-    leaves = read_check_list(checks).leaves() if checks else ()
-    contents = {
-        rule.label: rule.content
-        for rule in leaves
-        if isinstance(rule, OutputCheck) and rule.content is not None
-    }
-    return {"checks": contents} if contents else {}
+    named = [check for check in _list_checks(checks) if check.content is not None]
+    return {"checks": {check.label: check.content for check in named}} if named else {}
 
 
 def asks_model(checks: Sequence[Any]) -> bool:
     """Return whether one of the checks asks a judge."""
-    leaves = read_check_list(checks).leaves() if checks else ()
-    return any(isinstance(rule, OutputCheck) and rule.asks for rule in leaves)
+    return any(check.asks for check in _list_checks(checks))
 
 
 @lru_cache(maxsize=1024)
@@ -830,8 +829,7 @@ def _open_stored(text: str) -> RulesFile:
 def list_reads(parameter: Mapping[str, Any]) -> set[str]:
     """Return the parts of a case that checks made by `take_checks` read: `reference`, `context`,
     `trajectory`."""
-    leaves = _open_stored(json.dumps(parameter, sort_keys=True)).leaves() if parameter else ()
-    return {rule.reads for rule in leaves if isinstance(rule, OutputCheck)}
+    return {check.reads for check in _list_checks(parameter.get("rules", ()))}
 
 
 def open_checks(parameter: Mapping[str, Any], ask: Ask) -> Rules:
