@@ -199,3 +199,27 @@ def test_changed_functions_of_checks_are_another_run(home, cli):
     first = run(1)
     assert run(1) == first
     assert run(0) != first
+
+
+# What an output costs.
+
+
+def test_costs_of_applications(home):
+    def application(row):
+        return {"answer": "Soon.", "usage": {"prompt_tokens": 9, "cost": row.get("cost", 0.002)}}
+
+    for most, passed in ((0.005, True), (0.001, False)):
+        checks = [{"type": "cost", "threshold": most}, "max-seconds: 60"]
+        row = {"input": QUESTION, "checks": checks}
+        (case,) = textevolve.evaluate_batch([row], target=application, judge="checks")
+        assert case.result[0].passed == passed
+        compared = textevolve.compare([row], targets=application, judge="checks")
+        assert next(iter(compared.outputs)).passed == passed
+
+
+def test_unknown_costs_are_missing(home):
+    rows = [{"input": QUESTION, "said": "Soon.", "checks": ["max-cost: 1"]}]
+    compared = textevolve.compare(rows, outputs="said", judge="checks")
+    (output,) = compared.outputs
+    assert output.score is None
+    assert "the cost of this output is not known" in output.failure.reason
