@@ -51,6 +51,7 @@ def open_check(check):
 # Each with a text for which it holds, and one for which it does not.
 TEXTS = [
     ("equals: It is so.", " It is so.\n", "it is so."),
+    ("equals: [1, 2]", "[1, 2]", "1"),
     ({"equals": {"a": [1]}}, '{ "a": [1] }', '{"a": [2]}'),
     ("contains: 30 days", "In 30 days.", "In 30  days."),
     ({"contains": 30}, "In 30 days.", "In 3 days."),

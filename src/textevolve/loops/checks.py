@@ -29,7 +29,7 @@ from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
 from textevolve.ledger import leave_out
-from textevolve.metrics.label_metrics import list_calls, open_metric
+from textevolve.metrics.label_metrics import AnswerMetric, list_calls, open_metric
 from textevolve.metrics.plain import call_metric, read_schema
 from textevolve.rows.exports import EXPECTED
 from textevolve.spec import suggest
@@ -272,13 +272,16 @@ def _open_spent(value: Any, *, field: str) -> CheckGrader:
 def _open_metric(value: Any, name: str) -> CheckGrader:
     """Return the grader of a metric that compares the output with a value, or else with the
     reference of the case."""
-    metric = open_metric(name)
+    of_answers = open_metric(name)
+    # A value is one text, also where a reference would be a list of accepted answers.
+    metric = of_answers.metric if isinstance(of_answers, AnswerMetric) else of_answers
 
     def compare(text: str, case: Case) -> Any:
-        label = case.reference if value is None else value
-        if label is None:
+        if value is not None:
+            return metric(text, write_text(value))
+        if case.reference is None:
             raise InputError("it has no value, and the row has no reference")
-        return metric(text, label)
+        return of_answers(text, case.reference)
 
     return compare
 
