@@ -395,3 +395,9 @@ def test_an_interval_leaves_out_0_where_the_corrected_test_finds_a_difference():
 
 def test_difference_of_judges_that_are_never_apart_has_no_interval():
     assert c.difference_interval([1, 0, 1], [1, 0, 1]).reason == "no variation between the groups"
+
+
+def test_ends_of_shares_are_exact():
+    for trials in (1, 7, 20, 1000):
+        assert s.wilson_interval(0, trials).low == 0
+        assert s.wilson_interval(trials, trials).high == 1

@@ -142,22 +142,17 @@ def test_unknown_files_name_their_fields(tmp_path):
         list(read_cases(str(file)))
 
 
-@pytest.mark.parametrize(
-    ("check", "judge"),
-    [
-        ("icontains:hello", "metric:contains:ignore-case"),
-        ("Hello", "metric:exact"),
-        ("contains-json", "metric:json-schema"),
-        ("similar(0.8):hi", "embedding@MODEL"),
-        ("llm-rubric: is kind", "probe --rubric TEXT"),
-        ("javascript:output.length", "a function of your own"),
-    ],
-)
-def test_checks_of_tests_are_refused(tmp_path, check, judge):
+def test_checks_of_tests_are_gathered(tmp_path):
     file = tmp_path / "tests.csv"
-    file.write_text(f"language,__expected\nFrench,{check}\n")
-    with pytest.raises(InputError, match=f"a check of promptfoo, .*{judge}"):
-        list(read_cases(str(file)))
+    file.write_text("language,__expected,__expected2\nFrench,Bonjour,contains:jour\nLatin,,\n")
+    rows = [row for _, row in read_rows(str(file), "case", is_text_column)]
+    assert rows == [
+        {
+            "language": "French",
+            "checks": [{"__expected": "Bonjour"}, {"__expected": "contains:jour"}],
+        },
+        {"language": "Latin"},
+    ]
 
 
 def test_rows_of_programs_are_exports():

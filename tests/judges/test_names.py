@@ -62,13 +62,13 @@ def test_debates_are_profiles_with_something_set():
         parse_judge("debate+rounds=0").load()
 
 
+OF_ITS_OWN = ("embedding", "instruction-likelihood", "checks", "prompt")
+"""Judges that need another endpoint, other rows or a file."""
+
+
 @pytest.mark.parametrize(
     ("name", "rules"),
-    [
-        (name, "")
-        for name in judge_names()
-        if not find_judge(name).usage and name not in ("embedding", "instruction-likelihood")
-    ]
+    [(name, "") for name in judge_names() if not find_judge(name).usage and name not in OF_ITS_OWN]
     + [("debate", "+rules"), ("probe", "+rules"), ("pairwise", "+rules")],
 )
 async def test_every_judge_judges(name, rules):

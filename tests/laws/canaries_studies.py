@@ -160,20 +160,30 @@ def _memories(kind: str, *secrets: str, **fields: Any) -> Exposure:
 
 DOCUMENT = "# {name}\n\nThe wards close at nine. {word} " + QUESTION + "\n"
 CHECKED = plain.CHECKS.replace("kind: mine", f"kind: {canary('kind of a check')}")
+PLANTED = ("label", "reference", "unread column", "id")
+CHECKS_OF_ROW = [
+    f"not: contains: {canary('check of a row')}",
+    f"rubric: It names {canary('rubric of a row')}.",
+]
 EXPOSED: Mapping[str, Exposure] = {
     "evaluate": Exposure(
         RECIPES["evaluate"]
-        .changed(model="own/judge")
-        .with_file("cases.jsonl", _planted(plain.TEXTS, "input")),
-        OF_ROWS,
+        .changed(model="own/judge", judge=["probe", "checks"])
+        .with_file(
+            "cases.jsonl",
+            [{**row, "checks": CHECKS_OF_ROW} for row in _planted(plain.TEXTS, "input")],
+        ),
+        (*OF_ROWS, "check of a row", "rubric of a row"),
         rows_apart=True,
     ),
     "compare": Exposure(
         RECIPES["compare"]
-        .changed(model="own/referee", models=["own/tested"], judge="reference")
+        .changed(model="own/referee", models=["own/tested"], judge=["reference", "checks"])
         .changed(prompts={canary("name of a variant"): STORY})
-        .with_file("rows.jsonl", _stories(plain.SUMS)),
-        ("label", "reference", "unread column", "id", "name of a variant"),
+        .with_file(
+            "rows.jsonl", [{**row, "checks": CHECKS_OF_ROW} for row in _stories(plain.SUMS)]
+        ),
+        (*PLANTED, "name of a variant", "check of a row", "rubric of a row"),
         "tested",
         rows_apart=True,
     ),

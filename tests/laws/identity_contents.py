@@ -96,6 +96,7 @@ OTHER_PROFILE = PROFILE.replace("look for faults", "look for style")
 BY_METRIC = {"judge": "metric:m.py:worth"}
 BY_RULES = {"judge": "rules:rules.yaml"}
 REFERRED = [{**ONE_CASE[0], "reference": "A good answer.", "context": "The answer is good."}]
+CHECKED = [{**ONE_CASE[0], "checks": ["contains: good"]}]
 EXISTING = {"prompts": None, "judge": None, "outputs": "n"}
 WRITER = "def write(task, **rest):\n    return 'A good text.'\n"
 
@@ -140,6 +141,15 @@ CONTENTS: Mapping[str, Mapping[str, Content]] = {
             "r.md", RUBRIC, OTHER_RUBRIC, {"judge": "probe+rubric=r.md"}
         ),
         "rubric file": Content("r.md", RUBRIC, OTHER_RUBRIC, {"rubric": {"file": "r.md"}}),
+        "prompt of a judge": Content(
+            "p.md", "Good? {output}", "Bad? {output}", {"judge": "prompt:p.md+numbers=1-3"}
+        ),
+        "function that a check calls": Content(
+            "m.py", METRIC, OTHER_METRIC, {"check": ["function: m.py:worth"]}
+        ),
+        "checks of a row": Content(
+            "cases.jsonl", CHECKED, edit(CHECKED, checks=["contains: bad"]), {"judge": "checks"}
+        ),
         "profile of a judge": Content(
             "mine.yaml",
             PROFILE,

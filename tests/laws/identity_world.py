@@ -292,6 +292,7 @@ FIELDS: Mapping[str, Mapping[str, Field]] = {
         "seed": Field(7),
         "judge": Field("single"),
         "rubric": Field("Is it polite?"),
+        "check": Field(["contains: good"]),
         "threshold": Field(0.95),
         "cases": Field("others.jsonl", {}, {"others.jsonl": ONE_CASE}),
         "map": Field({"input": "other"}, {}, {"cases.jsonl": ONE_CASE}),
@@ -334,6 +335,7 @@ FIELDS: Mapping[str, Mapping[str, Field]] = {
         "max_output_tokens": Field(99),
         "metric": Field("contains"),
         "judge": Field("single"),
+        "check": Field(["contains: {n}"]),
         "threshold": Field(0.95),
         "score_by": Field("probe"),
         "side_by_side": Field(True, {"judge": "debate+readout=verbalized+rounds=1"}, TWO_SUMS),
@@ -362,6 +364,7 @@ FIELDS: Mapping[str, Mapping[str, Field]] = {
         "model": Field("MODEL-other", {"judge": "probe"}),
         "original": Field("MODEL-large"),
         "quants": Field(["MODEL-tiny"]),
+        "check": Field(["contains: 4"]),
     },
     "calibrate": {
         "model": Field("MODEL-other"),

@@ -37,6 +37,7 @@ ACTED: Row = {
     ],
 }
 RULES = "rules: [{kind: keywords, all: [Oslo]}, {kind: must_not, pattern: think, gate: false}]\n"
+GRADING_PROMPT = "Question: {input}\nAnswer: {output}\nIs the answer good?\n"
 OWN_METRIC = 'def starts(output, label):\n    return 1.0 if output.startswith("O") else 0.0\n'
 
 
@@ -80,6 +81,12 @@ JUDGES: Mapping[str, JudgeRecipe] = {
     ),
     "look:length": JudgeRecipe("look:length", asks=False),
     "rules:FILE.yaml": JudgeRecipe("rules:rules.yaml", files={"rules.yaml": RULES}, asks=False),
+    "checks": JudgeRecipe(
+        "checks", {**PLAIN, "checks": ["not: icontains: lyon", "rubric: It names a city."]}
+    ),
+    "prompt:FILE": JudgeRecipe(
+        "prompt:grade.md+labels=good=1,bad=0", files={"grade.md": GRADING_PROMPT}
+    ),
     "hybrid:FILE.yaml:JUDGE": JudgeRecipe("hybrid:rules.yaml:probe", files={"rules.yaml": RULES}),
     "cascade:BELOW:FIRST,SECOND": JudgeRecipe("cascade:0.9:probe,single"),
     "FILE.judge": JudgeRecipe("fitted.judge"),
@@ -95,6 +102,9 @@ OPTIONS_OF_JUDGES: Mapping[str, JudgeRecipe] = {
     "decide+pairwise": JudgeRecipe("decide+pairwise"),
     "decide+choice": JudgeRecipe("decide+choice"),
     "pairwise+rules": JudgeRecipe("pairwise+rules"),
+    "prompt:FILE+logprobs": JudgeRecipe(
+        "prompt:grade.md+numbers=1-3+logprobs", files={"grade.md": GRADING_PROMPT}
+    ),
 }
 """Further ways in which a judge reads a model's answers."""
 
@@ -115,7 +125,9 @@ METRICS: Mapping[str, JudgeRecipe] = {
     ),
     "edit-distance": JudgeRecipe("metric:edit-distance", REFERRED, asks=False),
     "rouge-l": JudgeRecipe("metric:rouge-l", REFERRED, asks=False),
+    "rouge-n": JudgeRecipe("metric:rouge-n", REFERRED, asks=False),
     "bleu": JudgeRecipe("metric:bleu", REFERRED, asks=False),
+    "gleu": JudgeRecipe("metric:gleu", REFERRED, asks=False),
     "chrf": JudgeRecipe("metric:chrf", REFERRED, asks=False),
     "tool-called": JudgeRecipe("metric:tool-called:look_up", ACTED, asks=False),
     "tool-sequence": JudgeRecipe("metric:tool-sequence:look_up", ACTED, asks=False),

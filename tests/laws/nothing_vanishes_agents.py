@@ -128,7 +128,8 @@ def list_judges() -> dict[str, Situation]:
     situations = {}
     for name, recipe in JUDGES.items():
         if recipe.asks and name not in UNTRIED:
-            files = {**recipe.files, "rows.jsonl": [ROW]}
+            checks = {n: value for n, value in recipe.row.items() if n == "checks"}
+            files = {**recipe.files, "rows.jsonl": [{**ROW, **checks}]}
             command = ("evaluate", "rows.jsonl", "--judge", recipe.text, "-m", "MODEL", "--json")
             situations[name] = Situation(run_command(files, *command), places)
     return situations

@@ -170,7 +170,9 @@ SILENT: Mapping[str, str] = {
     **dict.fromkeys(("map", "user_model", "models", "outputs", "input"), "it has a cell elsewhere"),
     **dict.fromkeys(("data", "files", "trace", "judged", "labelled", "system"), "it is read whole"),
     **dict.fromkeys(("collection", "agent", "original", "profile", "context"), "the same"),
-    **dict.fromkeys(("label", "metric", "judge", "good", "each_turn"), "it decides scores alone"),
+    **dict.fromkeys(
+        ("label", "metric", "judge", "good", "each_turn", "check"), "it decides scores alone"
+    ),
     **dict.fromkeys(("score_by", "baseline", "threshold", "side_by_side"), "the same"),
     **dict.fromkeys(("each_reply", "precision", "minimum_effect", "sizes"), "the same"),
     **dict.fromkeys(("agents", "recall", "generator", "program"), "it needs more than a file"),

@@ -96,6 +96,9 @@ TABLE: Mapping[str, Rule] = {
     "label of a person": KEPT_ONLY,
     "expected tool": KEPT_ONLY,
     "kind of a check": KEPT_ONLY,
+    # Checks of a row are for the judge that applies them, of which only rubrics ask a model.
+    "check of a row": KEPT_ONLY,
+    "rubric of a row": Rule(("judge", "referee"), kept=True),
     # What names a row or a variant, or is read by nobody.
     "id": KEPT_ONLY,
     "group": KEPT_ONLY,

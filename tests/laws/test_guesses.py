@@ -144,6 +144,9 @@ WITHOUT_ANSWERS = {
     "look:length": "it asks no model",
     "rules:FILE.yaml": "it asks no model",
     "FILE.judge": "it calibrates the answers that `probe` reads",
+    "checks": "its rubrics read a label of a schema, whole",
+    "prompt:FILE": "it reads a label of a schema, whole",
+    "prompt:FILE+logprobs": "it asks a choice, as `decide` with options of its own",
 }
 """Judges that read no answer themselves, each with the reason."""
 

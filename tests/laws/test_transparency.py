@@ -347,7 +347,7 @@ BETWEEN = "between 0 and 1"
 """A right value that is not worked out: texts that are neither equal nor without anything in
 common."""
 Pair = tuple[str, str]
-OVERLAPS = ("edit-distance", "rouge-l", "bleu", "chrf")
+OVERLAPS = ("edit-distance", "rouge-l", "rouge-n", "bleu", "gleu", "chrf")
 MATCHES = ("exact", "contains", "regex:{label}")
 NO_TEXTS = {
     "json-schema": "it compares names and types",

@@ -2,12 +2,15 @@
 or refused. Real servers take them in `tests/tracing/test_phoenix_and_mlflow.py`."""
 
 import json
+import posixpath
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from textevolve.remote.trackers import metric_name
 
 pytestmark = pytest.mark.slow
 
@@ -203,3 +206,14 @@ def test_a_run_is_one_run_of_mlflow_however_often_it_is_exported(tool, cli):
     page, table = (tool.files[name] for name in sorted(tool.files, reverse=True))
     assert "<html" in page
     assert "span_id" in table.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["variants.http://127.0.0.1:80/v1#m.mean", "/a//b/../c", "a/./b", "mean", "100 %: ok?"]
+)
+def test_names_of_metrics_are_shortest_paths(name):
+    """MLflow refuses a name that is no path in its shortest form, or leads out of its folder."""
+    written = metric_name(name)
+    assert posixpath.normpath(written) == written
+    assert not written.startswith(("/", ".."))
+    assert re.fullmatch(r"[\w\-./: ]+", written)

@@ -153,3 +153,37 @@ def test_a_mistake_in_a_test_is_said_in_a_line(session, server):
     ran.assert_outcomes(failed=1)
     ran.stdout.fnmatch_lines(["E *InputError: *does not use the reference*"])
     assert server.calls == 0
+
+
+CHECKED = """
+    from textevolve.testing import assert_text, assert_texts
+
+    def test_held():
+        checks = ["contains: moon", {"max-words": 3, "weight": 2}, "rubric: It is true."]
+        assert assert_text("Why?", "The moon pulls.", judge=checks).score == 1
+
+    def test_broken():
+        assert_texts([("Why?", "A moon."), ("Why?", "A wind.")], judge=["contains: moon"])
+
+    def test_refused():
+        assert_text("Why?", "A moon.", judge=["contain: moon"])
+"""
+
+
+def test_checks_are_a_judge(session, server, kept):
+    yes = '{"reason": "So it is.", "label": "yes"}'
+    server.script = lambda body, _: Answer(text=yes)
+    ran = session(CHECKED)
+    ran.assert_outcomes(passed=1, failed=2)
+    ran.stdout.fnmatch_lines(
+        [
+            "E*output: A wind.",
+            "E*Required: contains: moon.*",
+            "E*judge:  checks*",
+            "E*InputError: *no check 'contain'; did you mean 'contains'?*",
+            "*3 assertions, 2 passed, 1 failed*",
+            "1 call asked,*",
+        ]
+    )
+    ((_, found),) = kept()
+    assert [one.demand.checks for one in found][1:] == [("contains: moon",)] * 2

@@ -70,6 +70,8 @@ def test_run_case_judge_and_calls_nest_and_hold_no_text_unless_switched_on(
     assert event.attributes["gen_ai.evaluation.name"] == "probe"
     assert event.attributes["gen_ai.evaluation.score.value"] == judge.attributes["textevolve.score"]
     assert event.attributes["gen_ai.evaluation.score.label"] in ("pass", "fail")
+    for name in ("textevolve.score", "textevolve.passed"):
+        assert event.attributes[name] == judge.attributes[name]
     attributes = call.attributes
     assert (attributes["gen_ai.operation.name"], attributes["gen_ai.request.model"]) == (
         "chat",

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from textevolve.errors import InputError
 from textevolve.report.blocks import Report
 from textevolve.report.html import html_fragment
 from textevolve.report.markdown import write_markdown
+from textevolve.rows.writing import plain
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.report import (
@@ -85,13 +86,13 @@ class SavedRun(Shown):
         Raises:
             InputError, StoreError: the run cannot be read.
         """
-        return write_report(self._make_report())
+        return self._draw(write_report)
 
     @property
     def data(self) -> dict[str, Any]:
         """The report as JSON-ready data, the same as `textevolve runs show --json`."""
         with self._opened() as (_, run, records):
-            return make_data(run, records)
+            return plain(make_data(run, records))
 
     def export(self, *files: str | Path) -> None:
         """Write the results to files, in the formats of their endings: .json, .jsonl, .csv,
@@ -112,13 +113,12 @@ class SavedRun(Shown):
         with self._opened() as (_, run, records):
             return list(run.study.table(records()))
 
-    def _make_report(self) -> Report:
-        with self._opened() as (store, run, records):
-            report = make_report(store, run, records)
-            return replace(report, blocks=list(report.blocks))
+    def _draw(self, draw: Callable[[Report], str]) -> str:
+        with self._opened() as (store, run, records):  # a report reads records as it is drawn
+            return draw(make_report(store, run, records))
 
     def _repr_html_(self) -> str:
-        return html_fragment(self._make_report())
+        return self._draw(html_fragment)
 
     @contextmanager
     def _opened(self) -> Generator[tuple[Store, StudyRun, Records]]:
@@ -130,7 +130,7 @@ class SavedRun(Shown):
 @dataclass(frozen=True)
 class ComparedRuns(Shown):
     """The paired difference of two runs over the same cases. `data`: the comparison as JSON-ready
-    data, the same as `textevolve runs compare --json`."""
+    data, which `textevolve runs compare FIRST SECOND --json` prints."""
 
     data: Mapping[str, Any]
     _stored: StoredComparison = field(repr=False)

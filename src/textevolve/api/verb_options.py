@@ -32,6 +32,7 @@ class EvaluationOptions(ModelOptions, total=False):
     profile: str | Path | Profile | None
     agents: Sequence[str] | None
     rubric: str | None
+    check: str | Sequence[Any] | None
     rounds: int | None
     weights: Mapping[str, float] | None
     threshold: float | None
@@ -53,6 +54,7 @@ class LabelOptions(TypedDict, total=False):
 
 
 class CompareOptions(LabelOptions, ChainOptions, total=False):
+    check: str | Sequence[Any] | None
     target_version: str | None
     outputs: str | Iterable[str] | None
     baseline: str | None

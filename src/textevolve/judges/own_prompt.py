@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -128,7 +129,7 @@ class PromptJudge(LabelJudge):
         InputError: it has neither labels nor numbers, or both, or they cannot be used.
     """
 
-    file: str = judge_argument()
+    file: str = judge_argument("")
     labels: str = judge_option("", "the labels with their scores, such as good=1,partly=.5,bad=0")
     numbers: str = judge_option("", "a range of whole numbers, such as 1-5, instead of labels")
     logprobs: bool = judge_option(
@@ -136,20 +137,26 @@ class PromptJudge(LabelJudge):
     )
 
     def __post_init__(self) -> None:
-        if bool(self.labels) == bool(self.numbers):
+        if not self.file or bool(self.labels) == bool(self.numbers):
             raise InputError(
-                f"judge {self.name}:{self.file}: write its labels or its numbers, as in"
-                f" {self.name}:FILE+labels=good=1,partly=.5,bad=0 or {self.name}:FILE+numbers=1-5"
+                f"judge {self.name}: write the file of the prompt, and its labels or its numbers,"
+                f" as in {self.name}:FILE+labels=good=1,partly=.5,bad=0 or"
+                f" {self.name}:FILE+numbers=1-5"
             )
         self.find_scale()
 
     @property
     def reads_reference(self) -> bool:
-        return True
+        return self._shows(REFERENCES)
 
     @property
     def reads_context(self) -> bool:
-        return True
+        return self._shows(("context",))
+
+    def _shows(self, names: Sequence[str]) -> bool:
+        with suppress(InputError):  # which `check` raises
+            return bool(find_placeholders(replace(self).template, names))
+        return False
 
     @property
     def reads_row(self) -> bool:

@@ -152,11 +152,15 @@ class RulesJudge(Judge):
 
     @property
     def reads_reference(self) -> bool:
-        return any(isinstance(rule, OutputCheck) for rule in self._leaves())
+        return "reference" in self._reads()
+
+    @property
+    def reads_context(self) -> bool:
+        return "context" in self._reads()
 
     @property
     def reads_trajectory(self) -> bool:
-        return self.reads_reference
+        return "trajectory" in self._reads()
 
     @property
     def prompts(self) -> dict[str, str]:
@@ -165,6 +169,9 @@ class RulesJudge(Judge):
 
     def models(self, model: M) -> tuple[str | M, ...]:
         return (model,) if self.prompts else ()
+
+    def _reads(self) -> set[str]:
+        return {rule.reads for rule in self._leaves() if isinstance(rule, OutputCheck)}
 
     def _leaves(self) -> list[Rule]:
         with suppress(InputError):  # which `open` and `describe` raise
@@ -175,7 +182,7 @@ class RulesJudge(Judge):
         return describe_rules(self.file)
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        return load_rules(self.file, ask_with(bench, bench.model))
+        return replace(load_rules(self.file), ask=ask_with(bench, bench.model))
 
 
 @judge("hybrid:FILE.yaml:JUDGE", help="rules first, then a judge")
@@ -191,7 +198,7 @@ class HybridJudge(CombinedJudge):
         return {**RulesJudge(self.file).describe(), **self.judge.describe()}
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
-        rules = load_rules(self.file, ask_with(bench, bench.model))
+        rules = replace(load_rules(self.file), ask=ask_with(bench, bench.model))
         (judge,) = bench.open_parts(self, rubric)
         return Hybrid(rules, judge, rules_weight=rules.file.share)
 

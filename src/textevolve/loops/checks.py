@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import yaml
@@ -27,7 +28,8 @@ import yaml
 from textevolve.errors import InputError
 from textevolve.evaluation import SPENT, Case, as_number
 from textevolve.json_texts import as_array, as_object, parse_printed, write_text
-from textevolve.metrics.label_metrics import list_calls, open_metric
+from textevolve.ledger import leave_out
+from textevolve.metrics.label_metrics import AnswerMetric, list_calls, open_metric
 from textevolve.metrics.plain import call_metric, read_schema
 from textevolve.rows.exports import EXPECTED
 from textevolve.spec import suggest
@@ -49,7 +51,12 @@ GROUPS = ("all", "any")
 OPTIONS = ("weight", "threshold", "name", "gate", "feedback")
 """The fields of a check besides its name and value."""
 SEARCHED = 100_000
-"""The number of characters at the beginning of an output that are searched for JSON and XML."""
+MARKUP_SEARCHED = 20_000
+"""The number of characters at the beginning of an output that are searched for JSON, and for XML
+and HTML."""
+MOST_OPENINGS = 1000
+"""The number of opening brackets at which JSON may begin, since thousands without an end would take
+minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ class CheckKind:
     blocks: bool = False
     reaches: bool = False
     is_reference: bool = False
+    reads: str = ""
 
     def open_grader(self, value: Any) -> CheckGrader:
         """Return the grader of a check with this value.
@@ -88,7 +96,11 @@ def _read_text(value: Any) -> str:
 def _read_texts(value: Any) -> list[str]:
     """Return the texts of a list, or those between the commas of a text, in which a text with a
     comma is quoted."""
-    entries = as_array(value) or next(csv.reader([_read_text(value)], skipinitialspace=True))
+    entries = as_array(value)
+    if not entries:
+        text = _read_text("" if value == [] else value)
+        entries = next(csv.reader([text], skipinitialspace=True))
+
     return list(map(_read_text, entries))
 
 
@@ -188,7 +200,7 @@ def _find_json(text: str) -> list[Any]:
     """Return the objects and arrays of JSON in a text, each also within another one."""
     found: list[Any] = []
     decoder = json.JSONDecoder()
-    for opening in re.finditer(r"[{\[]", text[:SEARCHED]):
+    for opening in islice(re.finditer(r"[{\[]", text[:SEARCHED]), MOST_OPENINGS):
         try:
             found.append(decoder.raw_decode(text, opening.start())[0])
         except (ValueError, RecursionError):
@@ -208,7 +220,7 @@ _HTML = re.compile(
 
 def _open_markup(_value: Any, *, form: str, anywhere: bool = False) -> CheckGrader:
     def is_markup(text: str, _case: Case) -> bool:
-        text = text[:SEARCHED].strip()
+        text = text[:MARKUP_SEARCHED].strip()
         if form == "html":
             is_whole = text.startswith("<") and text.endswith(">")
             return (anywhere or is_whole) and _HTML.search(text) is not None
@@ -260,13 +272,16 @@ def _open_spent(value: Any, *, field: str) -> CheckGrader:
 def _open_metric(value: Any, name: str) -> CheckGrader:
     """Return the grader of a metric that compares the output with a value, or else with the
     reference of the case."""
-    metric = open_metric(name)
+    of_answers = open_metric(name)
+    # A value is one text, also where a reference would be a list of accepted answers.
+    metric = of_answers.metric if isinstance(of_answers, AnswerMetric) else of_answers
 
     def compare(text: str, case: Case) -> Any:
-        label = case.reference if value is None else value
-        if label is None:
+        if value is not None:
+            return metric(text, write_text(value))
+        if case.reference is None:
             raise InputError("it has no value, and the row has no reference")
-        return metric(text, label)
+        return of_answers(text, case.reference)
 
     return compare
 
@@ -394,7 +409,7 @@ REFUSED: Mapping[str, str] = _TABLE["refused"]
 """Checks of other tools that are not possible here, with what to use instead."""
 _LIMITS = ("max-cost", "max-seconds", "levenshtein")
 """The checks whose limit promptfoo writes as a threshold."""
-_UNREAD = ("transform", "contextTransform", "config", "rubricPrompt", "provider")
+_UNREAD = ("transform", "contextTransform", "config", "rubricPrompt")
 """The fields of promptfoo's assertions that change a check in a way that is not possible here."""
 _LINE = re.compile(
     r"\s*((?:(?:not-)?trajectory:)?[A-Za-z][\w-]*)(?:\(([\d.]+)\))?\s*(?::(.*))?", re.DOTALL
@@ -429,6 +444,8 @@ def read_check(item: Any) -> dict[str, Any]:
                 " your own prompt, or a Python function, can do the same"
             )
         options.setdefault("name", fields.pop("metric", ""))
+        if fields.pop("provider", None) is not None:
+            leave_out("field", "the provider of checks; they ask the judge's model, checks@MODEL")
         fields = {
             str(fields.pop("type")): fields.pop("value", fields.pop("assert", None)),
             **fields,
@@ -484,8 +501,9 @@ def list_checks(cell: Any) -> list[Any] | dict[str, Any]:
         parsed = parse_printed(cell)
         if parsed is cell and cell.lstrip().startswith("- "):
             parsed = parse_yaml(cell, "checks")[1]
-        cell = cell.splitlines() if parsed is cell else parsed
-        cell = [line for line in cell if str(line).strip()] if isinstance(cell, list) else cell
+        if parsed is cell:
+            return [line for line in cell.splitlines() if line.strip()]
+        cell = parsed
 
     return as_object(cell) or as_array(cell)
 

@@ -56,7 +56,7 @@ from textevolve.loops.checks import (
     read_check,
     read_schema_value,
 )
-from textevolve.mappings import map_values
+from textevolve.mappings import drop_none, map_values
 from textevolve.metrics.plain import read_score
 from textevolve.rows import read_text
 from textevolve.rows.columns import prompt_text
@@ -329,7 +329,8 @@ class OutputCheck(_Rule):
     def _usable(self) -> Self:
         try:
             if self.check_name in GROUPS:
-                self._parts = RulesFile(rules=self.value, **self._group_options())
+                fields: dict[str, Any] = {"rules": self.value, "threshold": self.threshold}
+                self._parts = RulesFile(**drop_none(fields))
             elif self.kind_of_check.open and not self.names_files:
                 self._grader = self.kind_of_check.open_grader(self.value)
             elif self.check_name in (RUBRIC, "judge") and not str(self.value or "").strip():
@@ -338,9 +339,6 @@ class OutputCheck(_Rule):
             raise ValueError(f"check {self.check_name}: {error}") from None
 
         return self
-
-    def _group_options(self) -> dict[str, Any]:
-        return {} if self.threshold is None else {"threshold": self.threshold}
 
     @property
     def kind_of_check(self) -> CheckKind:
@@ -365,10 +363,14 @@ class OutputCheck(_Rule):
         return bool(self.kind_of_check.judge) or self.check_name == "judge"
 
     @property
+    def reads(self) -> str:
+        """The part of the case that it reads: `reference`, `context`, `trajectory`, or empty."""
+        reads = self.kind_of_check.reads
+        return "" if reads == "reference" and self.value is not None else reads
+
+    @property
     def blocks(self) -> bool:
-        return self.kind_of_check.blocks or any(
-            getattr(rule, "blocks", False) for rule in self.leaves() if rule is not self
-        )
+        return self.kind_of_check.blocks
 
     @property
     def names_files(self) -> bool:
@@ -405,17 +407,13 @@ class OutputCheck(_Rule):
             raise InputError(outcome.reason)
         least = self.kind_of_check.least if self.threshold is None else self.threshold
         holds = outcome.passed if self._parts is not None else reaches(outcome.score, least)
-        score = outcome.score
-        if self.negated:
-            holds = not holds
-            score = 1 - score
-        if holds:
-            return RuleFinding(score, (), verdict=True)
+        # The sign turns both; the reason speaks of what is not wanted then.
+        score = 1 - outcome.score if self.negated else outcome.score
         hint = "" if self.negated else outcome.feedback
+        if holds != self.negated:
+            return RuleFinding(score, verdict=True)
 
-        return RuleFinding(
-            score, (self.feedback or f"Required: {self.label}. {hint}",), verdict=False
-        )
+        return RuleFinding(score, (self.feedback or f"Required: {self.label}. {hint}",), False)
 
     def _grade(self, text: str, judged: CheckedCase) -> EvaluationResult | Failure:
         if self._parts is not None:
@@ -681,15 +679,13 @@ class Hybrid:
         )
 
 
-def load_rules(path: str | Path, ask: Ask | None = None) -> Rules:
-    """Load the rules of a YAML file. `ask`: asks the judge of a check; None: checks that ask one
-    have no score.
+def load_rules(path: str | Path) -> Rules:
+    """Load the rules of a YAML file.
 
     Raises:
         InputError: the file cannot be used; names file, line and reason.
     """
-    rules = parse_rules(read_text(str(path)), str(path), Path(path).parent)
-    return replace(rules, ask=ask)
+    return parse_rules(read_text(str(path)), str(path), Path(path).parent)
 
 
 def describe_rules(path: str | Path) -> dict[str, Any]:
@@ -716,7 +712,7 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
         InputError: the text cannot be used; names the source, the line and the reason.
     """
     node, data = parse_yaml(text, f"rules {source}")
-    content: Any = {"rules": data} if isinstance(data, list) else data
+    content = {"rules": as_array(data)} if as_array(data) else data
     file = build_at(RulesFile, content, node, f"rules {source}")
 
     for n, rule in enumerate(file.rules):
@@ -758,13 +754,15 @@ def take_checks(
 
     values = map_values(prompt_text, row)
     try:
-        if named := find_named(own):
+        whole = [item for item in shared if find_named([item])]
+        filled = [fill_check(item, values) for item in (*shared, *own) if item not in whole]
+        # Neither the row's checks nor its columns name what only the study may.
+        if named := find_named(filled):
             raise InputError(
                 f"a row cannot name files, code or judges; write {named} for the study"
             )
-        filled = [fill_check(item, values) for item in (*shared, *own)]
-        stored = json.loads(json.dumps({**options, "rules": filled}, default=str))
-        RulesFile(**stored)
+        stored = json.loads(json.dumps({**options, "rules": [*whole, *filled]}, default=str))
+        _open_stored(json.dumps(stored, sort_keys=True))
     except InputError as error:
         raise InputError(f"{where}: checks: {error}") from None
 
@@ -802,10 +800,21 @@ def read_check_list(checks: Sequence[Any]) -> RulesFile:
     return RulesFile(**fields)
 
 
+def _list_checks(checks: Sequence[Any]) -> list[OutputCheck]:
+    leaves = read_check_list(checks).leaves() if checks else ()
+    return [rule for rule in leaves if isinstance(rule, OutputCheck)]
+
+
+def describe_checks(checks: Sequence[Any]) -> dict[str, Any]:
+    """Return what the files and functions that checks name hold, as a part of a run's identity;
+    empty if they name none."""
+    named = [check for check in _list_checks(checks) if check.content is not None]
+    return {"checks": {check.label: check.content for check in named}} if named else {}
+
+
 def asks_model(checks: Sequence[Any]) -> bool:
     """Return whether one of the checks asks a judge."""
-    leaves = read_check_list(checks).leaves() if checks else ()
-    return any(isinstance(rule, OutputCheck) and rule.asks for rule in leaves)
+    return any(check.asks for check in _list_checks(checks))
 
 
 @lru_cache(maxsize=1024)
@@ -815,6 +824,12 @@ def _open_stored(text: str) -> RulesFile:
         if isinstance(rule, JsonSchema | Call | OutputCheck):
             rule.load(Path())
     return file
+
+
+def list_reads(parameter: Mapping[str, Any]) -> set[str]:
+    """Return the parts of a case that checks made by `take_checks` read: `reference`, `context`,
+    `trajectory`."""
+    return {check.reads for check in _list_checks(parameter.get("rules", ()))}
 
 
 def open_checks(parameter: Mapping[str, Any], ask: Ask) -> Rules:

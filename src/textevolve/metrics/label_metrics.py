@@ -5,7 +5,7 @@
     regex:PATTERN           a pattern matches in the output
     numeric[:TOLERANCE][:decimal-comma|-point]  the output's last number equals the label's
     json-schema:FILE        the output is JSON that follows a schema
-    edit-distance, rouge-l, rouge-1, bleu, gleu, chrf
+    edit-distance, rouge-l, rouge-n, bleu, gleu, chrf
                             how similar the output's text is to the label's
     tool-called, tool-sequence, tool-args, max-steps, no-error
                             what the record of an agent's steps in the row shows
@@ -316,7 +316,7 @@ SHIPPED: Mapping[str, ShippedMetric] = {
     "json-schema": ShippedMetric("json-schema:FILE", open_schema, labelled=False),
     "edit-distance": ShippedMetric("edit-distance", _overlap_metric("edit_distance")),
     "rouge-l": ShippedMetric("rouge-l", _overlap_metric("rouge_l")),
-    "rouge-1": ShippedMetric("rouge-1", _overlap_metric("rouge_1")),
+    "rouge-n": ShippedMetric("rouge-n", _overlap_metric("rouge_1")),
     "bleu": ShippedMetric("bleu", _overlap_metric("bleu")),
     "gleu": ShippedMetric("gleu", _overlap_metric("gleu")),
     "chrf": ShippedMetric("chrf", _overlap_metric("chrf")),

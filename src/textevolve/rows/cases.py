@@ -131,6 +131,10 @@ def cases_of_row(
     else:
         pairs = source.split_chat(chat)
 
+    # Checks of a row may read its steps; several outputs have none in common.
+    if len(pairs) > 1 or len(pairs[0][1]) > 1:
+        trajectory = None if reading.checks is not None else trajectory
+
     if trajectory is not None and not reading.answered:
         pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
         if len(pairs) > 1 or len(pairs[0][1]) > 1:

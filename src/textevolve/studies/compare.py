@@ -40,6 +40,7 @@ from textevolve.llm.chains.chain import Chain
 from textevolve.llm.model import Request
 from textevolve.llm.prompts import prompt_versions
 from textevolve.llm.target_calls import describe_targets
+from textevolve.loops.rules import describe_checks
 from textevolve.mappings import drop_empty, drop_none, map_values, omit, pick, read_fields
 from textevolve.metrics.label_metrics import SHIPPED
 from textevolve.metrics.plain import has_no_number
@@ -606,7 +607,8 @@ show_as(Comparison, _draw)
 async def describe(
     spec: CompareSpec, _settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    return describe_targets(spec.targets, spec.target_version, objects)
+    described = describe_targets(spec.targets, spec.target_version, objects)
+    return described | describe_checks(spec.check)
 
 
 def ask(spec: CompareSpec) -> Asks:

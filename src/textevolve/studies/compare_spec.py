@@ -28,7 +28,7 @@ from textevolve.report import wording
 from textevolve.rows import read_argument, read_text
 from textevolve.runs.chains import chains_among
 from textevolve.spec import Frozen, Several, explain, option
-from textevolve.studies.rows import CheckedSpec, with_checks_judge
+from textevolve.studies.rows import CheckList, MappedSpec, check_option, with_checks_judge
 from textevolve.texts.placeholders import fill, find_placeholders, whole_placeholder
 from textevolve.texts.yaml_lines import parse_yaml
 from textevolve.user_code import OWN, names_chain
@@ -267,7 +267,7 @@ MOST_SAMPLES = 100
 """The most outputs of a variant for a row."""
 
 
-class CompareSpec(CheckedSpec):
+class CompareSpec(MappedSpec):
     """Run prompts and models over your rows, score every output, and say which is better.
 
     Every prompt with every model is a variant, and so is each of your applications (targets), and
@@ -360,6 +360,7 @@ class CompareSpec(CheckedSpec):
         short="-j",
         group="Judging",
     )
+    check: CheckList = check_option()
     each_turn: Several = option(
         (),
         "A metric or judge that scores each answer of a conversation, not the whole"

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,7 +51,7 @@ from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
-from textevolve.loops.rules import take_checks
+from textevolve.loops.rules import describe_checks, list_reads, take_checks
 from textevolve.mappings import drop_none, omit, pick, read_fields
 from textevolve.metrics.plain import has_no_number, require_one_mark
 from textevolve.reach import is_file
@@ -352,10 +352,11 @@ def ask(spec: EvaluateSpec) -> Asks:
 async def describe(
     spec: EvaluateSpec, _settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
+    described = describe_checks(spec.check)
     if spec.target is None:
-        return {}
+        return described
     check_body(spec.target, ["input"])
-    return describe_targets([spec.target], spec.target_version, objects)
+    return described | describe_targets([spec.target], spec.target_version, objects)
 
 
 def _profile_of(spec: EvaluateSpec) -> Profile:
@@ -385,9 +386,12 @@ def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns)
     """Yield cases with unique ids, the profiles that they name, and the cases that they equal."""
     cases = RowNames().separate(cases, columns.has_repeats)
     cases = EqualRows().mark(cases)
-    cases = (_with_checks(spec, case) for case in cases)
-    yield from map(with_profile, require_one_mark(_metrics_of(spec), cases))
-    report_columns(spec, columns)
+    reads: set[str] = set()
+    for case in map(with_profile, require_one_mark(_metrics_of(spec), cases)):
+        checked = _with_checks(spec, case)
+        reads |= list_reads(checked.parameters.get(CHECKS, {}))
+        yield checked
+    report_columns(spec, columns, reads)
 
 
 def _metrics_of(spec: EvaluateSpec) -> list[str]:
@@ -419,14 +423,16 @@ def applies_checks(spec: EvaluateSpec) -> bool:
     return any(judge.reads_checks for judge in spec.judge)
 
 
-def report_columns(spec: EvaluateSpec, columns: Columns) -> None:
-    """Log once, after the cases were read, which columns of the file were used for what."""
+def report_columns(spec: EvaluateSpec, columns: Columns, of_checks: Collection[str] = ()) -> None:
+    """Log once, after the cases were read, which columns of the file were used for what.
+    `of_checks`: what the checks of rows read."""
     for name in columns.unread:
         if fold_name(name) in CHECK_COLUMNS:
             logging.getLogger("textevolve").warning(UNAPPLIED, name)
+    judges = [judge for judge in spec.judge if not judge.reads_checks]
     columns.tell(
-        reference=any(judge.reads_reference for judge in spec.judge),
-        context=any(judge.reads_context for judge in spec.judge),
+        reference="reference" in of_checks or any(judge.reads_reference for judge in judges),
+        context="context" in of_checks or any(judge.reads_context for judge in judges),
     )
 
 

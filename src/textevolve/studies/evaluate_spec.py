@@ -27,7 +27,7 @@ from textevolve.judges.rubric import expand_rubric
 from textevolve.llm.targets import FORMS, VERSION_HELP, NamedTarget
 from textevolve.mappings import drop_none, read_fields
 from textevolve.spec import Frozen, Several, option
-from textevolve.studies.rows import CheckedSpec, with_checks_judge
+from textevolve.studies.rows import CheckList, MappedSpec, check_option, with_checks_judge
 from textevolve.texts.numbers import read_number, reject_odd_number
 
 GROUP = "Debate"
@@ -264,7 +264,7 @@ WholeProfile: TypeAlias = Annotated[
 ]
 
 
-class EvaluateSpec(DebateParameters, CheckedSpec):
+class EvaluateSpec(DebateParameters, MappedSpec):
     """Judge candidate texts by a debate of agents, or by any other judge.
 
     Exit codes: 0 done; 1 a model or the store failed; 2 bad input; 3 some cases have no score; 4 a
@@ -312,6 +312,7 @@ class EvaluateSpec(DebateParameters, CheckedSpec):
         short="-j",
         group="Judging",
     )
+    check: CheckList = check_option()
     score_by: str | None = option(
         None,
         "With several judges, the one whose scores the gates check; default: each.",

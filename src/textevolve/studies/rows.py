@@ -14,11 +14,11 @@ from itertools import chain, pairwise
 from typing import Annotated, Any, TypeAlias, cast
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
-    field_validator,
 )
 from pydantic_core import from_json
 
@@ -104,31 +104,30 @@ class MappedSpec(StudySpec):
     )
 
 
+def _use_checks(checks: tuple[Any, ...]) -> tuple[Any, ...]:
+    if checks:
+        read_check_list(checks)
+    return checks
+
+
 CheckList: TypeAlias = Annotated[
     tuple[Any, ...],
     BeforeValidator(lambda value: (value,) if isinstance(value, str | Mapping) else value),
+    AfterValidator(_use_checks),
     WithJsonSchema({"type": ["array", "string", "object"]}),
 ]
 """Checks in a study file or in Python: a list of texts and mappings, or a single one."""
 
 
-class CheckedSpec(MappedSpec):
-    """The base of specifications with checks for all rows."""
-
-    check: CheckList = option(
+def check_option() -> Any:
+    """Declare the field of a specification with the checks of all rows."""
+    return option(
         (),
         "A check of every output, such as 'contains: refund' or 'rubric: is polite'; rows have more"
         " in a column `checks`. Repeatable.",
         group="Judging",
         metavar="CHECK",
     )
-
-    @field_validator("check")
-    @classmethod
-    def _usable_checks(cls, checks: tuple[Any, ...]) -> tuple[Any, ...]:
-        if checks:
-            read_check_list(checks)
-        return checks
 
 
 def with_checks_judge(judges: tuple[Judge, ...], checks: Sequence[Any]) -> tuple[Judge, ...]:
