@@ -49,7 +49,6 @@ WEIGHTS: dict[str, dict[str, float | bool]] = {
     "default": {},
     "1/1/1": {"relevance": 1, "importance": 1, "recency": 1},
     "1/.2/.2": {"relevance": 1, "importance": 0.2, "recency": 0.2},
-    "associate": {"associate": True},
 }
 """By what is printed: relevance / importance / recency."""
 

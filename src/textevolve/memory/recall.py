@@ -151,9 +151,6 @@ TIE_DIGITS = 2
 """The number of digits to which similarities are rounded; equal ones tie, and keywords decide
 between them. With 2 digits keywords helped on 60 synthetic questions and on LoCoMo; with 1 digit
 they did harm on the synthetic ones (docs/measurements.md)."""
-BEFORE_ASSOCIATED = 7
-"""The number of the most relevant memories that rank before the nearest memory found by
-association."""
 SEARCHES_AT_ONCE = 8
 """The maximum number of concurrent searches."""
 LEAST_SUMMARY = 16
@@ -358,10 +355,6 @@ async def _search(
     if (least := settings.min_similarity) is not None:
         memories = {id: m for id, m in memories.items() if similarity.get(id, -math.inf) >= least}
     relevance = dict(keywords) if embed is None else _sum_meanings(meanings, memories)
-    if settings.associate and memories:
-        for memory, level in await _associate(source, search_query, memories, relevance, settings):
-            memories.setdefault(memory.id, memory)
-            relevance[memory.id] = max(level, relevance.get(memory.id, level))
 
     return [
         _Candidate(memory, collection, relevance[id], keywords[id], similarity.get(id))
@@ -400,24 +393,6 @@ def _sum_meanings(
         id: sum(w * near.get(id, low) for (w, near), low in zip(meanings, least, strict=True))
         for id in memory_ids
     }
-
-
-async def _associate(
-    source: RecallSource,
-    search_query: MemoryQuery,
-    memories: Mapping[str, MemoryRecord],
-    relevance: Mapping[str, float],
-    settings: RecallSettings,
-) -> list[tuple[MemoryRecord, float]]:
-    """Return memories that share entities, over two hops, with the best candidates, nearest first,
-    and their relevance: the n-th gets the relevance of the (6 + n)-th candidate, or of the last
-    one. Similarity is not required, since they are wanted for what embeddings miss."""
-    ranked = sorted(memories, key=lambda each: (-relevance[each], each))
-    near = await source.store.associate(search_query, ranked[: settings.limit])
-    trusted = [memory for memory in near if memory.origin.trust >= settings.least_trust]
-    levels = [relevance[id] for id in ranked[BEFORE_ASSOCIATED - 1 :]] or [relevance[ranked[-1]]]
-
-    return [(memory, levels[min(n, len(levels) - 1)]) for n, memory in enumerate(trusted)]
 
 
 def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:
