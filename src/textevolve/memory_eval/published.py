@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count, pairwise, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +27,10 @@ UNKNOWN = "unknown"
 """The answer to a question that nothing in the dialogues answers."""
 LOCOMO_TYPES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 """The categories of LoCoMo, by their numbers in its files."""
+OPEN_DOMAIN = 3
+ADVERSARIAL = 5
+"""The category whose answers have an explanation after a semicolon, and that without answers."""
+WHICH = "Which answer fits me best?"
 BEAM_ANSWERS = ("answer", "ideal_response", "ideal_answer", "ideal_summary", "expected_compliance")
 """The fields of a question of BEAM that may hold the expected answer."""
 
@@ -49,17 +54,10 @@ def read_published(path: str) -> Iterator[Data] | None:
     if file.suffix != ".json":
         return None
 
-    samples = as_array(_load(file))  # none of a file of JSON lines
-    first = as_object(samples[0]) if samples else {}
-    readers: dict[str, Callable[[Data, int], Data]] = {
-        "haystack_sessions": _read_longmemeval,
-        "qa": _read_locomo,
-    }
-    reader = next((reader for field, reader in readers.items() if field in first), None)
-    if reader is None:
-        return None
-
-    return (reader(as_object(sample), place) for place, sample in enumerate(samples, 1))
+    samples = list(map(as_object, as_array(_load(file))))  # none in a file of JSON lines
+    if samples and "haystack_sessions" in samples[0]:
+        return map(_read_longmemeval, samples, count(1))
+    return map(_read_locomo, samples, count(1)) if samples and "qa" in samples[0] else None
 
 
 def _load(file: Path) -> list[Any] | None:
@@ -73,123 +71,114 @@ def _load(file: Path) -> list[Any] | None:
     return as_array(value) or [value]
 
 
-def _session(turns: Sequence[Data], questions: Sequence[Data] = ()) -> Data:
-    return {"dialogue": list(turns), "questions": list(questions)}
+def _turns(messages: object, time: object) -> list[Data]:
+    """Return messages as turns, without those of the system. `time`: of messages without one. The
+    marks of BEAM behind a text, such as "->-> 1,2", are left out."""
+    return [
+        {
+            "role": message.get("role"),
+            "content": re.sub(r"\s*->->\s*[\d,]+\s*$", "", str(message.get("content"))),
+            "timestamp": message.get("time_anchor") or time,
+        }
+        for message in map(as_object, as_array(messages))
+        if message.get("role") != "system"
+    ]
 
 
 def _read_locomo(sample: Data, place: int) -> Data:
     """Read a conversation of two named people, both of whom are users. The questions are asked at
     the end; nothing answers the adversarial ones."""
     conversation = as_object(sample.get("conversation", sample))
-    numbers = sorted(
-        int(match[1]) for key in conversation if (match := re.fullmatch(r"session_(\d+)", key))
-    )
     sessions: list[Data] = []
-    texts: dict[str, str] = {}
-    for number in numbers:
-        time = conversation.get(f"session_{number}_date_time", "")
-        turns: list[Data] = []
-        for turn in map(as_object, as_array(conversation[f"session_{number}"])):
+    texts: dict[Any, str] = {}
+    for number in count(1):
+        if (turns := conversation.get(f"session_{number}")) is None:
+            break
+        dialogue: list[Data] = []
+        for turn in map(as_object, as_array(turns)):
             caption = turn.get("blip_caption")
             picture = f" [shows a picture: {caption}]" if caption else ""
-            text = f"{turn.get('speaker')}: {turn.get('text', '')}{picture}"
-            texts[str(turn.get("dia_id"))] = text
-            turns.append({"role": "user", "content": text, "timestamp": time})
-        sessions.append(_session(turns))
+            text = f"{turn.get('speaker')}: {turn.get('text')}{picture}"
+            texts[turn.get("dia_id")] = text
+            dialogue.append({"role": "user", "content": text})
+        time = conversation.get(f"session_{number}_date_time")
+        sessions.append({"dialogue": _turns(dialogue, time)})
 
+    questions: list[Data] = []
     for question in map(as_object, as_array(sample["qa"])):
         category = question.get("category", 0)
-        answer = UNKNOWN if category == 5 else question.get("answer")
-        if category == 3:
-            answer = str(answer).split(";")[0].strip()
-        sessions[-1]["questions"].append(
-            {
-                "question": question.get("question"),
-                "answer": answer,
-                "evidence": [texts[id] for id in as_array(question.get("evidence")) if id in texts],
-                "question_type": LOCOMO_TYPES.get(category, str(category)),
-            }
+        answer = UNKNOWN if category == ADVERSARIAL else question.get("answer")
+        if category == OPEN_DOMAIN:
+            answer = str(answer).split(";")[0]
+        evidence = [texts[id] for id in as_array(question.get("evidence")) if id in texts]
+        kind = LOCOMO_TYPES.get(category, "")
+        questions.append(
+            {**question, "answer": answer, "evidence": evidence, "question_type": kind}
         )
 
-    return {"uuid": sample.get("sample_id") or str(place), "sessions": sessions}
+    return {"uuid": sample.get("sample_id", place), "sessions": _ask_last(sessions, questions)}
+
+
+def _ask_last(sessions: Sequence[Data], questions: Sequence[Data]) -> list[Data]:
+    """Return the sessions, with the questions after the last one."""
+    return [*sessions[:-1], {**sessions[-1], "questions": questions}] if sessions else []
 
 
 def _read_longmemeval(sample: Data, place: int) -> Data:
     """Read one question with its own history of sessions."""
-    dates = as_array(sample.get("haystack_dates"))
-    sessions: list[Data] = []
-    evidence: list[str] = []
-    for number, turns in enumerate(as_array(sample["haystack_sessions"])):
-        time = dates[number] if number < len(dates) else ""
-        messages = [as_object(turn) for turn in as_array(turns)]
-        evidence += [message["content"] for message in messages if message.get("has_answer")]
-        sessions.append(
-            _session(
-                [
-                    {"role": m.get("role"), "content": m.get("content"), "timestamp": time}
-                    for m in messages
-                ]
-            )
-        )
-
-    id = str(sample.get("question_id") or place)
-    is_unanswerable = id.endswith("_abs")
-    date = sample.get("question_date")
-    sessions[-1]["questions"] = [
-        {
-            "question": f"(Today is {date}.) {sample.get('question')}"
-            if date
-            else sample["question"],
-            "answer": UNKNOWN if is_unanswerable else sample.get("answer"),
-            "evidence": evidence,
-            "question_type": "abstention" if is_unanswerable else sample.get("question_type", ""),
-        }
+    histories = as_array(sample["haystack_sessions"])
+    dates = as_array(sample.get("haystack_dates"))[: len(histories)]
+    sessions = [
+        {"dialogue": _turns(messages, date)} for messages, date in zip_longest(histories, dates)
     ]
+    messages = map(as_object, chain.from_iterable(map(as_array, histories)))
+    question = {
+        "question": f"(Today is {sample.get('question_date')}.) {sample.get('question')}",
+        "answer": sample.get("answer"),
+        "evidence": [message["content"] for message in messages if message.get("has_answer")],
+        "question_type": sample.get("question_type"),
+    }
+    id = str(sample.get("question_id", place))
+    if id.endswith("_abs"):
+        question |= {"answer": UNKNOWN, "question_type": "abstention"}
 
-    return {"uuid": id, "sessions": sessions}
+    return {"uuid": id, "sessions": _ask_last(sessions, [question])}
 
 
 def _read_personamem(file: Path) -> Iterator[Data] | None:
-    """Read the contexts of PersonaMem, each as one user: a question is asked once the messages
-    before its place in the context were fed, with its options."""
+    """Read the contexts of PersonaMem, each as one user."""
     rows = [row for _, row in read_rows(str(file), "question", lambda _: True)]
     if "shared_context_id" not in rows[0]:
         return None
     contexts_file = file.with_name(f"{file.stem.replace('questions', 'shared_contexts')}.jsonl")
-    contexts: dict[str, Any] = {}
+    contexts: Data = {}
     for _, context in read_rows(str(contexts_file), "context", lambda _: False):
         contexts |= context
     by_context: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         by_context[row["shared_context_id"]].append(row)
 
-    return (
-        _cut_context(id, as_array(contexts.get(id)), questions)
-        for id, questions in by_context.items()
-    )
+    return (_cut_context(id, as_array(contexts.get(id)), by_context[id]) for id in by_context)
 
 
-def _cut_context(id: str, messages: Sequence[Any], questions: Sequence[Mapping[str, Any]]) -> Data:
-    sessions: list[Data] = []
-    start = 0
+def _cut_context(id: str, messages: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> Data:
+    """Cut a context at the places of its questions, each of which is asked once the messages before
+    its place were fed, with its options."""
     asked: defaultdict[int, list[Data]] = defaultdict(list)
-    for question in questions:
-        options = as_array(parse_printed(question["all_options"]))
-        listed = "\n".join(map(str, options)) or question["all_options"]
-        letter = question["correct_answer"]
-        message = question["user_question_or_message"]
-        right = next((each for each in options if str(each).startswith(letter)), letter)
-        asked[int(question["end_index_in_shared_context"])].append(
-            {
-                "question": f"{message}\nWhich answer fits me best?\n{listed}",
-                "answer": right,
-                "question_type": question.get("question_type", ""),
-            }
-        )
-    for end, listed_questions in sorted(asked.items()):
-        turns = [m for m in map(as_object, messages[start:end]) if m.get("role") != "system"]
-        sessions.append(_session(turns, listed_questions))
-        start = end
+    for row in rows:
+        options = as_array(parse_printed(row["all_options"])) or [row["all_options"]]
+        letter = row["correct_answer"]
+        question = {
+            "question": "\n".join([row["user_question_or_message"], WHICH, *map(str, options)]),
+            "answer": next((each for each in options if str(each).startswith(letter)), letter),
+            "question_type": row.get("question_type"),
+        }
+        asked[int(row["end_index_in_shared_context"])].append(question)
+    ends = sorted(asked)
+    sessions = [
+        {"dialogue": _turns(messages[start:end], None), "questions": asked[end]}
+        for start, end in pairwise([0, *ends])
+    ]
 
     return {"uuid": id, "sessions": sessions}
 
@@ -204,35 +193,19 @@ def _read_beam(path: Path) -> Iterator[Data]:
 def _read_chat(file: Path) -> Data:
     """Read a chat of BEAM, each batch as one session. The reference of an answer is followed by its
     rubric, by which BEAM grades."""
-    sessions: list[Data] = []
-    for batch in map(as_object, as_array(_load(file))):
-        anchor = batch.get("time_anchor") or ""
-        messages = [as_object(m) for turn in as_array(batch.get("turns")) for m in as_array(turn)]
-        sessions.append(
-            _session(
-                [
-                    {
-                        "role": message.get("role"),
-                        "content": re.sub(r"\s*->->\s*[\d,]+\s*$", "", str(message.get("content"))),
-                        "timestamp": message.get("time_anchor") or anchor,
-                    }
-                    for message in messages
-                ]
-            )
-        )
-
+    sessions = [
+        {"dialogue": _turns(list(chain(*as_array(batch.get("turns")))), batch.get("time_anchor"))}
+        for batch in map(as_object, as_array(_load(file)))
+    ]
     probing = _load(file.parent / "probing_questions" / "probing_questions.json") or [{}]
-    for ability, questions in as_object(probing[0]).items():
-        for question in map(as_object, as_array(questions)):
-            answer = next((question[name] for name in BEAM_ANSWERS if question.get(name)), "")
-            rubric = "\n".join(f"- {line}" for line in as_array(question.get("rubric")))
-            sessions[-1]["questions"].append(
-                {
-                    "question": question.get("question"),
-                    "answer": f"{answer}\n{rubric}".strip(),
-                    "question_type": ability,
-                    "difficulty": question.get("difficulty", ""),
-                }
-            )
+    questions: list[Data] = []
+    for ability, listed in as_object(probing[0]).items():
+        for question in map(as_object, as_array(listed)):
+            answers = [question[name] for name in BEAM_ANSWERS if question.get(name)]
+            rubric = [f"- {line}" for line in as_array(question.get("rubric"))]
+            answer = "\n".join([*answers[:1], *rubric])
+            questions.append({**question, "answer": answer, "question_type": ability})
 
-    return {"uuid": f"{file.parent.parent.name}/{file.parent.name}", "sessions": sessions}
+    folder = file.parent
+    id = f"{folder.parent.name}/{folder.name}"
+    return {"uuid": id, "sessions": _ask_last(sessions, questions)}
