@@ -85,6 +85,10 @@ def _turns(messages: object, time: object) -> list[Data]:
     ]
 
 
+def _flatten(lists: object) -> list[Any]:
+    return list(chain.from_iterable(map(as_array, as_array(lists))))
+
+
 def _read_locomo(sample: Data, place: int) -> Data:
     """Read a conversation of two named people, both of whom are users. The questions are asked at
     the end; nothing answers the adversarial ones."""
@@ -131,7 +135,7 @@ def _read_longmemeval(sample: Data, place: int) -> Data:
     sessions = [
         {"dialogue": _turns(messages, date)} for messages, date in zip_longest(histories, dates)
     ]
-    messages = map(as_object, chain.from_iterable(map(as_array, histories)))
+    messages = map(as_object, _flatten(histories))
     question = {
         "question": f"(Today is {sample.get('question_date')}.) {sample.get('question')}",
         "answer": sample.get("answer"),
@@ -194,7 +198,7 @@ def _read_chat(file: Path) -> Data:
     """Read a chat of BEAM, each batch as one session. The reference of an answer is followed by its
     rubric, by which BEAM grades."""
     sessions = [
-        {"dialogue": _turns(list(chain(*as_array(batch.get("turns")))), batch.get("time_anchor"))}
+        {"dialogue": _turns(_flatten(batch.get("turns")), batch.get("time_anchor"))}
         for batch in map(as_object, as_array(_load(file)))
     ]
     probing = _load(file.parent / "probing_questions" / "probing_questions.json") or [{}]
