@@ -247,12 +247,26 @@ def differ_in_dates(text: str, other: str) -> int:
     return dated[0] - dated[1] if plain[0] == plain[1] else 0
 
 
+_PARTNERS = re.compile(
+    r"\b(?:I|I['’](?:m|ve|d|ll)|me|my|mine|we|us|our|you|your|ich|mir|mich|mein\w*|wir|uns(?:er\w*)?)\b"
+)
+
+
+def speaks_to_somebody(text: str) -> bool:
+    """Check whether an English or German text has a word for its speaker or listener, such as I and
+    your, so that it is not understood alone. A quoted text is."""
+    plain = text[:1].lower() + text[1:] if text[:2] != "I " else text
+    return "“" not in text and _PARTNERS.search(plain) is not None
+
+
 def speaks_of_nobody(text: str) -> bool:
     """Check whether a text in a script with capital letters has no name and no word for a person,
     like sums and thanks. A word that begins a sentence counts as a name unless it is a common
     one."""
     words = words_of(text)
-    if len(words) == 1 and text[-1:] in ".!":  # such as Done.
+    told = telling_words(text) - _OPENINGS - {"it", "that", "so", "too"}
+    says_one_word = len(words) == 1 or (words[:1] == ["i"] and len(told) < 2)
+    if says_one_word and text[-1:] in ".!":  # such as Done. and I knew it.
         return True
     cased = any(letter.lower() != letter.upper() for letter in text)
     has_name = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
