@@ -270,7 +270,12 @@ def speaks_of_nobody(text: str) -> bool:
         return True
     cased = any(letter.lower() != letter.upper() for letter in text)
     has_name = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
-    return bool(words) and cased and not has_name and not _PERSONS.intersection(words)
+    return (
+        bool(words)
+        and cased
+        and not has_name
+        and not _PERSONS.intersection(map(_without_genitive, words))
+    )
 
 
 # Names that somebody said, in another form: many languages inflect names, as in Москва and Москве,
