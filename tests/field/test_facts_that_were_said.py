@@ -71,6 +71,9 @@ async def test_answers_to_questions_are_no_facts():
     texts = ["user: Lida starts school. Which river is longest?", "assistant: The Volga, 3,500 km."]
     (_, point) = await points_of(texts, ("The Volga has 3,500 km.", 2))
     assert "answer of the assistant" in point.refused
+    rice = ["user: Hello! How long has rice to cook?", "assistant: White rice takes 15 minutes."]
+    points = await points_of(rice, ("White rice takes 15 minutes.", 2))
+    assert "answer of the assistant" in points[-1].refused
     booked = ["user: When does my flight leave?", "assistant: Your flight leaves at 9:40."]
     (point,) = await points_of(booked, ("The user's flight leaves at 9:40.", 2))
     assert not point.refused
@@ -86,6 +89,8 @@ async def test_answers_to_questions_are_no_facts():
             "Nora said: “Meine Katze ist Momo.”",
         ),
         ("user: I drive a tram.", "Nora drives a tram.", "Nora drives a tram."),
+        ("user: I drive a tram.", "Nora: I drive a tram.", "Nora said: “I drive a tram.”"),
+        ("user: Petra drives a tram.", "User: Petra drives a tram.", "Petra drives a tram."),
         ("user: My US visa is here.", "Nora has a US visa.", "Nora has a US visa."),
     ],
 )

@@ -33,6 +33,7 @@ from textevolve.memory.sameness import (
     heard_names,
     lacks,
     name_user,
+    names_user,
     speaks_of_nobody,
     speaks_to_somebody,
     telling_words,
@@ -412,6 +413,9 @@ def clean(text: str) -> str:
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
+    # A small model copies a turn with its speaker.
+    for speaker in filter(None, (USER, ASSISTANT, settings.about)):
+        text = text.removeprefix(f"{speaker}: ")
     if settings.about:
         text = name_user(text, settings.about)
     pieces = (*window.earlier, *window.pieces)
@@ -431,7 +435,7 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     names = heard_names(text, heard)
     unheard = [name for name, is_heard in names.items() if is_heard == "no"]
     unsure = [name for name, is_heard in names.items() if is_heard == "perhaps"]
-    refused = REFUSED.get(fact.status, "") or _refuse_offer(text, matches)
+    refused = REFUSED.get(fact.status, "") or _refuse_offer(text, matches, settings.about)
     if unheard and not refused:
         refused = f"the dialogue does not say “{unheard[0]}”"
     if not refused and (text.endswith(_QUESTION_MARKS) or speaks_of_nobody(text)):
@@ -500,10 +504,11 @@ class _Match:
         return self.piece.speaker not in (USER, ASSISTANT)
 
 
-def _refuse_offer(text: str, matches: Sequence[_Match]) -> str:
+def _refuse_offer(text: str, matches: Sequence[_Match], about: str) -> str:
     """Return the reason to refuse a fact that stands in words of the assistant; empty if it may be
     kept. A question or guess is refused if the user's reply denies it, or neither agrees nor says
-    any of it, and an answer to a question if the user says nothing of it in any turn."""
+    any of it, and an answer to a question if it is not about the user, who states nothing of it
+    in any turn."""
     places = range(len(matches))
     # Names stand in many turns, so the other words may stand in another one than the most words.
     offers = {max(places, key=lambda place: matches[place].weight)}
@@ -521,8 +526,8 @@ def _refuse_offer(text: str, matches: Sequence[_Match]) -> str:
         if offer.asks and not says_it:
             return "the assistant asks it, and nobody says it"
         was_asked = place > 0 and matches[place - 1].piece.text.endswith(_QUESTION_MARKS)
-        user_evidence = any(m.evidence for m in matches if m.piece.speaker != ASSISTANT)
-        if was_asked and not user_evidence and not says_it:
+        states = [m.evidence for m in matches if m.piece.speaker != ASSISTANT and not m.asks]
+        if was_asked and not any(states) and not says_it and not names_user(text, about):
             return "it is an answer of the assistant, and nobody else speaks of it"
 
     return ""

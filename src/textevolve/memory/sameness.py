@@ -177,6 +177,12 @@ def name_user(text: str, name: str) -> str:
     return _USER.sub(lambda _: name, text)
 
 
+def names_user(text: str, name: str) -> bool:
+    """Check whether a text has a word for the user, or a word of the user's name."""
+    words = set(map(_without_genitive, words_of(text)))
+    return bool(words & {*words_of(name), "user", "you", "your"})
+
+
 def exact_words(text: str) -> frozenset[str]:
     """Return the words of a text that stand for one thing alone and have no synonyms: those with a
     digit, such as 88231, 3.12.1 and the number of E-4012, and abbreviations in capitals, such as
