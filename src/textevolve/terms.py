@@ -43,6 +43,10 @@ TERMS: Mapping[str, str] = {
 
 
 OF_A_DEBATE = "a profile sets it, or the judge's name, as in --judge debate:general+{name}=VALUE"
+ASSOCIATE_GONE = (
+    "recall by shared people found no more than the search does: leave it out; `memories graph"
+    " COLLECTION NAME` lists the memories that mention a person"
+)
 OF_ROWS = "the comparison is on your rows: give --data FILE with --metric or --judge"
 RENDERING = "`models templates convert` writes the template"
 OLD_OPTIONS: Mapping[str, str] = {
@@ -119,6 +123,7 @@ OLD_OPTIONS: Mapping[str, str] = {
     "judge": "judge the results with `evaluate`",
     "judge_model": "write it in the judge's name: probe@MODEL",
     "tokens": OF_ROWS,
+    "associate": ASSOCIATE_GONE,
     "dimension": "the embedder has the dimension: leave it out",
 }
 """What to write in place of options of earlier versions, by their names with underscores. An option

@@ -42,6 +42,7 @@ async def points_of(texts, *facts, **settings):
         ("I bet you love metal.", "Wrong, I play jazz.", "The user loves metal.", "not so"),
         ("Sie segeln sicher gern?", "Nein, nie.", "Die Nutzerin segelt gern.", "not so"),
         ("Are you a teacher?", "What is for dinner?", "The user is a teacher.", "nobody says it"),
+        ("Is she your only child?", "No, there is Pavel.", "Lida is the only child.", "not so"),
     ],
 )
 async def test_guesses_are_no_facts(guess, reply, fact, reason):
@@ -65,7 +66,40 @@ async def test_answers_are_facts(question, reply, fact):
     assert not point.refused
 
 
-@pytest.mark.parametrize("text", ["Done.", "Perfect!"])
+async def test_answers_to_questions_are_no_facts():
+    """General knowledge is the assistant's; what the user spoke of may be kept."""
+    texts = ["user: Lida starts school. Which river is longest?", "assistant: The Volga, 3,500 km."]
+    (_, point) = await points_of(texts, ("The Volga has 3,500 km.", 2))
+    assert "answer of the assistant" in point.refused
+    rice = ["user: Hello! How long has rice to cook?", "assistant: White rice takes 15 minutes."]
+    points = await points_of(rice, ("White rice takes 15 minutes.", 2))
+    assert "answer of the assistant" in points[-1].refused
+    booked = ["user: When does my flight leave?", "assistant: Your flight leaves at 9:40."]
+    (point,) = await points_of(booked, ("The user's flight leaves at 9:40.", 2))
+    assert not point.refused
+
+
+@pytest.mark.parametrize(
+    ("said", "fact", "text"),
+    [
+        ("user: I drive a tram.", "I drive a tram.", "Nora said: “I drive a tram.”"),
+        (
+            "user: Meine Katze heißt Momo.",
+            "Meine Katze ist Momo.",
+            "Nora said: “Meine Katze ist Momo.”",
+        ),
+        ("user: I drive a tram.", "Nora drives a tram.", "Nora drives a tram."),
+        ("user: I drive a tram.", "Nora: I drive a tram.", "Nora said: “I drive a tram.”"),
+        ("user: Petra drives a tram.", "User: Petra drives a tram.", "Petra drives a tram."),
+        ("user: My US visa is here.", "Nora has a US visa.", "Nora has a US visa."),
+    ],
+)
+async def test_first_persons_are_quoted(said, fact, text):
+    (point,) = await points_of([said], (fact, 1), about="Nora")
+    assert point.text == text
+
+
+@pytest.mark.parametrize("text", ["Done.", "Perfect!", "I knew it."])
 async def test_single_words_are_refused(text):
     points = await points_of([f"user: {text}"], (text, 1))
     assert points[0].refused

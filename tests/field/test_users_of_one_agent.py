@@ -64,10 +64,9 @@ async def embed(_collection, _text):
         ("", "agent", {KNEE, DOG, HOURS}),
     ],
 )
-@pytest.mark.parametrize("associate", [False, True])
-async def test_recall_keeps_users_apart(store, user, scope, texts, associate):
+async def test_recall_keeps_users_apart(store, user, scope, texts):
     await fill(store)
-    settings = RecallSettings(collections=("notes",), scope=scope, associate=associate)
+    settings = RecallSettings(collections=("notes",), scope=scope)
     cue = Cue("home/bot", ("notes",), "Who hurt what at the clinic?", user=user)
     for embedder in (embed, None):
         recalled = await recall_memories(store.memories("home"), embedder, settings, cue)

@@ -311,7 +311,10 @@ def test_texts_with_other_dates(one, other, side):
 
 @pytest.mark.parametrize(
     ("text", "nobody"),
-    [("882 is an even number.", True), ("Her mother is ill.", False), ("她喜欢茶。", False)],
+    [
+        *(("882 is an even number.", True), ("Her mother is ill.", False), ("她喜欢茶。", False)),
+        *(("The user's flight leaves at 9:40.", False), ("I knew it.", True), ("Done.", True)),
+    ],
 )
 def test_texts_about_nobody(text, nobody):
     assert speaks_of_nobody(text) == nobody

@@ -165,25 +165,11 @@ async def test_minimum_similarity_and_trust():
     assert set(texts(trusted)) == {"depot fee", "river"}
 
 
-async def test_association_reaches_over_two_entities():
-    store = await filled(
-        new("depot closes", entities=("Larkspur",)),
-        *(new("depot closes" + " fee" * n) for n in range(1, 61)),
-        new("a harbour", entities=("larkspur", "Ada")),
-        new("some tea", entities=("ada",), origin=Origin(trust=0.1)),
-        new("the river", entities=("nobody",)),
-    )
-    plain = settings(limit=10)
-    without = await recall_memories(store, embed, plain, "depot closes")
-    assert not {"a harbour", "some tea"} & set(texts(without))
-    wide = plain.model_copy(update={"associate": True})
-    more = await recall_memories(store, embed, wide, "depot closes")
-    memories = {memory.text: memory for memory in more.memories}
-    assert memories["a harbour"].parts["relevance"] < memories["depot closes"].parts["relevance"]
-    assert "the river" not in memories
-    assert "some tea" in memories
-    trusted = wide.model_copy(update={"min_trust": 0.5})
-    assert "some tea" not in texts(await recall_memories(store, embed, trusted, "depot closes"))
+def test_association_is_gone():
+    """What earlier versions wrote is read; who asks for it learns what there is instead."""
+    assert RecallSettings(**{"collections": ("facts",), "associate": False}).limit == 10
+    with pytest.raises(InputError, match="memories graph"):
+        RecallSettings(**{"associate": True})
 
 
 async def test_equal_memories_come_once():
@@ -465,42 +451,6 @@ async def test_equal_texts_keep_the_newest():
         new("THE depot.", created=now - 2 * DAY),
     )
     assert texts(await recall_memories(store, embed, settings(), "depot")) == ["the depot."]
-
-
-async def test_associated_memories_rank_seventh():
-    """The nearest one gets the relevance of the seventh candidate, the next one that of the
-    eighth."""
-    close = ["depot" + " fee" * n for n in range(1, 60)]
-    store = await filled(
-        new("depot", entities=("Ada",)),
-        *map(new, close),
-        *(new(f"river {word}", entities=("Ada",)) for word in ("one", "two")),
-    )
-    wide = settings(associate=True, limit=60)
-    recalled = await recall_memories(store, embed, wide, "depot")
-    relevance = {memory.text: memory.parts["relevance"] for memory in recalled.memories}
-    assert relevance["river one"] == relevance[close[5]]
-    assert relevance["river two"] == relevance[close[6]]
-
-
-async def test_few_candidates_still_associate():
-    """With fewer than seven candidates the associated ones rank as the last of them."""
-    store = await filled(
-        new("depot closes", entities=("Ada",)),
-        new("depot fee"),
-        new("harbour", entities=("Ada",), origin=Origin(trust=0.5)),
-        new("colour", entities=("Ada",), origin=Origin(trust=0.4)),
-    )
-
-    async def nearest(query):
-        return [match for match in await search(query) if match.memory.text.startswith("depot")]
-
-    search = store.search
-    store.search = nearest
-    trusted = settings(associate=True, min_trust=0.5)
-    recalled = await recall_memories(store, embed, trusted, "depot closes")
-    assert texts(recalled) == ["depot closes", "depot fee", "harbour"]
-    assert recalled.memories[1].parts["relevance"] == recalled.memories[2].parts["relevance"] == 0.0
 
 
 async def test_embedders_are_scaled_apart():

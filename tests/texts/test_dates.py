@@ -1,9 +1,11 @@
 """Dates as data and people write them, and words that stand for a date."""
 
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from textevolve.texts import dates
 from textevolve.texts.dates import dates_in, read_moment, resolve_phrases
 
 DAY = datetime(2024, 3, 5, tzinfo=UTC)
@@ -127,3 +129,14 @@ def test_dates_within_a_text():
     )
     expected = ["5. März 2024", "05.03.2024", "March 5th, 2024 at 3:30 pm", "2024年3月5日"]
     assert dates_in(text) == expected
+
+
+def test_missing_package_is_named(monkeypatch):
+    """Exact forms are read without it, and phrases keep the day on which they were said."""
+    monkeypatch.setitem(sys.modules, "dateparser.date", None)
+    dates._parser.cache_clear()
+    assert read_moment("2024-03-05") == DAY
+    with pytest.raises(ValueError, match=r"textevolve\[memory\]"):
+        read_moment("5. März 2024")
+    assert resolve_phrases("It began yesterday.", DAY) == "It began yesterday (said on 2024-03-05)."
+    dates._parser.cache_clear()

@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from textevolve.memory.creation import KEPT_TURN
 from textevolve.memory.record import MemoryMatch, MemoryRecord
-from textevolve.memory.sameness import adds_details, details_of, nearly_same, words_of
+from textevolve.memory.sameness import (
+    adds_details,
+    details_of,
+    nearly_same,
+    speaks_to_somebody,
+    words_of,
+)
 from textevolve.texts.dates import resolve_phrases
 
 LOW_TRUST = 0.5
@@ -28,9 +33,7 @@ FindingReason = Literal[
     "duplicate", "similar", "other value", "not self-contained", "low trust", "never recalled"
 ]
 _DEPENDENT = re.compile(
-    r"^(?:he|she|it|they|this|that|these|those|there|er|sie|es|dies\w*|das)\b"
-    r"|\b(?:I|me|my|mine|we|our|ich|mein\w*|wir)\b",
-    re.IGNORECASE,
+    r"^(?:he|she|it|they|this|that|these|those|there|er|sie|es|dies\w*|das)\b", re.IGNORECASE
 )
 
 
@@ -65,7 +68,7 @@ def audit_memory(
 
     moment = datetime.fromtimestamp(memory.created, UTC)
     is_undated = resolve_phrases(memory.text, moment) != memory.text
-    if memory.reason != KEPT_TURN and (is_undated or _DEPENDENT.search(memory.text)):
+    if is_undated or _DEPENDENT.search(memory.text) or speaks_to_somebody(memory.text):
         yield Finding(memory, "not self-contained")
     if memory.origin.trust < LOW_TRUST:
         yield Finding(memory, "low trust")

@@ -212,20 +212,20 @@ async def combine_notes(
     model: Model, note: ComparedNote, earlier: ComparedNote, *, replaces: bool
 ) -> str:
     """Combine two notes into one text. If the new note replaces an earlier one of a single
-    sentence, its text is returned unchanged. If the model's text lacks a name or number, the result
-    is the new note alone where it replaces, otherwise both texts joined.
+    sentence, or a quotation, its text is returned unchanged. If the model's text lacks a name or
+    number, the result is the new note alone where it replaces, otherwise both texts joined.
 
     Raises:
         AnswerError: the model gave no usable answer.
     """
     old = earlier.text
     new = note.text
-    if replaces and not _SENTENCE_END.search(old):
+    if replaces and (not _SENTENCE_END.search(old) or "“" in old):
         return new
     rules = load_template("textevolve.memory", "combine").render(replaces=replaces)
     combined = await _ask(model, rules, [earlier], note, _Combined, COMBINED_TOKENS)
     text = " ".join(combined.text.split())
-    if not text or lacks(text, new) or (not replaces and lacks(text, old)):
+    if not text or "[[" in text or lacks(text, new) or (not replaces and lacks(text, old)):
         return new if replaces else f"{old} {new}"
 
     return text

@@ -33,7 +33,9 @@ from textevolve.memory.sameness import (
     heard_names,
     lacks,
     name_user,
+    names_user,
     speaks_of_nobody,
+    speaks_to_somebody,
     telling_words,
     words_of,
 )
@@ -344,13 +346,12 @@ def _keep_turns(
         if piece.turn in read_turns or not is_person or not is_telling:
             continue
 
-        speaker = piece.speaker.removeprefix("Other ").strip("()")
-        if piece.speaker == USER:
-            speaker = settings.about or "The user"
         words = " ".join(clean(piece.text).split())
         said_at = None if piece.time is None else piece.time.timestamp()
         yield DialoguePoint(
-            text=f"{speaker} said: “{resolve_phrases(words, piece.time) if piece.time else words}”",
+            text=_quote(
+                resolve_phrases(words, piece.time) if piece.time else words, piece, settings
+            ),
             turn=piece.turn,
             author=piece.speaker,
             importance=TURN_IMPORTANCE,
@@ -359,6 +360,14 @@ def _keep_turns(
             since=said_at,
             verbatim=True,
         )
+
+
+def _quote(text: str, piece: DialoguePiece, settings: CreationSettings) -> str:
+    """Return words as those of the speaker of a turn, so that they are understood alone."""
+    speaker = piece.speaker.removeprefix("Other ").strip("()")
+    if piece.speaker == USER:
+        speaker = settings.about or "The user"
+    return f"{speaker} said: “{text}”"
 
 
 def _most_points(window: Window) -> int:
@@ -404,6 +413,9 @@ def clean(text: str) -> str:
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
+    # A small model copies a turn with its speaker.
+    for speaker in filter(None, (USER, ASSISTANT, settings.about)):
+        text = text.removeprefix(f"{speaker}: ")
     if settings.about:
         text = name_user(text, settings.about)
     pieces = (*window.earlier, *window.pieces)
@@ -423,11 +435,13 @@ def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialogueP
     names = heard_names(text, heard)
     unheard = [name for name, is_heard in names.items() if is_heard == "no"]
     unsure = [name for name, is_heard in names.items() if is_heard == "perhaps"]
-    refused = REFUSED.get(fact.status, "") or _refuse_offer(text, matches)
+    refused = REFUSED.get(fact.status, "") or _refuse_offer(text, matches, settings.about)
     if unheard and not refused:
         refused = f"the dialogue does not say “{unheard[0]}”"
     if not refused and (text.endswith(_QUESTION_MARKS) or speaks_of_nobody(text)):
         refused = "it says nothing about a person"
+    if piece and speaks_to_somebody(text):
+        text = _quote(text, piece, settings)
     doubts = [f"it is unsure whether the dialogue says “{name}”" for name in unsure[:1]]
     if piece and named_piece and piece.turn != fact.turn:
         doubts.append(f"the model names turn {fact.turn}, and its words stand in turn {piece.turn}")
@@ -476,11 +490,12 @@ def _with_date(text: str, turn: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Match:
     """The sentence of a piece that shares most with a fact. `weight`: the sum of the weights of the
-    words that both have; `evidence`: their number, names and numbers counted twice. `asks`: whether
-    the sentence is a question."""
+    words that both have, `claim`: without names and numbers; `evidence`: their number, names and
+    numbers counted twice. `asks`: whether the sentence is a question."""
 
     piece: DialoguePiece
     weight: float
+    claim: float
     evidence: int
     asks: bool
 
@@ -489,19 +504,33 @@ class _Match:
         return self.piece.speaker not in (USER, ASSISTANT)
 
 
-def _refuse_offer(text: str, matches: Sequence[_Match]) -> str:
-    """Return the reason to refuse a fact whose words stand in a question or guess of the assistant:
-    the user's reply denies it, or neither agrees nor says any of it. Empty if it may be kept."""
-    best = max(range(len(matches)), key=lambda place: matches[place].weight)
-    offer = matches[best]
-    if offer.piece.speaker != ASSISTANT:
-        return ""
-    reply = next((match for match in matches[best + 1 : best + 2]), None)
-    opening = set(words_of(reply.piece.text)[:OPENING]) if reply else set[str]()
-    if opening & DENIALS:
-        return "" if set(words_of(text)) & NEGATIONS else REFUSED["denied"]
-    says_it = opening & AGREEMENTS or (reply is not None and reply.evidence)
-    return "" if says_it or not offer.asks else "the assistant asks it, and nobody says it"
+def _refuse_offer(text: str, matches: Sequence[_Match], about: str) -> str:
+    """Return the reason to refuse a fact that stands in words of the assistant; empty if it may be
+    kept. A question or guess is refused if the user's reply denies it, or neither agrees nor says
+    any of it, and an answer to a question if it is not about the user, who states nothing of it
+    in any turn."""
+    places = range(len(matches))
+    # Names stand in many turns, so the other words may stand in another one than the most words.
+    offers = {max(places, key=lambda place: matches[place].weight)}
+    offers.add(max(places, key=lambda place: matches[place].claim))
+
+    for place in offers:
+        offer = matches[place]
+        if offer.piece.speaker != ASSISTANT:
+            continue
+        reply = next(iter(matches[place + 1 : place + 2]), None)
+        opening = set(words_of(reply.piece.text)[:OPENING]) if reply else set[str]()
+        if opening & DENIALS and not set(words_of(text)) & NEGATIONS:
+            return REFUSED["denied"]
+        says_it = opening & (AGREEMENTS | DENIALS) or (reply is not None and reply.evidence)
+        if offer.asks and not says_it:
+            return "the assistant asks it, and nobody says it"
+        was_asked = place > 0 and matches[place - 1].piece.text.endswith(_QUESTION_MARKS)
+        states = [m.evidence for m in matches if m.piece.speaker != ASSISTANT and not m.asks]
+        if was_asked and not any(states) and not says_it and not names_user(text, about):
+            return "it is an answer of the assistant, and nobody else speaks of it"
+
+    return ""
 
 
 def _find_piece(
@@ -555,8 +584,10 @@ def _match_pieces(
             shared = words & _stems(telling_words(sentence))
             # Summed in one order, since equal sentences must have equal weights.
             weight = round(sum(weights[word] for word in sorted(shared)), 6)
+            claim = round(sum(weights[word] for word in sorted(shared - names)), 6)
             evidence = len(shared) + len(shared & names)
-            sentences.append(_Match(piece, weight, evidence, sentence.endswith(_QUESTION_MARKS)))
+            asks = sentence.endswith(_QUESTION_MARKS)
+            sentences.append(_Match(piece, weight, claim, evidence, asks))
         matches.append(max(sentences, key=lambda match: (match.weight, not match.asks)))
 
     return matches

@@ -161,9 +161,6 @@ between them. With 2 digits keywords helped on 60 synthetic questions and on LoC
 they did harm on the synthetic ones (docs/measurements.md)."""
 LATE_DIGITS = 6
 """The same for late interaction, whose scores lie close to each other and include the words."""
-BEFORE_ASSOCIATED = 7
-"""The number of the most relevant memories that rank before the nearest memory found by
-association."""
 SEARCHES_AT_ONCE = 8
 """The maximum number of concurrent searches."""
 LEAST_SUMMARY = 16
@@ -391,10 +388,6 @@ async def _search(
         for each, likeness in zip(queries, cosines, strict=True)
     ]
     relevance = dict(keywords) if embed is None else _sum_meanings(meanings, memories)
-    if settings.associate and memories:
-        for memory, level in await _associate(source, search_query, memories, relevance, settings):
-            memories.setdefault(memory.id, memory)
-            relevance[memory.id] = max(level, relevance.get(memory.id, level))
 
     digits = TIE_DIGITS if late is None else LATE_DIGITS
     return [
@@ -456,24 +449,6 @@ def _sum_meanings(
         id: sum(w * near.get(id, low) for (w, near), low in zip(meanings, least, strict=True))
         for id in memory_ids
     }
-
-
-async def _associate(
-    source: RecallSource,
-    search_query: MemoryQuery,
-    memories: Mapping[str, MemoryRecord],
-    relevance: Mapping[str, float],
-    settings: RecallSettings,
-) -> list[tuple[MemoryRecord, float]]:
-    """Return memories that share entities, over two hops, with the best candidates, nearest first,
-    and their relevance: the n-th gets the relevance of the (6 + n)-th candidate, or of the last
-    one. Similarity is not required, since they are wanted for what embeddings miss."""
-    ranked = sorted(memories, key=lambda each: (-relevance[each], each))
-    near = await source.store.associate(search_query, ranked[: settings.limit])
-    trusted = [memory for memory in near if memory.origin.trust >= settings.least_trust]
-    levels = [relevance[id] for id in ranked[BEFORE_ASSOCIATED - 1 :]] or [relevance[ranked[-1]]]
-
-    return [(memory, levels[min(n, len(levels) - 1)]) for n, memory in enumerate(trusted)]
 
 
 def _remove_duplicates(candidates: Iterable[_Candidate]) -> list[_Candidate]:

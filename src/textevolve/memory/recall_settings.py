@@ -3,11 +3,13 @@ prompts show."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import model_validator
 
+from textevolve.json_texts import as_object
 from textevolve.spec import Frozen, Several, option
+from textevolve.terms import ASSOCIATE_GONE
 
 TRUSTED_IN_DEBATES = 0.5
 """The default minimum trust of memories in debates. False memories that an attacker planted sway
@@ -65,14 +67,21 @@ class RecallSettings(Frozen):
         ge=0,
         le=1,
     )
-    associate: bool = option(False, "Consider also memories that share entities with those found.")
-
     scope: RecallScope = option(
         "user",
         "What a user said in chats is recalled for this user alone (user), or for all users and in"
         " insights, personas and debates, too (agent).",
         exclude_if=_is_default,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, values: Any) -> Any:
+        """Leave out a field that earlier versions wrote into runs and files, if it says no."""
+        fields = dict(as_object(values))
+        if fields.pop("associate", False):
+            raise ValueError(ASSOCIATE_GONE)
+        return fields if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _weighed(self) -> RecallSettings:

@@ -177,6 +177,12 @@ def name_user(text: str, name: str) -> str:
     return _USER.sub(lambda _: name, text)
 
 
+def names_user(text: str, name: str) -> bool:
+    """Check whether a text has a word for the user, or a word of the user's name."""
+    words = set(map(_without_genitive, words_of(text)))
+    return bool(words & {*words_of(name), "user", "you", "your"})
+
+
 def exact_words(text: str) -> frozenset[str]:
     """Return the words of a text that stand for one thing alone and have no synonyms: those with a
     digit, such as 88231, 3.12.1 and the number of E-4012, and abbreviations in capitals, such as
@@ -247,16 +253,35 @@ def differ_in_dates(text: str, other: str) -> int:
     return dated[0] - dated[1] if plain[0] == plain[1] else 0
 
 
+_PARTNERS = re.compile(
+    r"\b(?:I|I['’](?:m|ve|d|ll)|me|my|mine|we|us|our|you|your|ich|mir|mich|mein\w*|wir|uns(?:er\w*)?)\b"
+)
+
+
+def speaks_to_somebody(text: str) -> bool:
+    """Check whether an English or German text has a word for its speaker or listener, such as I and
+    your, so that it is not understood alone. A quoted text is."""
+    plain = text[:1].lower() + text[1:] if text[:2] != "I " else text
+    return "“" not in text and _PARTNERS.search(plain) is not None
+
+
 def speaks_of_nobody(text: str) -> bool:
     """Check whether a text in a script with capital letters has no name and no word for a person,
     like sums and thanks. A word that begins a sentence counts as a name unless it is a common
     one."""
     words = words_of(text)
-    if len(words) == 1 and text[-1:] in ".!":  # such as Done.
+    told = telling_words(text) - _OPENINGS - {"it", "that", "so", "too"}
+    says_one_word = len(words) == 1 or (words[:1] == ["i"] and len(told) < 2)
+    if says_one_word and text[-1:] in ".!":  # such as Done. and I knew it.
         return True
     cased = any(letter.lower() != letter.upper() for letter in text)
     has_name = any(name.split()[0].casefold() not in _OPENINGS for name in names_in(text))
-    return bool(words) and cased and not has_name and not _PERSONS.intersection(words)
+    return (
+        bool(words)
+        and cased
+        and not has_name
+        and not _PERSONS.intersection(map(_without_genitive, words))
+    )
 
 
 # Names that somebody said, in another form: many languages inflect names, as in Москва and Москве,

@@ -7,6 +7,7 @@ the benchmark, which have more fields, are read as well. `synthesis.py` generate
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,6 +27,7 @@ from textevolve.json_texts import as_array, is_array, is_object
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import drop_none
 from textevolve.memory.record import DialogueTurn, check_times
+from textevolve.memory_eval.published import read_published
 from textevolve.reach import allowed_path
 from textevolve.rows import mend_halves
 from textevolve.texts.numbers import reject_odd_number
@@ -221,7 +223,8 @@ _USER: TypeAdapter[User] = TypeAdapter(Annotated[User, BeforeValidator(_drop_nul
 
 def read_users(path: str) -> Iterator[User | Malformed]:
     """Yield the users of a file in order, lazily, and a `Malformed` for each line that is no user
-    or repeats an id; empty lines are skipped.
+    or repeats an id; empty lines are skipped. The file may also have one of the public forms that
+    `published.py` reads; then a user counts as a line.
 
     Raises:
         InputError: the file cannot be read, or none of its lines is a user.
@@ -229,24 +232,19 @@ def read_users(path: str) -> Iterator[User | Malformed]:
     places: dict[str, int] = {}
     first_malformed: Malformed | None = None
 
-    try:
-        with open(allowed_path(path), "rb") as file:
-            for number, raw in enumerate(file, 1):
-                line = (raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw).strip()
-                if not line:
-                    continue
-                entry = _read_line(line, number)
-                if isinstance(entry, User) and entry.id in places:
-                    reason = f"uuid: '{one_line(entry.id)}' is also used in line {places[entry.id]}"
-                    entry = Malformed(number, reason)
-                if isinstance(entry, User):
-                    places[entry.id] = number
-                else:
-                    first_malformed = first_malformed or entry
+    for number, line in enumerate(_read_lines(path), 1):
+        if not line:
+            continue
+        entry = _read_line(line, number)
+        if isinstance(entry, User) and entry.id in places:
+            reason = f"uuid: '{one_line(entry.id)}' is also used in line {places[entry.id]}"
+            entry = Malformed(number, reason)
+        if isinstance(entry, User):
+            places[entry.id] = number
+        else:
+            first_malformed = first_malformed or entry
 
-                yield entry
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        yield entry
 
     if not places:
         reason_of_first = (
@@ -257,6 +255,25 @@ def read_users(path: str) -> Iterator[User | Malformed]:
         raise InputError(
             f"{path}: the file has no users ({reason_of_first}); each line must be a user as JSON"
         )
+
+
+def _read_lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file, or the users of a public data set as lines.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        published = read_published(path)
+        if published is not None:
+            for user in published:
+                yield json.dumps(user).encode()
+            return
+        with open(allowed_path(path), "rb") as file:
+            for number, line in enumerate(file):
+                yield (line if number else line.removeprefix(b"\xef\xbb\xbf")).strip()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _read_line(line: bytes, number: int) -> User | Malformed:

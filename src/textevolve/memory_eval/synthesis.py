@@ -21,9 +21,7 @@ from textevolve.memory_eval.dataset import (
     Session,
     User,
 )
-
-UNKNOWN = "unknown"
-"""The answer to a question that no statement answers."""
+from textevolve.memory_eval.published import UNKNOWN
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _START = datetime(2025, 1, 6, 9)

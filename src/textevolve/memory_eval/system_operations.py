@@ -275,6 +275,10 @@ def read_data(path: str, users: int | None, sessions: int | None) -> Iterator[Us
             return
 
 
+NO_POINTS = "the data has no expected memories"
+"""The reason why extraction is not measured on questions alone, as in LoCoMo."""
+
+
 def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]:
     """Return the unmeasured tasks, each with the reason. `can`: the features of the system; None
     for recorded results."""
@@ -287,6 +291,9 @@ def find_unmeasured(survey: Survey, can: Capabilities | None) -> dict[Task, str]
         extracts = can.extracts
         asks = can.searches
         silent = "the system does not say what it extracts"
+        if not survey.points:
+            silent = NO_POINTS
+            extracts = False
         mute = "the system cannot be searched"
 
     reasons: dict[Task, str] = {}

@@ -348,6 +348,8 @@ def _read_spec(kind: Kind[S, Any], row: Row[Any]) -> S:
     newest = json.loads(row.newest_spec or "{}")
     values = mapping_of(row)
     values = {**newest, **json.loads(values.get("spec", "{}")), **values}
+    if "memory" in values:  # an agent of an earlier version may recall by association
+        values["memory"] = {**values["memory"], "associate": False}
     return kind.spec(**pick(values, kind.spec.model_fields))
 
 

@@ -53,6 +53,7 @@ from textevolve.memory_eval.judging import (
 from textevolve.memory_eval.metrics import METRICS, MetricEstimate, MetricPair
 from textevolve.memory_eval.metrics import to_json as metrics_to_json
 from textevolve.memory_eval.system_operations import (
+    NO_POINTS,
     RECORDED,
     Health,
     PieceToJudge,
@@ -264,7 +265,8 @@ class MemoryEvaluationSpec(StudySpec):
     kind: ClassVar[str] = "memory-eval"
 
     data: str = option(
-        description="A file of users with their sessions, as JSON, one user a line.",
+        description="A file of users with their sessions, as JSON, one user a line; or a file of"
+        " LoCoMo, LongMemEval, PersonaMem or BEAM.",
         argument=True,
         identity=False,
         reads=True,
@@ -413,6 +415,8 @@ async def run(
     survey = _survey(spec, hashes)
     can = None if spec.system == RECORDED else Capabilities(**bench.described["capabilities"])
     unmeasured = find_unmeasured(survey, can)
+    if can is not None and unmeasured.get("accuracy") == NO_POINTS:
+        can = replace(can, extracts=False)
     expected = survey.planned(spec.system) + survey.sessions + len(survey.malformed) + 1
     bench.listener(RecordsExpected(expected))
     yield Scope(survey.users, survey.sessions, unmeasured, bench.run.rpartition("-")[0])

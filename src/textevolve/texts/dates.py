@@ -75,19 +75,17 @@ def read_moment(text: str) -> datetime:
         try:
             moment = reader(words)
             moment.timestamp()  # the first years of the calendar have none in each zone
-        except _AmbiguousDate:
+        except _UnclearDate:
             raise
-        except (OverflowError, IndexError, TypeError, KeyError):
-            continue
-        except ValueError:
+        except (ValueError, OverflowError, IndexError, TypeError, KeyError):
             continue
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
     raise ValueError(f"'{text[:40]}' is not {EXAMPLES}")
 
 
-class _AmbiguousDate(ValueError):
-    """A date with two meanings, or with a zone's name that has two."""
+class _UnclearDate(ValueError):
+    """A date with two meanings, or that only a missing package reads."""
 
 
 def _reader(form: str) -> Callable[[str], datetime]:
@@ -108,7 +106,7 @@ def _read_written(text: str) -> datetime:
         ValueError: the text is no date, or dateparser is missing.
     """
     if ambiguous_zone := _AMBIGUOUS_ZONE.search(text):
-        raise _AmbiguousDate(
+        raise _UnclearDate(
             f"'{ambiguous_zone[0]}' is the name of several time zones; write the offset, such as"
             " +05:30"
         )
@@ -141,7 +139,7 @@ def _write_numeric(match: re.Match[str]) -> str:
         return day_first
     if second > 12:
         return month_first
-    raise _AmbiguousDate(
+    raise _UnclearDate(
         f"'{match[0]}' may be {day_first} or {month_first}; write the one that is meant"
     )
 
@@ -161,7 +159,9 @@ def _open_parser(settings: dict[str, Any]) -> Any:
     try:
         reader = import_module("dateparser.date").DateDataParser
     except ImportError:
-        raise ValueError("other forms of dates need: pip install 'textevolve[memory]'") from None
+        raise _UnclearDate(
+            f"dates in other forms than {EXAMPLES} need: pip install 'textevolve[memory]'"
+        ) from None
     return reader(languages=_LANGUAGES.split(), settings=settings, try_previous_locales=False)
 
 
