@@ -48,8 +48,8 @@ NOW = 1_760_000_000.0
 """2025-10-09: when the facts are asked for, and all that LoCoMo tells of is older."""
 ADVERSARIAL = 5
 """A category of LoCoMo: nothing in the dialogue answers it."""
-CHOOSING = {"locomo": ("26", "30", "41"), "people": range(5)}
-REPORTING = {"locomo": ("42", "43"), "people": range(5, 10)}
+CONVERSATIONS = {"choose": ("26", "30", "41"), "report": ("42", "43")}
+PERSONS = {"choose": range(5), "report": range(5, 10)}
 """What chooses settings, and what reports on them: fixed before the first run."""
 PEOPLE = Path(__file__).with_name("recall_people.txt")
 LABELS = (
@@ -208,10 +208,10 @@ async def ask(place: Place, questions: QuestionSet, rerank: str, figures: Figure
 
 
 async def compare(options: argparse.Namespace, settings: Settings) -> None:
-    part = CHOOSING if options.part == "choose" else REPORTING
-    groups = {"people": [read_people(part["people"])], "labels": [make_labels()]}
+    groups = {"people": [read_people(PERSONS[options.part])], "labels": [make_labels()]}
     if options.locomo:
-        groups["locomo"] = [read_locomo(options.locomo / f"{n}.json") for n in part["locomo"]]
+        files = [options.locomo / f"{name}.json" for name in CONVERSATIONS[options.part]]
+        groups["locomo"] = [read_locomo(file) for file in files]
     async with open_place(settings, options.embedder) as place:
         print("| set | rerank | questions | recall@5 | first | MRR | outdated in 5 | ms CPU |")
         print("|---|---|---|---|---|---|---|---|")

@@ -336,10 +336,11 @@ async def open_workbench(
         async def model_of_memories(name: str) -> Model:
             return model_of(name)
 
-        embed = MemoryModels(
-            model_of_memories, settings.memory.rerank, made_up=setting.is_rehearsal
-        )
         versions = setting.described.get("collections")
+        rerank = settings.memory.rerank
+        if versions is not None:
+            rerank = setting.described.get("rerank", "auto")
+        embed = MemoryModels(model_of_memories, rerank, made_up=setting.is_rehearsal)
 
         async def summarize(texts: Sequence[str], budget: int) -> str:
             return (await compress(model_of(setting.default_model), texts, budget)).text

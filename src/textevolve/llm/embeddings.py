@@ -77,8 +77,8 @@ def pack_tokens(vectors: Vectors) -> PackedTokens:
     """Round unit vectors of shape (tokens, dimension) to two bits a number. The dimension must be a
     multiple of four."""
     scaled = vectors * vectors.shape[1] ** 0.5  # of the variance 1
-    codes = np.digitize(scaled, _BOUNDS).astype(np.uint8).reshape(len(vectors), -1, 4)
-    return np.bitwise_or.reduce(codes << _SHIFTS, axis=-1)
+    codes = np.asarray(sum(scaled > bound for bound in _BOUNDS), dtype=np.uint8)
+    return np.bitwise_or.reduce(codes.reshape(len(vectors), -1, 4) << _SHIFTS, axis=-1)
 
 
 def unpack_tokens(packed: PackedTokens) -> Vectors:
