@@ -164,7 +164,7 @@ async def watch(url: str) -> None:
                 await answer.read()
                 return answer.status
 
-        embedder = {"name": "notes", "embedder": "local/minilm"}
+        embedder = {"name": "notes", "embedder": "local/bge-small"}
         await send("namespaces", json.dumps({"name": "large"}).encode())
         await send("namespaces/large/collections", json.dumps(embedder).encode())
         for name, path, body in large_bodies():

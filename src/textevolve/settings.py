@@ -268,7 +268,7 @@ class Settings(_Frozen):
     store: _Location = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
     memory_store: _Location | None = None
     namespace: str = Field(default="default", pattern=NAME_PATTERN)
-    embedder: str = Field(default="local/minilm", min_length=1)
+    embedder: str = Field(default="local/bge-small", min_length=1)
     server: str | None = Field(default=None, min_length=1)
     traces: Annotated[str | None, AfterValidator(_expand_file)] = Field(default=None, min_length=1)
     weights_folder: _Folder = Field(
