@@ -328,7 +328,11 @@ async def open_workbench(
 
             return targets[key]
 
-        resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
+        resources = store.Store(
+            settings.memory_location,
+            graph_folder=settings.graph_folder,
+            vectors_mb=settings.memory.vectors_mb,
+        )
         stack.callback(resources.close)
         tracing = open_tracing(settings) if setting.is_live else NO_SPAN
         first_results = cache(partial(FirstResults, stops=setting.is_live))
