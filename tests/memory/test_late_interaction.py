@@ -1,9 +1,6 @@
 """Recall by late interaction and by a cross-encoder, with models whose answers are known."""
 
-import base64
-import json
 import logging
-import zlib
 from contextlib import closing
 
 import numpy as np
@@ -13,9 +10,7 @@ from hypothesis import strategies as st
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.errors import FatalModelError
-from textevolve.evaluation import Usage
 from textevolve.llm.embeddings import pack_tokens, unpack_tokens
-from textevolve.llm.model import Response
 from textevolve.memory.ranking import (
     CROSS_MODEL,
     LATE_MODEL,
@@ -27,40 +22,9 @@ from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Add, Forget, MemoryQuery, NewMemory, Origin, TokenVectors
 from textevolve.store import Store, kinds
+from word_models import WIDTH, Words, vector_of
 
-WIDTH = 64
 RECALL = RecallSettings(collections=("notes",))
-
-
-def vector_of(word):
-    vector = np.random.default_rng(zlib.crc32(word.encode())).standard_normal(WIDTH)
-    return (vector / np.linalg.norm(vector)).astype(np.float32)
-
-
-class Words:
-    """A model for which each word is a token, and equal words have equal vectors."""
-
-    def __init__(self, name, failure=None):
-        self.name = name
-        self.failure = failure
-        self.texts = []
-
-    async def __call__(self, request):
-        if self.failure is not None:
-            raise self.failure
-        texts = [message.text.lower() for message in request.messages]
-        self.texts += texts
-        words = texts[-1].replace("?", "").replace(".", "").split()
-        if self.name == LATE_MODEL:
-            packed = pack_tokens(np.stack([vector_of(word) for word in words]))
-            tokens = base64.b64encode(packed.tobytes()).decode()
-            answer = {"width": packed.shape[1], "tokens": tokens}
-        elif self.name == CROSS_MODEL:
-            answer = {"score": float(len(set(words) & set(texts[0].split())))}
-        else:
-            answer = {"embedding": [1.0, *[0.0] * (WIDTH - 1)]}  # nothing is nearer than others
-
-        return Response(json.dumps(answer), "stop", Usage(1))
 
 
 @pytest.fixture
