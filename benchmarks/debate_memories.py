@@ -1,7 +1,7 @@
 """Do memories help a debate? Cases whose right answer depends on a fact that stands only in memory.
 
     python benchmarks/debate_memories.py --store build/debate_memories.db [--model SPEC]
-        [--cases 60] [--agents 1] [--readout auto] [--argue] [--embedder local/minilm]
+        [--cases 60] [--agents 1] [--readout auto] [--argue] [--embedder local/bge-small]
 
 Each case is judged three times by the same agents: with memories among which is the fact that it
 needs (30 facts in each collection), with memories of other places alone, and without any. Shown is

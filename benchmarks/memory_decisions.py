@@ -29,6 +29,7 @@ from pathlib import Path
 
 from kept_run import keep_run, open_run
 from textevolve.errors import AnswerError
+from textevolve.llm.catalogue import least_similarity
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
 from textevolve.memory.creation import KNOWN, REPLACED, ComparedNote, compare_notes, probability
@@ -121,7 +122,7 @@ async def find_near(embedder: Model, new: str, notes: list[str]) -> list[Compare
     settings = CreationSettings()
     vector, *vectors = await embed_texts(embedder, [new, *notes])
     like = sorted(((float(v @ vector), text) for v, text in zip(vectors, notes, strict=True)))[::-1]
-    near = [ComparedNote(text) for number, text in like if number >= settings.floor]
+    near = [ComparedNote(text) for number, text in like if number >= least_similarity(EMBEDDER)]
     return near[: settings.neighbours]
 
 

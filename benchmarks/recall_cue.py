@@ -1,6 +1,6 @@
 """How much the candidates of a debate weigh in what is searched for, beside its input.
 
-    python benchmarks/recall_cue.py --store build/recall_cue.db [--embedder local/minilm]
+    python benchmarks/recall_cue.py --store build/recall_cue.db [--embedder local/bge-small]
         [--facts 186] [--cases 60]
 
 Cases and facts are those of `debate_memories.py`. Told is for how many cases the fact they need is
@@ -54,7 +54,7 @@ async def compare(arguments: argparse.Namespace, settings: Settings) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--embedder", default="local/minilm")
+    parser.add_argument("--embedder", default="local/bge-small")
     parser.add_argument("--facts", type=int, default=186)
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--store", type=Path, required=True, help="a file that is not there yet")

@@ -1,12 +1,13 @@
 """How often recall puts the right memory first, by the setting `rerank` and other weights.
 
     python benchmarks/recall_ranking.py --store build/ranking.db [--part choose|report]
-        [--locomo FOLDER] [--embedder local/minilm] [--rerank auto off cross]
+        [--locomo FOLDER] [--embedder local/bge-small] [--rerank auto off cross]
 
-Three sets of questions, each asked of a collection of its own:
+Sets of questions, each asked of a collection of its own:
 
 - people: the questions of `recall_people.txt` about ten people, of whom five choose settings and
   five report; facts that changed were superseded;
+- languages: ten questions in each of six languages, of `recall_languages.txt`, with --languages;
 - labels: 20 queries that are nothing but a name or a number, which one fact of many holds;
 - locomo: questions of LoCoMo (Maharana and others, Evaluating Very Long-Term Conversational Memory
   of LLM Agents, ACL 2024) over the turns of its dialogues, one collection for each file NAME.json
@@ -48,10 +49,12 @@ NOW = 1_760_000_000.0
 """2025-10-09: when the facts are asked for, and all that LoCoMo tells of is older."""
 ADVERSARIAL = 5
 """A category of LoCoMo: nothing in the dialogue answers it."""
-CHOOSING = {"locomo": ("26", "30", "41"), "people": range(5)}
-REPORTING = {"locomo": ("42", "43"), "people": range(5, 10)}
+CONVERSATIONS = {"choose": ("26", "30", "41"), "report": ("42", "43")}
+PERSONS = {"choose": range(5), "report": range(5, 10)}
 """What chooses settings, and what reports on them: fixed before the first run."""
 PEOPLE = Path(__file__).with_name("recall_people.txt")
+TRANSLATIONS = Path(__file__).with_name("recall_languages.txt")
+LANGUAGES = ("German", "French", "Russian", "Chinese", "Arabic", "Thai")
 LABELS = (
     ("The parcel for the {name} depot has the number {number}.", "{number}"),
     ("The {name} warehouse is let to the firm of Osk.", "{name}"),
@@ -80,24 +83,24 @@ class QuestionSet:
     questions: Sequence[tuple[str, frozenset[str]]]
 
 
-def read_people(chosen: range) -> QuestionSet:
-    """Read all facts, and the questions about the people at these positions."""
+def read_people(chosen: range, path: Path = PEOPLE, name: str = "people") -> QuestionSet:
+    """Read all facts of a file, and the questions of the sections at these positions."""
     rng = random.Random(29)
     rows: list[Row] = []
     questions: list[tuple[str, frozenset[str]]] = []
-    person = -1
-    lines = PEOPLE.read_text(encoding="utf-8").splitlines()
+    section = -1
+    lines = path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines):
         if line.startswith("["):
-            person += 1
+            section += 1
         if not line or line[0] in "#[":
             continue
         facts, _, question = line.partition(" | ")
         earlier, _, text = facts.rpartition(" -> ")
         rows.append(Row(str(number), text, NOW - rng.uniform(1, 400) * DAY, earlier))
-        if question and person in chosen:
+        if question and section in chosen:
             questions.append((question, frozenset([str(number)])))
-    return QuestionSet("people", rows, questions)
+    return QuestionSet(name, rows, questions)
 
 
 def make_labels() -> QuestionSet:
@@ -208,10 +211,15 @@ async def ask(place: Place, questions: QuestionSet, rerank: str, figures: Figure
 
 
 async def compare(options: argparse.Namespace, settings: Settings) -> None:
-    part = CHOOSING if options.part == "choose" else REPORTING
-    groups = {"people": [read_people(part["people"])], "labels": [make_labels()]}
-    if options.locomo:
-        groups["locomo"] = [read_locomo(options.locomo / f"{n}.json") for n in part["locomo"]]
+    groups = {"people": [read_people(PERSONS[options.part])], "labels": [make_labels()]}
+    if options.languages:
+        groups = {
+            language: [read_people(range(place, place + 1), TRANSLATIONS, "languages")]
+            for place, language in enumerate(LANGUAGES)
+        }
+    elif options.locomo:
+        files = [options.locomo / f"{name}.json" for name in CONVERSATIONS[options.part]]
+        groups["locomo"] = [read_locomo(file) for file in files]
     async with open_place(settings, options.embedder) as place:
         print("| set | rerank | questions | recall@5 | first | MRR | outdated in 5 | ms CPU |")
         print("|---|---|---|---|---|---|---|---|")
@@ -235,10 +243,11 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--embedder", default="local/minilm")
+    parser.add_argument("--embedder", default="local/bge-small")
     parser.add_argument("--part", choices=("choose", "report"), default="choose")
     parser.add_argument("--rerank", nargs="+", default=["off", "auto"])
     parser.add_argument("--locomo", type=Path, help="a folder with the files of LoCoMo")
+    parser.add_argument("--languages", action="store_true", help="six languages alone")
     parser.add_argument("--missed", action="store_true", help="print questions not answered first")
     parser.add_argument("--store", type=Path, required=True, help="a file; it is kept")
     run_benchmark(parser, compare)

@@ -212,6 +212,12 @@ async def pin_collections(names: Iterable[str], settings: Settings) -> dict[str,
     )
 
 
+def pin_ranking(settings: Settings) -> dict[str, str]:
+    """Return the setting by which a run ranks memories; empty for the default."""
+    rerank = settings.memory.rerank
+    return {} if rerank == "auto" else {"rerank": rerank}
+
+
 def _read_versions(resources: Store, names: Iterable[str], namespace: str) -> dict[str, int]:
     versions: dict[str, int] = {}
     for name in names:

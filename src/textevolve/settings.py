@@ -174,10 +174,13 @@ class MemoryOptions(_Frozen):
     ("cross"), by their embeddings alone ("off"), or by late interaction where a local model embeds
     them ("auto"). `graph`: the search for memories that share entities: by a
     recursive query of the store ("sql"), or with the embedded graph database of the extra
-    `ladybug`, in a separate folder, which only one process at a time can use."""
+    `ladybug`, in a separate folder, which only one process at a time can use. `vectors_mb`: the
+    most megabytes of embeddings that a process holds in memory for searches in SQLite; those of a
+    larger collection are read from the file at each search."""
 
     rerank: Rerank = "auto"
     graph: Literal["sql", "ladybug"] = "sql"
+    vectors_mb: int = Field(default=1024, ge=1)
 
 
 class Local(_Frozen):
@@ -270,7 +273,7 @@ class Settings(_Frozen):
     store: _Location = Field(default_factory=lambda: user_data_path("textevolve") / "textevolve.db")
     memory_store: _Location | None = None
     namespace: str = Field(default="default", pattern=NAME_PATTERN)
-    embedder: NonEmpty = "local/minilm"
+    embedder: NonEmpty = "local/bge-small"
     server: str | None = Field(default=None, min_length=1)
     traces: Annotated[str | None, AfterValidator(_expand_file)] = Field(default=None, min_length=1)
     weights_folder: _Folder = Field(

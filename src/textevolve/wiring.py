@@ -328,7 +328,11 @@ async def open_workbench(
 
             return targets[key]
 
-        resources = store.Store(settings.memory_location, graph_folder=settings.graph_folder)
+        resources = store.Store(
+            settings.memory_location,
+            graph_folder=settings.graph_folder,
+            vectors_mb=settings.memory.vectors_mb,
+        )
         stack.callback(resources.close)
         tracing = open_tracing(settings) if setting.is_live else NO_SPAN
         first_results = cache(partial(FirstResults, stops=setting.is_live))
@@ -336,10 +340,11 @@ async def open_workbench(
         async def model_of_memories(name: str) -> Model:
             return model_of(name)
 
-        embed = MemoryModels(
-            model_of_memories, settings.memory.rerank, made_up=setting.is_rehearsal
-        )
         versions = setting.described.get("collections")
+        rerank = settings.memory.rerank
+        if versions is not None:
+            rerank = setting.described.get("rerank", "auto")
+        embed = MemoryModels(model_of_memories, rerank, made_up=setting.is_rehearsal)
 
         async def summarize(texts: Sequence[str], budget: int) -> str:
             return (await compress(model_of(setting.default_model), texts, budget)).text

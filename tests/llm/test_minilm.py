@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from textevolve.errors import FatalModelError
+from textevolve.errors import AnswerError, CapabilityError, FatalModelError
 from textevolve.llm import embeddings
 from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.embeddings import Encoder, embed, embed_texts, probe_dimension
@@ -149,3 +149,45 @@ def test_onnxruntime_sends_nothing_and_leaves_no_file(settings: Settings, tmp_pa
     )
     assert (done.stdout.strip(), done.stderr) == ("0", "")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bge-small", "colbert-small"])
+async def test_quantised_weights_do_not_mix_texts(name: str):
+    """Anush008/fastembed-rs#107: scales of a whole batch make a vector depend on its neighbours."""
+    found_settings = read_settings()
+    try:
+        fetch(name, found_settings)
+    except FatalModelError as error:
+        pytest.skip(f"the weights of {name} cannot be had here: {error}")
+    texts = [f"{text} {letter}" for text in TEXTS for letter in "abc"]
+    async with AsyncExitStack() as stack:
+        model, _, _ = await open_client(f"local/{name}", found_settings, stack)
+        encode = embeddings.embed_tokens if name == "colbert-small" else embed
+        together = await asyncio.gather(*(encode(model, text) for text in texts))
+        for text, vector in zip(texts, together, strict=True):
+            assert np.array_equal(vector, await encode(model, text))
+
+
+@pytest.mark.slow
+async def test_rankers_prefer_the_answer():
+    found_settings = read_settings()
+    try:
+        for name in ("colbert-small", "cross-minilm"):
+            fetch(name, found_settings)
+    except FatalModelError as error:
+        pytest.skip(f"the weights of {name} cannot be had here: {error}")
+    question, answer, other = "Who leads the ward?", TEXTS[0], TEXTS[2]
+    async with AsyncExitStack() as stack:
+        late, _, _ = await open_client("local/colbert-small", found_settings, stack)
+        cross, _, _ = await open_client("local/cross-minilm", found_settings, stack)
+        packed = [await embeddings.embed_tokens(late, text) for text in (question, answer, other)]
+        asked_tokens, *texts = [embeddings.unpack_tokens(each) for each in packed]
+        right, wrong = [np.max(asked_tokens @ each.T, axis=1).mean() for each in texts]
+        assert right > wrong
+        right, wrong = [await embeddings.score_pair(cross, question, t) for t in (answer, other)]
+        assert right > wrong
+        with pytest.raises(CapabilityError):
+            await embed(cross, answer)
+        with pytest.raises(AnswerError, match="not an embedding"):
+            await embed(late, answer)

@@ -7,7 +7,7 @@ import pytest
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.record import Add, MemoryQuery, NewMemory, Origin
-from textevolve.store import Store, kinds
+from textevolve.store import Store, kinds, memory_search_sqlite
 
 DIMENSION, NOW = 16, 1.7e9
 
@@ -64,3 +64,22 @@ async def test_a_change_by_another_process_is_seen_at_once(resources, path):
         }
         await elsewhere.replace_embeddings("a", 2, "test/embedder", DIMENSION, vectors)
     assert (await search(store, draw(1, 7)[0]))[0][2] == pytest.approx(1)
+
+
+async def test_large_collections_are_read_in_pages(path, resources, monkeypatch):
+    store = resources.memories("home")
+    await fill(store, number=300)
+    expected = await search(store, draw(1, 5)[0], limit=9)
+    monkeypatch.setattr(memory_search_sqlite, "VECTORS_A_PAGE", 7)
+    with closing(Store(str(path), vectors_mb=1)) as limited:
+        reader = limited.database._reader
+        reader.info["vector_bytes"] = 1000
+        assert await search(limited.memories("home"), draw(1, 5)[0], limit=9) == expected
+        assert "vectors" not in reader.info
+        reader.info["vector_bytes"] = 2**20
+        assert await search(limited.memories("home"), draw(1, 5)[0], limit=9) == expected
+        await limited.memories("home").apply(
+            "a", [Add(NewMemory(text="the nearest", embedding=draw(1, 5)[0]))]
+        )
+        assert (await search(limited.memories("home"), draw(1, 5)[0]))[0][1] == "the nearest"
+        assert len(reader.info["vectors"]) == 1

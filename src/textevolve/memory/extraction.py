@@ -80,9 +80,10 @@ class CreationSettings(Frozen):
         le=20,
         group="Advanced",
     )
-    floor: float = option(
-        0.5,
-        "The least similarity of a memory with which a point is compared.",
+    floor: float | None = option(
+        None,
+        "The least similarity of a memory with which a point is compared; default: 0.5, and 0.62"
+        " for local/bge-small.",
         ge=-1,
         le=1,
         group="Advanced",

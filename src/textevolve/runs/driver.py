@@ -50,7 +50,7 @@ from textevolve.llm.prices import sources_of_prices
 from textevolve.llm.providers import identify_address
 from textevolve.llm.wrappers import Salted, replay_models
 from textevolve.mappings import drop_empty, pick, read_fields
-from textevolve.memory_snapshots import RowPins, pin_agents, pin_collections
+from textevolve.memory_snapshots import RowPins, pin_agents, pin_collections, pin_ranking
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.rows.formats import write_rows
 from textevolve.runs.chains import (
@@ -190,6 +190,7 @@ async def specify(
     if collections := (*_collections(asks), *recalled):
         pinned = await pin_collections(collections, settings)
         described["collections"] = {**described.get("collections", {}), **pinned}
+        described |= pin_ranking(settings)
     if chains:
         described["chains"] = chains
 
@@ -353,7 +354,7 @@ class RunPlan:
             for line in notes:  # the command line shows them at the end of the run
                 logging.getLogger("textevolve").warning(line, extra={"at_end": True})
             if pins := row_pins.pin(self.settings):
-                fingerprint.add(pins)
+                fingerprint.add({**pins, **pin_ranking(self.settings)})
                 stored = self._with_pins(stored, spec, pins)
                 store.respecify(draft.id, stored.model_dump(mode="json"))
             record = store.settle_run(draft.id, *fingerprint.texts)
@@ -373,6 +374,7 @@ class RunPlan:
         described: dict[str, Any] = {**stored.described, FROM_ROWS: True}
         for name, versions in pins.items():
             described[name] = {**described.get(name, {}), **versions}
+        described |= pin_ranking(self.settings)
         inputs = _read_inputs(self.study.asks(spec), described, self.launch.objects)
 
         return stored.model_copy(update={"described": described, **inputs})

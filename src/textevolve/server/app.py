@@ -222,7 +222,11 @@ async def open_state(
     """Open everything that requests need, and close it in reverse order at the end."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.store))
-        resources = Store(settings.memory_location, graph_folder=settings.graph_folder)
+        resources = Store(
+            settings.memory_location,
+            graph_folder=settings.graph_folder,
+            vectors_mb=settings.memory.vectors_mb,
+        )
         stack.callback(resources.close)
         serving = await stack.enter_async_context(open_serving(options, settings))
         limits = await stack.enter_async_context(open_limits(resources))

@@ -16,13 +16,17 @@ from textevolve.store.sqlite import SQLiteDatabase
 Database: TypeAlias = SQLiteDatabase | PostgresDatabase
 
 
-def open_database(location: StoreLocation | str, *, patient: bool = False) -> Database:
+def open_database(
+    location: StoreLocation | str, *, patient: bool = False, vectors_mb: int | None = None
+) -> Database:
     """Open the database at a path, where a missing file is created, or at a postgresql:// address.
 
     Args:
         location: The path or address.
         patient: Wait up to a minute for a PostgreSQL server that cannot be reached, instead of
             failing at once.
+        vectors_mb: The most megabytes of embeddings that searches in SQLite keep in memory; None:
+            the default.
 
     Raises:
         StoreError: the store cannot be used; the message says why and what to do.
@@ -35,4 +39,4 @@ def open_database(location: StoreLocation | str, *, patient: bool = False) -> Da
     if isinstance(place, StoreAddress):
         return PostgresDatabase(place, patient=patient)
 
-    return SQLiteDatabase(place.expanduser().absolute())
+    return SQLiteDatabase(place.expanduser().absolute(), vectors_mb)

@@ -4,8 +4,8 @@ The words of a memory are indexed together with a mark of its collection, so a s
 entries of this collection.
 
 Searches by embedding are exact. A connection caches the vectors of the collections that it
-searched, up to `MOST_BYTES` or one collection, and only reads vectors added since its last search;
-the scope of the nearest memories is then checked in their rows.
+searched, up to `MOST_BYTES`, and only reads vectors added since its last search; a larger
+collection is read at each search. The scope of the nearest memories is then checked in their rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import unicodedata
 import zlib
 from bisect import bisect_right
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -69,8 +69,11 @@ WIDEST = 20
 """A search of the nearest vectors looks up the rows of one in so many; beyond, it reads all rows of
 the collection at once. One row takes 4 times as long when it is looked up by its number."""
 
-MOST_BYTES = 256 * 2**20
-"""The maximum size in bytes of the vectors that one connection caches: 170,000 of 384 numbers."""
+MOST_BYTES = 1024 * 2**20
+"""The maximum size in bytes of the vectors that one connection caches, unless its `info` has
+another as `vector_bytes`: 700,000 of 384 numbers."""
+VECTORS_A_PAGE = 4096
+"""The number of vectors that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +94,13 @@ def find_near(
     embedding: Vector,
     limit: int,
 ) -> list[tuple[int, float]]:
-    stored = _load(connection, collection)
-    cosines = cosines_with(stored.vectors, embedding)
+    seqs, cosines = _compare(connection, collection, embedding)
     most = 2 * limit
 
     # Where most memories are in scope, the nearest of all suffice; else the search widens by the
     # share that passes, as long as reading the rows one by one is cheaper than reading all.
-    while most < len(stored.seqs) / WIDEST:
-        near = _rank(stored.seqs, cosines, most)
+    while most < len(seqs) / WIDEST:
+        near = _rank(seqs, cosines, most)
         current = read_in_scope(connection, scope, [seq for seq, _ in near])
         if len(current) >= limit:
             return [each for each in near if each[0] in current][:limit]
@@ -106,9 +108,44 @@ def find_near(
 
     query = select(memories.c.seq).where(memories.c.collection_id == collection.id)
     passing = connection.execute(query.where(in_scope(scope))).scalars().all()
-    is_passing = np.isin(stored.seqs, np.array(passing, dtype=np.int64))
+    is_passing = np.isin(seqs, np.array(passing, dtype=np.int64))
 
-    return _rank(stored.seqs[is_passing], cosines[is_passing], limit)
+    return _rank(seqs[is_passing], cosines[is_passing], limit)
+
+
+def _compare(
+    connection: Connection, collection: Collection, embedding: Vector
+) -> tuple[npt.NDArray[np.int64], Vector]:
+    """Return the numbers of all memories of a collection, and the cosines of their vectors with the
+    embedding. A collection that is too large for the cache is read in pages."""
+    size = _count(connection, collection) * collection.dimension * 4
+    if size <= connection.info.get("vector_bytes", MOST_BYTES):
+        stored = _load(connection, collection)
+        return stored.seqs, cosines_with(stored.vectors, embedding)
+
+    seqs = [np.empty(0, dtype=np.int64)]
+    cosines = [np.empty(0, dtype=np.float32)]
+    for page_seqs, vectors in _read_pages(connection, collection, after=0):
+        seqs.append(page_seqs)
+        cosines.append(cosines_with(vectors, embedding))
+
+    return np.concatenate(seqs), np.concatenate(cosines)
+
+
+def _read_pages(
+    connection: Connection, collection: Collection, after: int
+) -> Iterator[tuple[npt.NDArray[np.int64], Vector]]:
+    """Yield the numbers and the vectors of the memories after a number, a page at a time."""
+    query = (
+        select(memories.c.seq, embeddings.c.vector)
+        .join(embeddings, embeddings.c.seq == memories.c.seq)
+        .where(memories.c.collection_id == collection.id, memories.c.seq > after)
+        .order_by(memories.c.seq)
+    )
+    result = connection.execute(query)
+    while rows := result.fetchmany(VECTORS_A_PAGE):
+        vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
+        yield np.array([row.seq for row in rows]), vectors.reshape(len(rows), -1)
 
 
 def _load(connection: Connection, collection: Collection) -> KeptVectors:
@@ -122,23 +159,21 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
         empty = np.empty((0, collection.dimension), dtype="<f4")
         stored = KeptVectors(updated, np.empty(0, dtype=np.int64), empty)
     newest = int(stored.seqs[-1]) if len(stored.seqs) else 0
-    newer = (
-        select(memories.c.seq, embeddings.c.vector)
-        .join(embeddings, embeddings.c.seq == memories.c.seq)
-        .where(memories.c.collection_id == collection.id, memories.c.seq > newest)
-        .order_by(memories.c.seq)
-    )
+    seqs = stored.seqs
+    vectors = stored.vectors
 
-    if rows := connection.execute(newer).all():
-        vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4")
-        stored = KeptVectors(
-            updated,
-            np.append(stored.seqs, [row.seq for row in rows]),
-            np.concatenate([stored.vectors, vectors.reshape(len(rows), -1)]),
-        )
+    for page_seqs, page_vectors in _read_pages(connection, collection, newest):
+        if vectors is stored.vectors:  # room for all, since copies of many vectors take their size
+            room = max(_count(connection, collection), len(seqs) + len(page_seqs))
+            vectors = np.empty((room, collection.dimension), dtype="<f4")
+            vectors[: len(seqs)] = stored.vectors
+        vectors[len(seqs) : len(seqs) + len(page_seqs)] = page_vectors
+        seqs = np.append(seqs, page_seqs)
 
+    stored = KeptVectors(updated, seqs, vectors[: len(seqs)])
     cache[collection.id] = stored
-    while len(cache) > 1 and sum(each.vectors.nbytes for each in cache.values()) > MOST_BYTES:
+    most = connection.info.get("vector_bytes", MOST_BYTES)
+    while len(cache) > 1 and sum(each.vectors.nbytes for each in cache.values()) > most:
         cache.popitem(last=False)  # the collection that was asked longest ago
 
     return stored

@@ -109,10 +109,12 @@ class Store:
         location: StoreLocation | str,
         opened: Database | None = None,
         graph_folder: Path | None = None,
+        vectors_mb: int | None = None,
     ) -> None:
         self._place = location
         self._opened = opened
         self._graph_folder = graph_folder
+        self._vectors_mb = vectors_mb
         self._graph: LadybugGraph | None = None
         self._lock = threading.RLock()
         self._writing: Writer | None = None
@@ -129,7 +131,7 @@ class Store:
         with self._lock:
             if self._opened is None and self._closed:
                 raise StoreAwayError(f"store {self._place}: is closed; open it again")
-            self._opened = self._opened or open_database(self._place)
+            self._opened = self._opened or open_database(self._place, vectors_mb=self._vectors_mb)
             return self._opened
 
     @property

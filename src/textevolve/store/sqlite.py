@@ -88,8 +88,9 @@ class SQLiteDatabase:
     remote = False
     errors = ERRORS
 
-    def __init__(self, path: Path) -> None:
-        """Open the database in a file, which is created if it is missing.
+    def __init__(self, path: Path, vectors_mb: int | None = None) -> None:
+        """Open the database in a file, which is created if it is missing. `vectors_mb`: the most
+        megabytes of embeddings that searches keep in memory; None: the default.
 
         Raises:
             StoreError: the file cannot be used; the message says why and what to do.
@@ -100,6 +101,8 @@ class SQLiteDatabase:
         self._reading_thread: int | None = None
         self._writing = threading.Lock()
         self._reader = connect(path, writing=False)
+        if vectors_mb is not None:
+            self._reader.info["vector_bytes"] = vectors_mb * 2**20
         self._writer = connect(path, writing=True)
 
     def read(
