@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from textevolve.evaluation import ANSWERED_BY, Usage
+from textevolve.texts.prose import plural
 
 DASH = "–"
 """The text for a missing figure."""
@@ -108,8 +109,7 @@ def duration(seconds: float) -> str:
 
 def count(number: int, noun: str) -> str:
     """Format a number with its noun: `1 call`, `2,000 calls`, `3 memories`."""
-    several = f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else several}"
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
 def tokens(usage: Usage) -> str:

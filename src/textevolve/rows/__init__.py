@@ -32,6 +32,7 @@ from textevolve.rows.tables import (
     parse_json,
     take_object,
 )
+from textevolve.texts.prose import plural
 
 __all__ = ["STANDARD_INPUT", "SUFFIXES", "Placed", "Row", "mend_halves"]
 
@@ -104,16 +105,21 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
     """
     if path.startswith(PREFIX):
         return fetch_files(path)
+    is_pattern = glob.has_magic(path) and not is_there(path)
     if is_folder(path):
         matches = matching_files(os.path.join(glob.escape(path), "*"))
-    elif glob.has_magic(path) and not is_there(path):
+    elif is_pattern:
         matches = matching_files(path)
     else:
         return [(path, name_of(path))]
 
     files = sorted(filter(is_row_file, matches))
     if not files:
-        raise InputError(f"{path}: the folder has no files of {noun}s ({', '.join(SUFFIXES)})")
+        reason = "the folder has no files of"
+        if is_pattern:
+            slash = "" if "\\" not in path else " (folders are separated by / here)"
+            reason = f"no file matches this pattern{slash}; it should name files of"
+        raise InputError(f"{path}: {reason} {plural(noun)} ({', '.join(SUFFIXES)})")
 
     return [(file, file) for file in files]
 

@@ -50,6 +50,7 @@ from textevolve.rows.tables import (
     take_object,
 )
 from textevolve.rows.writing import RowSource, RowWriter, write_csv, write_lines, write_parquet
+from textevolve.texts.prose import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _read_document(text: str, about: RowFile, *, is_line: bool) -> Iterator[Plac
         rows = [document]
     if rows is None:
         raise InputError(
-            f"{about.name}: must be a list of {about.noun}s, or an object with one under"
+            f"{about.name}: must be a list of {plural(about.noun)}, or an object with one under"
             f" {', '.join(_WRAPPERS)}"
         )
 
@@ -197,7 +198,7 @@ def _split_objects(text: str, about: RowFile) -> list[Placed]:
     return objects
 
 
-_WRAPPERS = ("data", "rows", "items", "examples", "instances", "records")
+_WRAPPERS = ("data", "rows", "items", "examples", "instances", "records", "memories")
 """The names under which documents have their list of rows."""
 
 

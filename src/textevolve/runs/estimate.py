@@ -72,8 +72,9 @@ async def forecast(
     cases together.
 
     `expected` has for each figure the median, the lowest and the highest value of several
-    rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
-    the journal answers it the second time.
+    rehearsals; the cost is left out if a price is unknown. `models` has the median calls of each
+    model, if there are several. An equal request counts only once, since the journal answers it the
+    second time.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -105,6 +106,11 @@ async def forecast(
         draws.append(_scale(usage, share))
 
     data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
+    asked = dict.fromkeys(name for usage in draws for name in usage.models)
+    if len(asked) > 1:
+        data["models"] = {
+            name: round(median(usage.models.get(name, 0) for usage in draws)) for name in asked
+        }
 
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
@@ -166,6 +172,7 @@ def _scale(usage: Usage, share: float) -> Usage:
         0,
         round(usage.completion_tokens * share),
         None if usage.cost is None else usage.cost * share,
+        models={name: round(calls * share) for name, calls in usage.models.items()},
     )
 
 
@@ -210,7 +217,7 @@ class _Actor:
         cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
         usage = Usage(1, prompt, 0, answered, cost)
         usage = Usage(1) if self.name.startswith(JOURNALED) else usage
-        self.calls.append(usage)
+        self.calls.append(replace(usage, models={self.name: 1}))
 
         return replace(response, usage=usage, finish_reason="stop")
 

@@ -22,9 +22,14 @@ from textevolve.texts.placeholders import ARGUMENT, COMMAND, find_expression
 ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 ROLES: tuple[str, ...] = get_args(ChatRole)
 
-NAME = r"[^\W\d][\w\p{M}]*(?:\.[^\W\d][\w\p{M}]*)*"
-"""The pattern of a slot's name; a dot selects a field or a key of the value before it."""
+NAME = r"[^\W\d][\w\p{M}]*(?:\.(?:[^\W\d][\w\p{M}]*|\d+))*"
+"""The pattern of a slot's name; a dot selects a field or a key of the value before it, or an item
+of a list by its number from 0."""
 
+_BRACKETS = regex.compile(
+    r"\{\{?\s*([^\W\d][\w\p{M}]*)((?:\.\w+|\[\d+\]|\[(['\"])\w+\3\])+)\s*\}\}?"
+)
+"""A value with a field or an item in brackets, as in Python and Jinja."""
 _SLOT = regex.compile(rf"{COMMAND}|\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
 
 
@@ -63,6 +68,10 @@ class ChatTemplate:
         another expression in its braces, which no slot has; empty if none has."""
         for message in self.messages:
             text = "".join(part for part in message.parts if isinstance(part, str))
+            for match in _BRACKETS.finditer(text):
+                if match[1] in names:
+                    path = match[1] + regex.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", match[2])
+                    return f"{match[0]} is not filled in; write {{{path}}}"
             if fault := find_expression(text, names):
                 return fault
 
@@ -96,7 +105,8 @@ def _fill(parts: Sequence[TemplatePart], values: Mapping[str, Any]) -> tuple[str
 
 
 def find_value(name: str, values: Mapping[str, Any]) -> Any:
-    """Return the value of a name; each dot selects a key or a field of the value before it.
+    """Return the value of a name; each dot selects a key, a field or an item of the value before
+    it.
 
     Raises:
         InputError: there is no such value.
@@ -111,6 +121,11 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
             value = cast("Mapping[str, Any]", value)[field]
         elif field in _fields_of(cast(object, value)):
             value = getattr(cast(object, value), field)
+        elif field.isdecimal() and isinstance(value, list | tuple):
+            items = cast("Sequence[object]", value)
+            if int(field) >= len(items):
+                raise InputError(f"'{name}': the list has {len(items)} items, counted from 0")
+            value = items[int(field)]
         else:
             raise InputError(f"'{name}': the value has no field '{field}'")
 
