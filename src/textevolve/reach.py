@@ -121,11 +121,12 @@ def _resolve(path: str | Path) -> str:
     name = str(path)
     if reach is None:
         return next(filter(os.path.exists, _spellings(path)), name)
-    for spelling in _spellings(path) if reach.folder is not None else ():
-        stored = reach.folder / stored_name(spelling)
-        # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
-        if os.path.exists(stored) and stored.resolve().is_relative_to(reach.folder.resolve()):
-            return str(stored)
+    if reach.folder is not None:
+        for spelling in _spellings(path):
+            stored = reach.folder / stored_name(spelling)
+            # Nothing but what was sent lies there; should it be a link, it leads nowhere.
+            if os.path.exists(stored) and stored.resolve().is_relative_to(reach.folder.resolve()):
+                return str(stored)
 
     if reach.own(name):
         return name

@@ -105,7 +105,11 @@ async def forecast(
 
         draws.append(_scale(usage, share))
 
-    data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
+    data: dict[str, Any] = {
+        "cases": len(cases),
+        "model": stored.model,
+        "expected": summarise_draws(draws),
+    }
     asked = dict.fromkeys(name for usage in draws for name in usage.models)
     if len(asked) > 1:
         data["models"] = {
