@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from textevolve.debate.profile import load_profile, override
+from textevolve.debate.result import is_certain
 from textevolve.llm.testing import Answer
 
 
@@ -23,3 +25,9 @@ def test_certainty_at_the_edge(cli, home, server, certainty, asked):
     outcome = cli("evaluate", "rows.jsonl", "--judge", judge)
     assert outcome.code == 0, outcome.err
     assert calls == Counter(cheap=3, dear=asked)
+
+
+def test_debates_end_at_the_edge():
+    profile = override(load_profile("general"), {"escalate_below": 0.9})
+    assert is_certain(profile, 0.1 + 0.7 + 0.1)
+    assert not is_certain(profile, 0.8999)
