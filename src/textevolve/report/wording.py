@@ -11,8 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from textevolve.errors import plural
 from textevolve.evaluation import ANSWERED_BY, Usage
-from textevolve.texts.prose import plural
 
 DASH = "–"
 """The text for a missing figure."""

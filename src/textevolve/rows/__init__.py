@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, plural
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
 from textevolve.reach import is_file, is_folder, is_there, matching_files
 from textevolve.rows.exports import KnownExport, find_export, join_sessions, refuse_checks
@@ -32,7 +32,6 @@ from textevolve.rows.tables import (
     parse_json,
     take_object,
 )
-from textevolve.texts.prose import plural
 
 __all__ = ["STANDARD_INPUT", "SUFFIXES", "Placed", "Row", "mend_halves"]
 

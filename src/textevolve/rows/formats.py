@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, plural
 from textevolve.json_texts import as_array, as_object
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat
@@ -50,7 +50,6 @@ from textevolve.rows.tables import (
     take_object,
 )
 from textevolve.rows.writing import RowSource, RowWriter, write_csv, write_lines, write_parquet
-from textevolve.texts.prose import plural
 
 
 @dataclass(frozen=True, slots=True)

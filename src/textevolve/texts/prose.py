@@ -81,11 +81,6 @@ _BEGIN = rf"(?:(?<!{_INSIDE})|(?=[{_UNSPACED}]))"
 _END = rf"(?:(?!{_INSIDE})|(?<=[{_UNSPACED}]\p{{M}}*))(?!\p{{M}})"
 
 
-def plural(noun: str) -> str:
-    """Return the plural of an English noun: `calls`, `memories`."""
-    return f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
-
-
 def find_words(text: str, grain: Grain = "whole") -> Iterator[regex.Match[str]]:
     """Yield the matches of the words of a text, with their places in it."""
     yield from _WORDS[grain].finditer(text)
