@@ -60,3 +60,13 @@ def test_missing_items_are_errors(cli, home, server, model):
     assert outcome.code == 3
     assert "the list has 2 items, counted from 0" in outcome.err
     assert len(prompts) == 1
+
+
+@pytest.mark.parametrize("place", ["{facts.0}", "{{ facts.0 }}", "{facts.0.title}", "{facts[0]}"])
+def test_items_of_columns_are_refused(cli, home, server, model, place):
+    (home / "rows.jsonl").write_text('{"facts": [{"title": "Gate"}]}\n')
+    (home / "ask.txt").write_text(f"Explain {place} by {{facts}}")
+    outcome = cli("compare", "-d", "rows.jsonl", "-p", "ask.txt", "-m", model, "--judge", "probe")
+    assert outcome.code == 2
+    assert f"{place} is not filled in" in outcome.err
+    assert server.calls == 0
