@@ -149,6 +149,11 @@ class ConflictError(StoreError):
     pass
 
 
+def plural(noun: str) -> str:
+    """Return the plural of an English noun: `calls`, `memories`."""
+    return f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+
+
 def describe_error(error: BaseException) -> str:
     """Return the type and the message of an error, for errors of foreign code."""
     return f"{type(error).__name__}: {error}"

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Generator
+import unicodedata
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -110,7 +111,7 @@ def allowed_path(path: str | Path) -> str:
         InputError: it is not within reach of this context.
     """
     if (noted := _noted.get()) is not None:
-        noted[str(path)] = None
+        noted[next(filter(os.path.exists, _spellings(path)), str(path))] = None
 
     return _resolve(path)
 
@@ -119,16 +120,29 @@ def _resolve(path: str | Path) -> str:
     reach = _reach.get()
     name = str(path)
     if reach is None:
-        return name
+        return next(filter(os.path.exists, _spellings(path)), name)
     if reach.folder is not None:
-        stored = reach.folder / stored_name(name)
-        # Nothing but what was sent lies there; should it be a link all the same, it leads nowhere.
-        if os.path.exists(stored) and stored.resolve().is_relative_to(reach.folder.resolve()):
-            return str(stored)
+        for spelling in _spellings(path):
+            stored = reach.folder / stored_name(spelling)
+            # Nothing but what was sent lies there; should it be a link, it leads nowhere.
+            if os.path.exists(stored) and stored.resolve().is_relative_to(reach.folder.resolve()):
+                return str(stored)
 
     if reach.own(name):
         return name
     raise InputError(f"{name!r:.200}: is not among the files that were sent with the study")
+
+
+def _spellings(path: str | Path) -> Iterator[str]:
+    """Yield a name, and then its other spellings: macOS has decomposed letters in the names of
+    files, and paths that were written on Windows have backslashes."""
+    name = str(path)
+    yield name
+    if not name.isascii():
+        yield unicodedata.normalize("NFC", name)
+        yield unicodedata.normalize("NFD", name)
+    if "\\" in name and os.sep == "/":
+        yield name.replace("\\", "/")
 
 
 def stored_name(name: str) -> Path:

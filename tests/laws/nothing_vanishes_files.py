@@ -164,6 +164,9 @@ IMPORTED: Mapping[str, tuple[Any, Sequence[str]]] = {
         ("memories", "create", "x.jsonl", "--collection", "chats", "-m", "MODEL"),
     ),
 }
+CLOSED = [{"text": "Ann has a boat."}, {"text": "Ann had a car.", "closed": 2}]
+LEFT_OUT = {"a closed memory": Place("2 kept", ("1 memory left out",))}
+"""A memory that was superseded where it was exported is kept, or counted as left out."""
 RESOURCES: Mapping[str, tuple[str, ...]] = {
     "an agent": ("agents",),
     "a namespace": ("agents", "namespaces"),
@@ -230,6 +233,8 @@ def list_imported() -> dict[str, Situation]:
     situations = {}
     for name, (content, command) in IMPORTED.items():
         situations[name] = Situation(import_file(content, command), NAMED)
+    _, command = IMPORTED["memories"]
+    situations["closed memories"] = Situation(import_file(CLOSED, command), LEFT_OUT)
     for name, command in RESOURCES.items():
         situations[f"an export of {name}"] = Situation(import_unknown(command, NAMES[name]), NAMED)
     return situations

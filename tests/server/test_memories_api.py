@@ -55,8 +55,8 @@ def test_lists_are_paged_by_cursor(notes, ask):
 def test_files_of_memories(notes, ask):
     rows = [{"text": f"Fact {n}.", "importance": 0.5} for n in range(3)]
     body = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 3, "known": 0})
-    assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 0, "known": 3})
+    assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 3, "known": 0, "closed": 0})
+    assert ask(f"{notes}/import", body, **NDJSON) == (200, {"added": 0, "known": 3, "closed": 0})
     status, refused = ask(f"{notes}/import", body + b'{"text": ""}\n', **NDJSON)
     assert (status, "body:4" in refused["error"]["message"]) == (400, True)
     listed = ask(notes)[1]["data"]

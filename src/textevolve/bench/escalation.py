@@ -21,6 +21,7 @@ import numpy as np
 
 from textevolve.statistics.comparisons import difference_interval
 from textevolve.statistics.intervals import (
+    TIE,
     UNIT,
     Array,
     Groups,
@@ -135,7 +136,7 @@ def coverage_risk_curve(
     points: list[Point] = []
 
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
-        at_once = sure >= threshold
+        at_once = sure >= threshold - TIE
         credits = np.where(at_once, ours, theirs)
         decided = None if groups is None else [g for g, a in zip(groups, at_once, strict=True) if a]
         points.append(
@@ -203,7 +204,7 @@ def select_threshold(
     steps: list[Step] = []
 
     for threshold in sorted(set(map(float, thresholds)), reverse=True):
-        at_once = sure >= threshold
+        at_once = sure >= threshold - TIE
         items = int(at_once.sum())
         errors = int(wrong[at_once].sum())
         if items < least:

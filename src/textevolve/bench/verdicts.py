@@ -30,6 +30,7 @@ from textevolve.evaluation import (
     attempt,
     check_results,
     empty_default,
+    reaches,
 )
 from textevolve.judges.opening import has_log_odds, ranks_of
 from textevolve.llm.meter import DistinctCalls, Tab, open_tab
@@ -300,7 +301,7 @@ def _outcome(
             shares = [verdict.passed for verdict in verdicts if verdict.passed is not None]
             passed = fmean(shares) >= PASSES
         else:
-            passed = score >= threshold
+            passed = reaches(score, threshold)
         credit = label_credit(passed, item.human[0])
         return ItemOutcome(judge, item.id, scores, int(passed), credit=credit, score=score)
 

@@ -21,6 +21,7 @@ from textevolve.cli.options import NamespaceName, Yes
 from textevolve.cli.resources import ERASES, SOURCE
 from textevolve.cli.results import fetch_weights, print_json, show_report
 from textevolve.cli.spec_options import read_given, takes
+from textevolve.cli.study import telling_warnings
 from textevolve.desk.memories import (
     SourceMessage,
     draw_findings,
@@ -81,7 +82,10 @@ def _open(
             f" {namespace}; leave one of them out"
         )
 
-    with keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space:
+    with (
+        telling_warnings(),
+        keep_namespace(Client(settings=settings), space_name, source=SOURCE) as space,
+    ):
         collection = space.collections.get(bare_name)
         if embeds:
             fetch_weights([collection.embedder], settings)

@@ -47,6 +47,9 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
         typer.echo(json.dumps(data))
         return
     facts = {"model": f"{data['model']} ({reason})"} if data["model"] else {}
+    if "models" in data:
+        calls = ", ".join(f"{name} {number:,}" for name, number in data["models"].items())
+        facts["calls by model"] = calls
     facts["cases"] = f"{data['cases']:,}"
     facts["expected"] = "the median of rehearsals with made-up answers, and their range"
     learned = data["answers_learned"]

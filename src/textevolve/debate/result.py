@@ -31,7 +31,7 @@ from textevolve.debate.profile import Profile, override
 from textevolve.debate.quoting import SAME_REMARK, repeats
 from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, empty_default
+from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, empty_default, reaches
 from textevolve.llm.structured import ParseMode
 from textevolve.memory.cue import Memory
 from textevolve.rows import mend_halves
@@ -77,7 +77,7 @@ def measure_certainty(scores: Array, profile: Profile, nonce: str) -> float | No
 
 def is_certain(profile: Profile, certainty: float | None) -> bool:
     """Return whether a winner is certain enough for the debate to end."""
-    return certainty is not None and certainty >= profile.escalate_below
+    return certainty is not None and reaches(certainty, profile.escalate_below)
 
 
 def end_early(
@@ -509,7 +509,7 @@ class DebateResult(Shown):
         return tuple(
             EvaluationResult(
                 score=min(1.0, max(0.0, score)),
-                passed=score >= self.profile.threshold,
+                passed=reaches(score, self.profile.threshold),
                 feedback=str(self.feedback[j]),
                 metadata={
                     "s_norm": float(self.scores[j]),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -246,9 +247,19 @@ def read_memory_rows(path: str) -> Iterator[MemorySpec]:
     Raises:
         InputError: it cannot be read, or a row is no memory; names the place.
     """
+    closed = 0
     for where, row in _rows(path):
-        if not row.get("closed"):
+        if row.get("closed"):
+            closed += 1
+        else:
             yield read_memory(where, row)
+
+    if closed:
+        logging.getLogger("textevolve").warning(
+            "%s: %s left out, which were superseded or forgotten where they are from",
+            path,
+            wording.count(closed, "memory"),
+        )
 
 
 def read_memory(where: str, row: Row) -> MemorySpec:
@@ -261,6 +272,11 @@ def read_memory(where: str, row: Row) -> MemorySpec:
         raise InputError(
             f"{where}: is a chat, not a memory; create memories from it with: textevolve memories"
             " create"
+        )
+
+    if "text" not in row:
+        raise InputError(
+            f"{where}: a memory needs its words in a field 'text'; there are: {', '.join(row)}"
         )
 
     fields = {name: value for name, value in row.items() if name not in KEPT and value is not None}

@@ -31,6 +31,7 @@ from textevolve.evaluation import (
     Usage,
     check_case,
     failure_of,
+    reaches,
     select_skipped,
 )
 from textevolve.judges.context import CaseOptions, Judgement
@@ -178,7 +179,7 @@ class Cascade:
         sure = certainty_of(evaluations[0], bar)
         failures = [failure for failure in evaluations[0].result if isinstance(failure, Failure)]
         noted: dict[str, Any] = {} if sure is None else {"certainty": sure}
-        is_sure = sure is not None and sure >= self.below
+        is_sure = sure is not None and reaches(sure, self.below)
 
         # After a limit the second judge is not asked, or another limit would give another score.
         if not is_sure and not select_skipped(failures):

@@ -26,6 +26,7 @@ from textevolve.evaluation import (
     attempt,
     check_case,
     empty_default,
+    reaches,
     reject_candidate_images,
     settings_of,
     share_scored,
@@ -384,7 +385,7 @@ class JudgeContext:
             lines = [*lines, f"{unseen} {note} and were left out"]
         feedback = "\n".join(lines)
 
-        return EvaluationResult(score, score >= self.threshold, feedback, metadata)
+        return EvaluationResult(score, reaches(score, self.threshold), feedback, metadata)
 
     def fail(self, failure: Failure) -> Judgement:
         """Return the judgement of a case whose candidates cannot be judged."""

@@ -27,6 +27,7 @@ from textevolve.evaluation import (
     attempt,
     check_case,
     choose_candidates,
+    reaches,
     share_scored,
 )
 from textevolve.json_texts import is_object
@@ -349,7 +350,7 @@ class FittedJudge:
         feedback = f"{text}; in log-odds: {parts}"
         metadata = {"log_odds": odds, "signals": signals}
 
-        return EvaluationResult(score, score >= threshold, feedback, metadata)
+        return EvaluationResult(score, reaches(score, threshold), feedback, metadata)
 
 
 def _mean_of(value: float | Failure, other: float | Failure) -> float | Failure:

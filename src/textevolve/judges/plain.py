@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
-from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure
+from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure, reaches
 from textevolve.json_texts import unpack_value
 from textevolve.judges.checks import ask_with
 from textevolve.judges.context import PlainJudge, judge_prompts
@@ -138,7 +138,7 @@ class LookJudge(PlainJudge):
         odds = math.log(max(1, len(text.split())) / USUAL)
         score = probability(odds)
         feedback = f"{LENGTH}: how many words a text has; that says nothing of its quality"
-        return EvaluationResult(score, score >= threshold, feedback, {"log_odds": odds})
+        return EvaluationResult(score, reaches(score, threshold), feedback, {"log_odds": odds})
 
 
 @judge("rules:FILE.yaml", help="length, patterns, JSON schema, ...; no model")

@@ -29,6 +29,7 @@ from textevolve.evaluation import (
     Failure,
     Usage,
     failure_of,
+    reaches,
     select_skipped,
 )
 from textevolve.events import Listener, StepFinished, StepStarted, silence
@@ -89,7 +90,7 @@ def mean_score(samples: Sequence[Sample], threshold: float | None) -> Evaluation
     score = fmean(scores)
     remarks = "\n".join(gather_remarks(samples))
 
-    return EvaluationResult(score, threshold is not None and score >= threshold, remarks)
+    return EvaluationResult(score, threshold is not None and reaches(score, threshold), remarks)
 
 
 def scores_of(samples: Sequence[Sample]) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias, cast
 
 from textevolve.engine import sync
 from textevolve.errors import AnswerError, BudgetError, InputError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case, reaches
 from textevolve.loops.attempt import outcome_of
 
 Pick: TypeAlias = str | Callable[[Any], str] | None
@@ -62,7 +62,7 @@ class Metric:
         if self.threshold is None or result.metadata.get("missing"):
             return result.passed
 
-        return result.score >= self.threshold
+        return reaches(result.score, self.threshold)
 
     def with_feedback(
         self,

@@ -40,6 +40,7 @@ from textevolve.evaluation import (
     Usage,
     empty_default,
     mend_texts,
+    reaches,
 )
 from textevolve.events import Listener, StepFinished, silence
 from textevolve.llm.meter import UsageMeter
@@ -161,7 +162,7 @@ class Stopping(Frozen):
         `scores` are those of the attempts that have one, in order; `iterations` counts all.
         `acceptable` is False if the last attempt fails a gate, even with a high score.
         """
-        if scores and acceptable and scores[-1] >= self.threshold:
+        if scores and acceptable and reaches(scores[-1], self.threshold):
             return "accepted"
         if self._oscillates(scores):
             return "oscillating"
@@ -568,7 +569,7 @@ def _explain(status: StopReason, attempts: Sequence[Attempt], stopping: Stopping
         assert isinstance(last.evaluation, Failure)
         return f"no attempt has a score; the last: {last.evaluation.reason}"
     number = len(attempts)
-    gated = any(a.score is not None and a.score >= stopping.threshold for a in attempts)
+    gated = any(a.score is not None and reaches(a.score, stopping.threshold) for a in attempts)
     suffix = " with every gate kept" if gated else ""
 
     return (

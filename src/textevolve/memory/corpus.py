@@ -74,22 +74,50 @@ class Chunk:
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 _CODE = re.compile(r" {0,3}(```+|~~~+)")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)$")
+_NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|<]|[-+*][ \t]|\d{1,9}[.)][ \t]|[-*_]{3})")
+"""The beginning of a line that no title begins with: indented code, a quote, a table, a list, HTML
+or a rule."""
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?=[\w-]+:)(?s:.*?)\n(?:---|\.{3})[ \t]*(?:\r?\n|$)")
+"""The fields in YAML with which many documents begin, whose last line underlines nothing."""
 
 
 def _markdown_headings(text: str) -> Iterator[Heading]:
-    """Yield the lines that begin with heading marks, except in code blocks."""
-    at = 0
+    """Yield the headings of a document, except in code blocks: lines that begin with heading marks,
+    and paragraphs that are underlined with = or -, as in CommonMark (ATX and setext headings)."""
+    fields = _FRONT_MATTER.match(text)
+    at = fields.end() if fields else 0
     code = ""
-    for line in text.splitlines(keepends=True):
+    begun = 0  # where the lines of a paragraph begin, which the next line may underline
+    lines: list[str] = []
+    is_inside = False  # of a list, a quote or a table, until the next blank line
+
+    for line in text[at:].splitlines(keepends=True):
         bare = line.rstrip()
+        heading = None if code else _ATX.match(bare)
+        underline = _UNDERLINE.match(bare) if lines else None
+        marks = _CODE.match(bare)
+
         if code:
-            closing = _CODE.match(bare)
-            code = "" if closing and closing[1].startswith(code) else code
-        elif opening := _CODE.match(bare):
-            code = opening[1]
-        elif heading := _ATX.match(bare):
+            code = "" if marks and marks[1].startswith(code) else code
+        elif marks:
+            code = marks[1]
+        elif heading:
             title = " ".join(re.sub(r"[ \t]+#+$", "", heading[2] or "").split())
             yield Heading(at, at + len(line), len(heading[1]), title[:LONGEST_TITLE])
+        elif underline:
+            title = " ".join(" ".join(lines).split())
+            level = 1 if underline[1][0] == "=" else 2
+            yield Heading(begun, at + len(line), level, title[:LONGEST_TITLE])
+
+        if code or marks or heading or underline or not bare:
+            lines = []
+            is_inside = False
+        elif not lines and (is_inside or _NO_PARAGRAPH.match(line)):
+            is_inside = True
+        else:
+            begun = begun if lines else at
+            lines.append(bare)
 
         at += len(line)
 

@@ -14,7 +14,7 @@ from numbers import Real
 from typing import Any, Literal
 
 from textevolve.errors import InputError, TextEvolveError
-from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of
+from textevolve.evaluation import EvaluationResult, Failure, check_result, failure_of, reaches
 from textevolve.json_texts import is_array, write_text
 from textevolve.messages import drop_media, drop_thoughts
 from textevolve.node_eval.history import History, HistoryItem, Instruction
@@ -326,7 +326,7 @@ class ConsistencyEvaluator(NodeEvaluator):
         if not shares:
             return Failure("skipped", "no earlier node to compare with")
         score = min(1.0, sum(shares) / len(shares))
-        passed = score >= self.threshold
+        passed = reaches(score, self.threshold)
 
         return EvaluationResult(
             score,

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from textevolve.errors import plural
 from textevolve.evaluation import ANSWERED_BY, Usage
 
 DASH = "–"
@@ -108,8 +109,7 @@ def duration(seconds: float) -> str:
 
 def count(number: int, noun: str) -> str:
     """Format a number with its noun: `1 call`, `2,000 calls`, `3 memories`."""
-    several = f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else several}"
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
 def tokens(usage: Usage) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, plural
 from textevolve.json_texts import as_array, as_object, find_path, parse_printed
 from textevolve.mappings import map_values, omit
 from textevolve.reach import is_file, is_folder, is_there, matching_files
@@ -105,16 +105,21 @@ def find_files(path: str, noun: str) -> list[tuple[str, str]]:
     """
     if path.startswith(PREFIX):
         return fetch_files(path)
+    is_pattern = glob.has_magic(path) and not is_there(path)
     if is_folder(path):
         matches = matching_files(os.path.join(glob.escape(path), "*"))
-    elif glob.has_magic(path) and not is_there(path):
+    elif is_pattern:
         matches = matching_files(path)
     else:
         return [(path, name_of(path))]
 
     files = sorted(filter(is_row_file, matches))
     if not files:
-        raise InputError(f"{path}: the folder has no files of {noun}s ({', '.join(SUFFIXES)})")
+        reason = "the folder has no files of"
+        if is_pattern:
+            slash = "" if "\\" not in path else " (folders are separated by / here)"
+            reason = f"no file matches this pattern{slash}; it should name files of"
+        raise InputError(f"{path}: {reason} {plural(noun)} ({', '.join(SUFFIXES)})")
 
     return [(file, file) for file in files]
 

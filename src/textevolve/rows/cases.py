@@ -364,6 +364,7 @@ class _RowSource:
             return (), ()
         self.read |= {name: name for name in (IMAGES, CANDIDATE_IMAGES) if name in self.row}
         self.columns.has_outputs |= CANDIDATE_IMAGES in self.row
+        self.columns.sees_images = True
 
         def read(name: str, value: object) -> tuple[str, ...]:
             return read_images(value, f"{self.where}: '{name}'", self.reading.folder)

@@ -96,6 +96,7 @@ _MEASURES = (
     "images",
 )
 """The endings of column names that describe an output but contain none, as in output_tokens."""
+_PICTURES = re.compile(r"(image|picture|photo|img)s?_?\d*")
 _BLANK = re.compile(r"\n\s*\n")
 _BREAKS = re.compile(r"[\s_-]+|(?<=[a-z])(?=[A-Z])")
 _LETTERS = ("a", "b")
@@ -356,6 +357,7 @@ class Columns:
         unread: The other columns that contain something.
         references: The columns with a reference answer.
         has_outputs: Whether a column has outputs.
+        sees_images: Whether the study reads images.
         after_reply: The number of chats with turns after the assistant's last reply.
         thoughts: The number of turns whose thought is left out.
         parts: The number of parts of chats that are no text, such as images.
@@ -366,6 +368,7 @@ class Columns:
     unread: dict[str, None] = empty_default(dict)
     references: dict[str, None] = empty_default(dict)
     has_outputs: bool = False
+    sees_images: bool = False
     after_reply: int = 0
     thoughts: int = 0
     parts: int = 0
@@ -478,7 +481,7 @@ class Columns:
         return warnings
 
     def leave_out_unread(self) -> None:
-        leave_out_columns(self.unread)
+        leave_out_columns(self.unread, sees_images=self.sees_images)
 
     def watch(
         self, rows: Iterable[tuple[str, Mapping[str, Any]]], names: Collection[str]
@@ -491,9 +494,14 @@ class Columns:
         self.leave_out_unread()
 
 
-def leave_out_columns(names: Collection[str]) -> None:
-    """Record columns that nothing reads in the ledger."""
-    leave_out("column", f"nothing reads {list_names(names)}", len(names))
+def leave_out_columns(names: Collection[str], *, sees_images: bool = False) -> None:
+    """Record columns that nothing reads in the ledger. `sees_images`: whether the study reads
+    images, so that it says where they are looked for."""
+    reason = f"nothing reads {list_names(names)}"
+    pictures = [name for name in names if _PICTURES.fullmatch(fold_name(name))]
+    if pictures and sees_images:
+        reason += f"; pictures are a list in a column images, or one by --map images={pictures[0]}"
+    leave_out("column", reason, len(names))
 
 
 def list_paths(row: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, plural
 from textevolve.json_texts import as_array, as_object, is_array
 from textevolve.reach import allowed_path
 from textevolve.rows.chats import read_chat
@@ -160,7 +160,7 @@ def _read_document(text: str, about: RowFile, *, is_line: bool) -> Iterator[Plac
         rows = [document]
     if rows is None:
         raise InputError(
-            f"{about.name}: must be a list of {about.noun}s, or an object with one under"
+            f"{about.name}: must be a list of {plural(about.noun)}, or an object with one under"
             f" {', '.join(_WRAPPERS)}"
         )
 
@@ -197,7 +197,7 @@ def _split_objects(text: str, about: RowFile) -> list[Placed]:
     return objects
 
 
-_WRAPPERS = ("data", "rows", "items", "examples", "instances", "records")
+_WRAPPERS = ("data", "rows", "items", "examples", "instances", "records", "memories")
 """The names under which documents have their list of rows."""
 
 

@@ -75,9 +75,10 @@ async def forecast(
     cases together.
 
     `expected` has for each figure the median, the lowest and the highest value of several
-    rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
-    the journal answers it the second time. `answers_learned` is the number of free answers in the
-    journal to these cases, whose lengths are expected of all answers of their models.
+    rehearsals; the cost is left out if a price is unknown. `models` has the median calls of each
+    model, if there are several. An equal request counts only once, since the journal answers it the
+    second time. `answers_learned` is the number of free answers in the journal to these cases,
+    whose lengths are expected of all answers of their models.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -109,12 +110,17 @@ async def forecast(
 
             draws.append(_scale(usage, share))
 
-    data = {
+    data: dict[str, Any] = {
         "cases": len(cases),
         "model": stored.model,
         "expected": summarise_draws(draws),
         "answers_learned": sum(map(len, answers.lengths.values())),
     }
+    asked = dict.fromkeys(name for usage in draws for name in usage.models)
+    if len(asked) > 1:
+        data["models"] = {
+            name: round(median(usage.models.get(name, 0) for usage in draws)) for name in asked
+        }
 
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
@@ -196,6 +202,7 @@ def _scale(usage: Usage, share: float) -> Usage:
         0,
         round(usage.completion_tokens * share),
         None if usage.cost is None else usage.cost * share,
+        models={name: round(calls * share) for name, calls in usage.models.items()},
     )
 
 
@@ -241,7 +248,7 @@ class _Actor:
         cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
         usage = Usage(1, prompt, 0, answered, cost)
         usage = Usage(1) if self.name.startswith(JOURNALED) else usage
-        self.calls.append(usage)
+        self.calls.append(replace(usage, models={self.name: 1}))
 
         return replace(response, usage=usage, finish_reason="stop")
 

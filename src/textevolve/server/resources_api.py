@@ -332,21 +332,25 @@ async def search_memories(
 @memories_router.post("/import", openapi_extra=IMPORTED)
 async def import_memories(memories: _WriteTexts, request: Request) -> Response:
     """Import memories from JSON lines, skipping existing ones, so a repeated import adds
-    nothing. If a line is invalid, nothing is stored."""
+    nothing. If a line is invalid, nothing is stored. `closed`: the number of lines that are left
+    out, since their memories were superseded or forgotten where they are from."""
     raw = await request.body()
-    specs = await parse_aside(partial(_read_memories, raw), len(raw))
-    return respond(asdict(await memories.add_all(specs, label=LABEL)))
+    specs, closed = await parse_aside(partial(_read_memories, raw), len(raw))
+    return respond(asdict(await memories.add_all(specs, label=LABEL)) | {"closed": closed})
 
 
-def _read_memories(raw: bytes) -> list[MemorySpec]:
-    """Read the open memories of JSON lines."""
+def _read_memories(raw: bytes) -> tuple[list[MemorySpec], int]:
+    """Return the open memories of JSON lines, and the number of closed ones."""
     specs: list[MemorySpec] = []
+    closed = 0
     for where, text in place_lines(raw.decode("utf-8", "surrogateescape").split("\n"), "body"):
         row = parse_row(text, where, "memory")
-        if not row.get("closed"):
+        if row.get("closed"):
+            closed += 1
+        else:
             specs.append(read_memory(where, row))
 
-    return specs
+    return specs, closed
 
 
 @memories_router.get("/{id}")

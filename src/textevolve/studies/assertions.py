@@ -26,6 +26,7 @@ from textevolve.evaluation import (
     Usage,
     attempt,
     empty_default,
+    reaches,
 )
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.judge import parse_judge, require_absolute
@@ -86,7 +87,7 @@ class Assertion:
         if isinstance(self.result, Failure):
             return None
         least = self.demand.min_score
-        return self.result.passed if least is None else self.result.score >= least
+        return self.result.passed if least is None else reaches(self.result.score, least)
 
     @property
     def score(self) -> float | None:

@@ -137,7 +137,7 @@ def row_cases(
     groups = [find_group(row, asked) for _, row in placed]
     of_groups = {group[0] for group in groups if group is not None}
     unread = list_unread(spec, columns.shown, {*asked, *of_groups})
-    leave_out_columns(unread)
+    leave_out_columns(unread, sees_images=True)
     # Outputs that exist already may be about a column that nothing reads.
     ignored = () if spec.outputs else unread
     compared = (omit(row, ignored) for _, row in placed)

@@ -20,7 +20,7 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.quoting import verbatim
 from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result_metrics
-from textevolve.evaluation import GROUP, Case, EvaluationResult, Failure
+from textevolve.evaluation import GROUP, Case, EvaluationResult, Failure, reaches
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
@@ -60,7 +60,7 @@ def verdict(result: DebateResult) -> str:
     assert best is not None
     scores = result.unit_scores
     if len(result.case.candidates) == 1:
-        passed = "passed" if scores[0] >= result.profile.threshold else "not passed"
+        passed = "passed" if reaches(scores[0], result.profile.threshold) else "not passed"
         return f"{passed}: A scores {scores[0]:.2f} (passes from {result.profile.threshold:g})"
     if result.profile.select == "sample":
         share = percent(float(result.probabilities[best]))

@@ -43,7 +43,7 @@ _BRACES = re.compile(
     r"|\{(?P<single>[^\s{}][^{}\n]*)\}"
 )
 """Braces with a content: those of an expression or a statement of Jinja, or of Python's format."""
-_FIELD = r"\.[^\W\d]|\[|\("
+_FIELD = r"\.\w|\[|\("
 _FORMAT = r"(?:[^{}]?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.\d+)?[bcdeEfFgGnosxX%]?|%.*"
 _PYTHON = rf"![rsa](?::(?:{_FORMAT}))?|:(?=\S)(?:{_FORMAT})|\s*\|.*|(?:{_FIELD}).*"
 """What may follow a name in single braces, besides a text in braces, such as JSON and types: a

@@ -16,16 +16,21 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from textevolve.errors import InputError
-from textevolve.json_texts import is_mapping
+from textevolve.json_texts import is_mapping, is_sequence
 from textevolve.llm.model import Message
 from textevolve.texts.placeholders import ARGUMENT, COMMAND, find_expression
 
 ChatRole: TypeAlias = Literal["system", "user", "assistant"]
 ROLES: tuple[str, ...] = get_args(ChatRole)
 
-NAME = r"[^\W\d][\w\p{M}]*(?:\.[^\W\d][\w\p{M}]*)*"
-"""The pattern of a slot's name; a dot selects a field or a key of the value before it."""
+NAME = r"[^\W\d][\w\p{M}]*(?:\.(?:[^\W\d][\w\p{M}]*|\d+))*"
+"""The pattern of a slot's name; a dot selects a field or a key of the value before it, or an item
+of a list by its number from 0."""
 
+_BRACKETS = regex.compile(
+    r"\{\{?\s*([^\W\d][\w\p{M}]*)((?:\.\w+|\[\d+\]|\[(['\"])\w+\3\])+)\s*\}\}?"
+)
+"""A value with a field or an item in brackets, as in Python and Jinja."""
 _SLOT = regex.compile(rf"{COMMAND}|\{{\{{\s*({NAME})\s*\}}\}}|\{{({NAME})\}}")
 
 
@@ -64,6 +69,10 @@ class ChatTemplate:
         another expression in its braces, which no slot has; empty if none has."""
         for message in self.messages:
             text = "".join(part for part in message.parts if isinstance(part, str))
+            for match in _BRACKETS.finditer(text):
+                if match[1] in names:
+                    path = match[1] + regex.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", match[2])
+                    return f"{match[0]} is not filled in; write {{{path}}}"
             if fault := find_expression(text, names):
                 return fault
 
@@ -97,7 +106,8 @@ def _fill(parts: Sequence[TemplatePart], values: Mapping[str, Any]) -> tuple[str
 
 
 def find_value(name: str, values: Mapping[str, Any]) -> Any:
-    """Return the value of a name; each dot selects a key or a field of the value before it.
+    """Return the value of a name; each dot selects a key, a field or an item of the value before
+    it.
 
     Raises:
         InputError: there is no such value.
@@ -112,6 +122,10 @@ def find_value(name: str, values: Mapping[str, Any]) -> Any:
             value = value[field]
         elif field in _fields_of(value):
             value = getattr(value, field)
+        elif field.isdecimal() and is_sequence(value):
+            if int(field) >= len(value):
+                raise InputError(f"'{name}': the list has {len(value)} items, counted from 0")
+            value = value[int(field)]
         else:
             raise InputError(f"'{name}': the value has no field '{field}'")
 
