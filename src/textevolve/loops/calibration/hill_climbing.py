@@ -245,7 +245,7 @@ OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "
 
 UNPLANNED = 300
 RACE = 1.0
-GATE = 1/3
+GATE = 1 / 3
 """The maximum number of outputs and rewrites of a search without a budget."""
 FEWEST_FAULTS = 2
 """The number of failed rows of the leader below which more rows are used."""

@@ -210,9 +210,7 @@ def part_examples(
 
     is_share_set = validation is not None
 
-    return Material(
-        template, names, columns, tuple(training), tuple(held_out), slots, is_share_set
-    )
+    return Material(template, names, columns, tuple(training), tuple(held_out), slots, is_share_set)
 
 
 def require_names(
