@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
@@ -56,12 +57,12 @@ BLOCK = re.compile(r"```\n?(.*?)```", re.S)
 class Returned:
     """What an optimiser returns: the templates by name, and what else is to be known of how it came
     about. `leader`: what it would have returned without a test; `accepted`: whether it replaces the
-    original; `detail`: for whoever looks into a single run."""
+    original; `detail`: describes a single run, for whoever looks into it."""
 
     prompt: Mapping[str, str]
     leader: Mapping[str, str]
     accepted: bool = True
-    detail: str = ""
+    detail: Callable[[], str] = str
 
 
 @dataclass
@@ -177,7 +178,7 @@ def calibrate(simulation: Task, plan: Mapping[str, Any]) -> Returned:
         result.templates,
         leader,
         result.accepted,
-        "" if isinstance(simulation, StepsTask) else describe(result, simulation),
+        partial(describe, result, simulation),
     )
 
 
@@ -218,7 +219,7 @@ def describe(result: CalibrationResult, simulation: Task) -> str:
         f"stopped {result.stopped} {result.reason}; rounds {result.rounds}; gain {result.gain}"
     ]
     for node in result.nodes:
-        quality = simulation.quality(node.text)
+        quality = quality_of(simulation, dict(node.templates.parts))
         lines.append(
             f"  {node.number} <- {node.parent} r{node.round} {getattr(node, 'operator', '')}"
             f" quality {quality:.2f}"
@@ -377,13 +378,18 @@ def run_gepa(simulation: Task, settings: GepaSettings = GepaSettings()) -> Retur
     except BudgetSpent:  # not even the original was tried on all rows of validation
         return Returned(original, original, False)
     templates = best_of(result)
-    lines = [
+    detail = partial(describe_candidates, result, simulation)
+    return Returned(templates, templates, templates != original, detail)
+
+
+def describe_candidates(result: Any, simulation: Task) -> str:
+    """GEPA's candidates with their true qualities."""
+    return "\n".join(
         f"{n} <- {result.parents[n]} on validation {result.val_aggregate_scores[n]:.2f}"
-        f" quality {quality_of(simulation, c):.2f}"
+        f" quality {quality_of(simulation, candidate):.2f}"
         f" after {result.discovery_eval_counts[n]} evaluations"
-        for n, c in enumerate(result.candidates)
-    ]
-    return Returned(templates, templates, templates != original, "\n".join(lines))
+        for n, candidate in enumerate(result.candidates)
+    )
 
 
 def run_paraphrases(simulation: Simulation, count: int = 6) -> Returned:

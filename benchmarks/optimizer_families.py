@@ -714,12 +714,12 @@ THIRD_GROUP = (
 )
 """Names of tasks of `optimizer_simulator.py`."""
 DECISIONS = (
-    Family("no gain, binary", rules=1, rows=100),
-    Family("no gain, rare faults", rules=1, rows=100),
-    Family("no gain, continuous", rules=1, rows=100, graded=True),
-    Family("no gain, 40 rows", rules=1, rows=40),
-    Family("a gain of .2", rules=1, rows=100, notices=1.0),
-    Family("a gain of .3", rules=1, rows=100, notices=1.0),
+    Family("no gain, binary", rules=1, needs=(1, 1), rows=100),
+    Family("no gain, rare faults", rules=1, needs=(1, 1), rows=100),
+    Family("no gain, continuous", rules=1, needs=(1, 1), rows=100, graded=True),
+    Family("no gain, 40 rows", rules=1, needs=(1, 1), rows=40),
+    Family("a gain of .2", rules=1, needs=(1, 1), rows=100, notices=1.0),
+    Family("a gain of .3", rules=1, needs=(1, 1), rows=100, notices=1.0),
 )
 """Families for the decision, whose gain is known."""
 FAMILIES = {family.name: family for family in (*FIRST_GROUP, *SECOND_GROUP, *DECISIONS)}

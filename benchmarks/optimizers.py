@@ -443,7 +443,7 @@ def show(
                         f" {quality_of(simulation, returned.prompt):.2f},"
                         f" calls {dict(simulation.calls)}"
                     )
-                    print(returned.detail)
+                    print(returned.detail())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -142,7 +142,8 @@ class Setting:
     names in the specification. `time_limit`: in seconds; None: no limit. `run`: the name of the run
     for external systems. `described`: further inputs that the run depends on, such as the versions
     of its agents and memory collections. `ordered`: whether records come in the order of the cases,
-    instead of the order in which they are finished."""
+    instead of the order in which they are finished. `draw`: the number of the rehearsal, if it is
+    one."""
 
     default_model: str
     models: tuple[str, ...]
@@ -153,6 +154,7 @@ class Setting:
     described: Mapping[str, Any] = empty_default(dict)
     mode: Mode = "live"
     ordered: bool = True
+    draw: int = 0
 
     @property
     def is_live(self) -> bool:

@@ -66,6 +66,11 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
         middle, low, high = (write(figure[end]) for end in ("median", "low", "high"))
         facts[name.replace("_", " ")] = middle if low == high else f"{middle} ({low} to {high})"
 
+    if (most := data.get("most_calls")) is not None:
+        low, high = (_round(data["expected"]["calls"][end]) for end in ("low", "high"))
+        typical = low if low == high else f"{low} to {high}"
+        facts["calls"] = f"at most {most:,}; typically {typical}"
+
     if "costs" in data:
         facts["prices"] = data["costs"]
     note = "No model was called. Answers in the journal cost nothing."

@@ -36,6 +36,7 @@ from textevolve.llm.testing.answers import (
 from textevolve.llm.wire import as_response, chat_body, dump_vector
 from textevolve.llm.wrappers import Journaled
 from textevolve.mappings import drop_none
+from textevolve.metrics.label_metrics import Grader
 from textevolve.protocol.chat import read_completion
 from textevolve.runs.stored import StoredSpec, models_asked, read_spec
 from textevolve.runs.study import AnyStudy, StudySpec
@@ -78,7 +79,8 @@ async def forecast(
     rehearsals; the cost is left out if a price is unknown. `models` has the median calls of each
     model, if there are several. An equal request counts only once, since the journal answers it the
     second time. `answers_learned` is the number of free answers in the journal to these cases,
-    whose lengths are expected of all answers of their models.
+    whose lengths are expected of all answers of their models. `most_calls`
+    is there if the specification limits the calls.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -101,7 +103,9 @@ async def forecast(
     with _open_answers(settings) as answers:
         for draw in range(DRAWS):
             try:
-                usage = await rehearse(study, spec, setting, chosen, settings, draw, answers)
+                usage = await rehearse(
+                    study, spec, replace(setting, draw=draw), chosen, settings, answers
+                )
             except ValueError as error:
                 raise InputError(
                     "the cost of this run cannot be estimated, since it fails on made-up answers:"
@@ -121,6 +125,8 @@ async def forecast(
         data["models"] = {
             name: round(median(usage.models.get(name, 0) for usage in draws)) for name in asked
         }
+    if spec.most_calls is not None:
+        data["most_calls"] = spec.most_calls
 
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
@@ -169,11 +175,10 @@ async def rehearse(
     setting: Setting,
     cases: Sequence[Case],
     settings: Settings,
-    draw: int,
     answers: KnownAnswers,
 ) -> Usage:
-    """Run the study once with a model that makes up answers, and return the usage. `draw`: the
-    number of the rehearsal, which seeds the lengths of answers."""
+    """Run the study once with a model that makes up answers, and return the usage. The number of
+    the rehearsal (`draw` of the setting) seeds the lengths of answers."""
     journal = _Memory()
     calls: list[Usage] = []
     models: dict[str, Model] = {}
@@ -181,7 +186,7 @@ async def rehearse(
     def model_of(name: str) -> Model:
         if name not in models:
             price = None if name.startswith(JOURNALED) else price_of(name, settings)
-            actor = _Actor(name, price, calls, draw, answers)
+            actor = _Actor(name, price, calls, setting.draw, answers)
             models[name] = Journaled(actor, journal, lambda _: None)
         return models[name]
 
@@ -292,6 +297,19 @@ class _Actor:
         """Draw a length near the typical length."""
         model = Random(f"{self.draw} wordy").gauss(0, WORDINESS)
         return round(characters * math.exp(model + rng.gauss(0, UNEVENNESS)))
+
+
+def open_metric_of(bench: Workbench, name: str) -> Grader:
+    """Return a metric by its name; in an estimate of the cost one that makes up scores. The share
+    of right outputs differs between rehearsals, and is 0 in the first, since a search ends at
+    another place if it finds nothing or if nothing is left to find."""
+    if not bench.is_rehearsal:
+        return bench.metric_of(name)
+
+    def score(output: str, _label: Any) -> float:
+        return float(Random(output).random() < bench.draw / DRAWS)
+
+    return Grader(score)
 
 
 def open_editor(bench: Workbench, model: Model, key: str, text: str) -> Model:

@@ -97,6 +97,11 @@ class StudySpec(Frozen):
         return ""
 
     @property
+    def most_calls(self) -> int | None:
+        """The largest number of model calls of a run; None if the specification has no limit."""
+        return None
+
+    @property
     def plain_model(self) -> str | None:
         """The requested model; None if it is a chain or no model was requested."""
         return None if self.model is None or names_chain(self.model) else self.model

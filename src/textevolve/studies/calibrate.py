@@ -64,7 +64,7 @@ from textevolve.report.blocks import (
 from textevolve.rows import Placed, place_rows, read_rows
 from textevolve.rows.columns import column_text
 from textevolve.runs.chains import chains_among, reject_rehearsal
-from textevolve.runs.estimate import open_editor
+from textevolve.runs.estimate import open_editor, open_metric_of
 from textevolve.runs.study import (
     Asks,
     Row,
@@ -153,6 +153,10 @@ class CalibrateSpec(CalibrationPlan, MappedSpec):
         lt=1,
     )
 
+    @property
+    def most_calls(self) -> int | None:
+        return self.budget
+
     @field_validator("template", mode="before", json_schema_input_type=str | dict[str, str])
     @classmethod
     def _write_templates(cls, template: Any) -> Any:
@@ -236,9 +240,13 @@ def report(spec: CalibrateSpec, result: CalibrationResult) -> Report:
     groups = ""
     if any(result.groups):
         groups = f", in {result.groups[0]} and {result.groups[1]} independent groups"
+    rows = f"{result.rows[0]} for training, {result.rows[1]} held out{groups}"
+    if result.is_cross_fitted:
+        grouped = f" in {result.groups[0]} independent groups" if any(result.groups) else ""
+        rows = f"{result.rows[0]}{grouped}, each for training and, once, held out (cross-fitting)"
     facts = {
         **_list_demos(result.nodes[result.leader]),
-        "Rows": f"{result.rows[0]} for training, {result.rows[1]} held out{groups}",
+        "Rows": rows,
         "Search": f"{wording.count(len(result.nodes), 'template')} in"
         f" {wording.count(result.rounds, 'round')}, {wording.count(result.tried, 'trial')}",
     }
@@ -270,14 +278,17 @@ def _validation(result: CalibrationResult, gain: Gain) -> Table:
     columns = (
         "by",
         Column("rows", "count"),
-        Column(f"template {result.leader}", "number", 3),
+        Column("new" if result.is_cross_fitted else f"template {result.leader}", "number", 3),
         Column("original", "number", 3),
         Column("difference", "number", 3),
         Column("p", "p_value"),
     )
     gains = {"what was optimised": gain, "second judge": result.second}
+    tested = "On rows that the search has not seen."
+    if result.is_cross_fitted:
+        tested = "Each half of the rows under the best template of a search on the other half."
     note = (
-        "On rows that the search has not seen. Interval: by sign flips. p: a one-sided exact"
+        f"{tested} Interval: by sign flips. p: a one-sided exact"
         f" sign-flip test, which may be {gain.level:g} at most for the template to be accepted."
     )
     rows = [
@@ -489,7 +500,7 @@ async def run(
             generator=bench.model,
             editor=open_editor(bench, editor, "template", material.template),
             evaluator=bench.whole_judge_of(judge) if judge else None,
-            metric=None if spec.metric is None else bench.metric_of(spec.metric),
+            metric=None if spec.metric is None else open_metric_of(bench, spec.metric),
             second_judge=bench.whole_judge_of(second_judge) if second_judge else None,
             concurrency=bench.concurrency,
             time_limit=bench.seconds_left,

@@ -244,19 +244,13 @@ OPERATORS: Mapping[str, Operator] = {"reflect": reflect, "demos": demonstrate, "
 
 
 UNPLANNED = 300
-RACE = 1.0
-GATE = 1 / 3
 """The maximum number of outputs and rewrites of a search without a budget."""
 FEWEST_FAULTS = 2
 """The number of failed rows of the leader below which more rows are used."""
-FEWEST_ROWS = 20
-"""The least number of rows of validation that are reserved for the decision; enough for a large
-gain."""
-WINS_NEEDED = 7
-"""The number of rows that a gain has to improve for a significant test, with one to spare."""
-POWER_FACTOR = 7.84
-"""(1.96 + 0.84) squared: the quantiles of a one-sided level of 2.5 % and of a power of 80 %."""
-PRIOR_WINS: Mapping[str, float] = {"reflect": 0.5, "demos": 0.25}
+FIRST_RESERVE = 48
+"""The outputs that are reserved for the decision while the original leads: enough to confirm a
+large gain. Once a new template leads, all that the decision may need is reserved."""
+PRIOR_WINS: Mapping[str, float] = {"reflect": 0.5, "demos": 0.15}
 """The wins with which an operator begins, as of one step each. Demonstrations win less often over
 tasks: with many models they do nothing, or harm."""
 CREDIT_KEPT = 0.85
@@ -318,13 +312,13 @@ async def improve(search: TemplateSearch, operators: Sequence[str]) -> StopReaso
 
     spending = search.spending
     spending.outputs = min(spending.outputs, UNPLANNED)
-    spending.most_reserved = 2 * FEWEST_ROWS
+    spending.most_reserved = FIRST_RESERVE
     if search.learns_costs:
         await search.ask([(SEED, search.order[0])])
         spending.check()
     outputs = spending.outputs_left  # with more of them, differences are told more surely
-    rows = min(len(search.order), max(4, round(RACE * math.sqrt(outputs))))
-    gate = max(2, min(6, round(rows * GATE)))
+    rows = min(len(search.order), max(4, round(math.sqrt(outputs))))
+    gate = max(2, min(6, round(rows / 3)))
     width = max(1, min(4, round(outputs / 200)))
     climb = Climb(search, usable, rows, gate, width)
     await search.extend(search.leader, max(search.count, min(rows, climb.room)))
@@ -359,12 +353,10 @@ async def go_on(climb: Climb) -> StopReason:
 
 
 def choose_operator(climb: Climb) -> str:
-    """Return the operator with the highest rate of wins; first each one that had no step yet."""
+    """Return the operator with the highest rate of wins."""
 
     def rate(name: str) -> float:
-        if name not in climb.credits:
-            return math.inf
-        wins, steps = climb.credits[name]
+        wins, steps = climb.credits.get(name, (0.0, 0.0))
         return (wins + PRIOR_WINS[name]) / (steps + 1)
 
     return max(climb.operators, key=rate)
@@ -545,26 +537,4 @@ async def race(climb: Climb, passed: Sequence[int], operator: str) -> None:
     if best != SEED:
         missing = search.unknown((best, row) for row in search.in_play(best))
         await search.ask(missing[: climb.room])
-        reserve_for(search)
-
-
-def reserve_for(search: TemplateSearch) -> None:
-    """Limit the outputs that the search reserves for the final decision to those that can confirm
-    the leader's gain so far; called once a new template leads.
-
-    The gain is the share of rows that improve less the share that get worse. The leader was chosen
-    on the same rows, so its gain is overestimated, and one standard error is subtracted. The rows
-    are those with which a sign test finds such a gain with a power of 80 %: Connor (1987), "Sample
-    size for testing differences in proportions for the paired-sample design".
-    """
-    gains = search.gains(search.leader, SEED, search.in_play(search.leader))
-    signs = [(gain > EQUAL) - (gain < -EQUAL) for gain in gains]
-    count = max(1, len(signs))
-    net = sum(signs) / count
-    sure = net - math.sqrt(sum((sign - net) ** 2 for sign in signs)) / count
-    rows = math.inf
-    if sure > 0:
-        moved = (sum(map(abs, signs)) + 1) / (count + 1)
-        variance = max(0.05, moved - net**2)
-        rows = max(FEWEST_ROWS, WINS_NEEDED / sure, POWER_FACTOR * variance / sure**2)
-    search.spending.most_reserved = 2 * rows
+        search.spending.most_reserved = math.inf

@@ -205,7 +205,7 @@ CROSSED_OUTPUTS = 60
 CROSSED_ROUNDS = 5
 """The outputs that a budget must pay for, in all and for each independent row, to cross-fit: with
 fewer of them two searches are too short."""
-FOLD_SHARE = 0.2
+FOLD_SHARE = 0.27
 """The share of the budget for the search on each half of the rows."""
 FEWEST_FINALS = 5
 """The least number of training rows for finals; with fewer they would decide nothing, and are left
@@ -239,6 +239,8 @@ async def search_template(
     else:
         stopped, reason = await run_strategy(search)
         stopped, reason = await conclude(search, decide_search(search), stopped, reason)
+        if stopped == "max_iterations":
+            stopped, reason = await continue_search(search, stopped, reason)
 
     return search.result(stopped, reason)
 
@@ -394,13 +396,14 @@ async def ask_second_judge(
     search.second = _weigh(*scores, rows, 1, search.plan.seed)
 
 
-# Cross-fitting, for few rows: a search on each half of the rows, whose leader is tested on the other
-# half, so that every row is used for both. One test over all rows decides; then the search continues
-# on all rows.
+# Cross-fitting, if the budget is large for the rows: a search on each half of them, whose leader is
+# tested on the other half, so that every row is used for both. One test over all rows decides; then
+# the search continues on all rows.
 
 
 async def can_cross_fit(search: TemplateSearch) -> bool:
-    """Return whether rows are few, and the budget is enough for a search on each half of them."""
+    """Return whether the budget is enough for a search on each half of the rows and a test on all
+    of them."""
     material = search.material
     groups = count_groups(material.examples)
     if search.plan.strategy == "protegi" or material.is_share_set:
@@ -449,8 +452,20 @@ async def cross_fit(search: TemplateSearch) -> tuple[StopReason, str]:
     stopped, reason = max(reasons, key=lambda pair: pair[0] == "failed")
     decision = decide_folds(search, leaders, halves)
     stopped, reason = await conclude(search, decision, stopped, reason)
-    if stopped == "budget" or search.gain is None or not search.gain.significant:
+    if stopped == "budget":
         return stopped, reason
+
+    return await continue_search(search, stopped, reason)
+
+
+async def continue_search(
+    search: TemplateSearch, stopped: StopReason, reason: str
+) -> tuple[StopReason, str]:
+    """Spend what is left of the budget on a search that begins with the leader, if its gain is
+    significant: nothing has to be reserved any more. Return the reason for the end."""
+    if search.gain is None or not search.gain.significant or search.plan.strategy == "protegi":
+        return stopped, reason
+    search.tested = search.leader
     search.spending.deciding = False
     search.spending.reserve = lambda _: 0.0
 

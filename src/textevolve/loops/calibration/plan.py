@@ -44,8 +44,7 @@ class SearchBudget:
     """The budget of a search. `limit`: the number of calls; None: no limit. `used`: returns the
     usage so far. `reserve`: returns the number of calls that the decision will take, from the calls
     of an output. `outputs`: the maximum number of outputs of a search without a limit.
-    `most_reserved`: the number of outputs that are enough for the decision, once the size of the
-    gain is known. `least_reserved`: the least number of outputs for any decision. `deciding`:
+    `most_reserved`: the largest number of outputs that are reserved. `least_reserved`: the least number of outputs for any decision. `deciding`:
     whether the search has ended, so that the reserve may be used. `learned`: for each kind of call
     the highest mean number of calls in any batch so far, so that plans are cautious."""
 
@@ -316,6 +315,10 @@ class CalibrationResult(Result):
     otherwise 0. `groups`: the numbers of independent groups of training and of validation rows
     (0: each row is one). `missing`: the number of trials that have no score at all, and
     `missing_reason` why the first one has none; a faulty output without a score counts as 0.
+    `is_cross_fitted`: whether two searches used one half of the rows each, and `gain` compares the
+    leader of each with the original on the other half; then all rows are both training and
+    validation rows, and `leader` is the best template of a third search, on all rows, that began
+    with the better of these leaders once their gain was significant.
     """
 
     nodes: tuple[Node, ...]
@@ -404,7 +407,12 @@ def describe_outcome(result: CalibrationResult) -> str:
             f" original is kept.{few}{ending}"
         )
 
-    if result.accepted:
+    if result.accepted and result.is_cross_fitted:
+        verdict = (
+            f"The gain is significant: template {result.leader} is taken, which a search on all"
+            " rows found from there."
+        )
+    elif result.accepted:
         verdict = f"The gain is significant: template {result.leader} is taken."
     elif (gain.groups or gain.items) < fewest_units():
         verdict = (
@@ -421,7 +429,7 @@ def describe_outcome(result: CalibrationResult) -> str:
         verdict = "The gain is not significant: the original is kept."
         verdict = f"{verdict} {power}".rstrip()
 
-    return f"{verdict} {_compared(result.leader, gain)}{_second(result.second)}{ending}"
+    return f"{verdict} {_compared(result, gain)}{_second(result.second)}{ending}"
 
 
 def describe_power(rows: int) -> str:
@@ -454,7 +462,7 @@ def _second(gain: Gain | None) -> str:
     )
 
 
-def _compared(leader: int, gain: Gain) -> str:
+def _compared(result: CalibrationResult, gain: Gain) -> str:
     if gain.items == 0:
         return "No validation row has a score under both templates."
     of_all = f" of {gain.rows}" if gain.items < gain.rows else ""
@@ -462,8 +470,11 @@ def _compared(leader: int, gain: Gain) -> str:
     grouped = ""
     if gain.groups:
         grouped = f" in {gain.groups} independent group{'s' * (gain.groups > 1)}"
+    subject = f"validation rows{grouped} template {result.leader} scores"
+    if result.is_cross_fitted:
+        subject = f"rows{grouped}, each under the best template of the other half, new ones score"
     return (
-        f"On {gain.items}{of_all} validation rows{grouped} template {leader} scores"
+        f"On {gain.items}{of_all} {subject}"
         f" {gain.first:.3f}, the original {gain.second:.3f}: a difference of {gain.difference:+.3f}"
         f" ({gain.ends}, one-sided p {'< 0.001' if gain.p < 0.001 else f'{gain.p:.3f}'}{early})."
     )

@@ -207,6 +207,7 @@ class TemplateSearch:
     count: int = 0
     outcomes: dict[Trial, TrialOutcome] = empty_default(dict)
     is_cross_fitted: bool = False
+    tested: int = SEED
 
     def __post_init__(self) -> None:
         plan = self.plan
