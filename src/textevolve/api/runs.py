@@ -33,11 +33,12 @@ from textevolve.runs import driver
 from textevolve.runs.driver import Launch
 from textevolve.runs.report import (
     ListedRun,
-    StoredComparison,
+    RunComparison,
     compare_stored,
     list_studies,
     make_data,
     make_report,
+    report_comparison,
 )
 from textevolve.runs.stored import Records, StudyRun, read_records
 from textevolve.runs.stored_runs import (
@@ -133,19 +134,20 @@ class ComparedRuns(Shown):
     data, which `textevolve runs compare FIRST SECOND --json` prints."""
 
     data: Mapping[str, Any]
-    _stored: StoredComparison = field(repr=False)
+    _comparison: RunComparison = field(repr=False)
+    _report: Report = field(repr=False)
 
     def report(self) -> str:
         """Return the report as Markdown."""
-        return write_report(self._stored.report)
+        return write_report(self._report)
 
     def _rows(self) -> TableRows:
-        for variant, cases in self._stored.comparison.cases.items():
+        for variant, cases in self._comparison.cases.items():
             for case, (first, second) in cases.items():
                 yield {"case": case, "variant": variant, "first": first, "second": second}
 
     def _repr_html_(self) -> str:
-        return html_fragment(self._stored.report)
+        return html_fragment(self._report)
 
 
 def write_report(report: Report) -> str:
@@ -198,7 +200,7 @@ class AsyncRuns:
         with open_store(settings.store) as store:
             runs = [(await _restore(store, name, settings)).record for name in (first, second)]
             compared = compare_stored(store, *runs)
-            return ComparedRuns(compared.comparison.data, compared)
+            return ComparedRuns(compared.data, compared, report_comparison(compared, runs))
 
     async def export(self, run: str, *files: str | Path) -> None:
         """Write the results of a run to files, like `SavedRun.export`."""
