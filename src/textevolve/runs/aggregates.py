@@ -325,7 +325,7 @@ def draw_aggregates(
             " chat, and equal rows, count as one."
         )
     if any(mean.value is not None and mean.low is None for mean in means):
-        note += " Equal scores, and too few independent records, give no interval of a mean."
+        note += " A mean of equal scores, or of too few independent records, has no interval."
     if judged and least is None:
         note += " The judge's own verdict decides whether a record passed."
     title = f"{noun.capitalize()}s" if several else "Result"
