@@ -301,7 +301,7 @@ def find_pages(page: Page, url: str) -> dict[str, str]:
     return {
         "runs": "/runs",
         "found": "/runs?kind=compare&data=tickets",
-        "none": "/runs?q=nothing",
+        "none": "/runs?q=no+such+run",
         "prompts": "/runs/tuesday",
         "prompts-report": "/runs/tuesday/report",
         "compare": "/compare?a=monday&b=tuesday",
