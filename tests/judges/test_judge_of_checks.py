@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from textevolve import Client, Limits
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, Case, EvaluationResult, Failure
 from textevolve.judges.judge import parse_judge
@@ -108,3 +109,17 @@ async def test_judges_that_compare_are_refused():
     stored = {"rules": ["judge: pairwise"]}
     with pytest.raises(InputError, match="compares"):
         await judge(Case("x", ("a",), "1", {CHECKS: stored}))
+
+
+def test_rubrics_that_a_limit_forbids_are_resumed(home, server, model):
+    server.script = lambda *_: Answer(text='{"reason": "Seen.", "label": "yes"}')
+    checks = ["rubric: It is kind.", {"any": ["rubric: It is brief.", "contains: x"]}]
+    rows = [{"id": "a", "input": "When?", "output": "Soon.", "checks": checks}]
+    with Client(model=model, limits=Limits(calls=1)) as client:
+        (case,) = client.evaluate_batch(rows, judge="checks", name="limited")
+        assert case.failure.kind == "skipped"
+        assert client.runs.get("limited").status != "finished"
+    with Client(model=model) as client:
+        client.runs.resume("limited")
+        assert client.runs.get("limited").status == "finished"
+    assert server.calls == 2

@@ -56,6 +56,10 @@ REFERRED = {
         for n in range(3)
     ]
 }
+CHECKED = {
+    "cases.jsonl": [{**row, "checks": ["contains: good"]} for row in REFERRED["cases.jsonl"]]
+}
+OTHER_CHECKS = write_rows([{**row, "checks": ["contains: oo"]} for row in CHECKED["cases.jsonl"]])
 OTHER_REFERENCE = write_rows([{**row, "reference": "g"} for row in REFERRED["cases.jsonl"]])
 OTHER_LABEL = write_rows([{**row, "label": "y"} for row in OUTPUTS["rows.jsonl"]])
 OTHER_WINNER = write_rows([{**row, "winner": 1} for row in PAIRS])
@@ -117,6 +121,44 @@ RULERS: Mapping[str, Ruler] = {
         {},
         SCHEMAS | {"cases.jsonl": [{"id": "a", "input": "One?", "candidates": ['"b"']}]},
         edited={"s.json": '{"type": ["string", "number"]}'},
+    ),
+    "evaluate / checks": Ruler(
+        "evaluate",
+        {"judge": "checks", "check": ["contains: good"]},
+        {"check": ["contains: {candidates}"]},
+        REFERRED,
+    ),
+    "evaluate / checks of a row that are edited": Ruler(
+        "evaluate",
+        {"judge": "checks"},
+        {},
+        CHECKED,
+        edited={"cases.jsonl": OTHER_CHECKS},
+    ),
+    "evaluate / function of a check that is edited": Ruler(
+        "evaluate",
+        {"judge": "checks", "check": ["function: m.py:worth"]},
+        {},
+        REFERRED | BY_WHOLE,
+        edited={"m.py": WHOLE.replace("1.0", "len(output) / len(output)")},
+    ),
+    "evaluate / prompt of the judge that is edited": Ruler(
+        "evaluate",
+        {"judge": "prompt:p.md+numbers=1-3"},
+        {},
+        REFERRED | {"p.md": "Good? {output}"},
+        edited={"p.md": "Bad? {output}"},
+    ),
+    "compare / checks of a row that are edited": Ruler(
+        "compare",
+        {**EXISTING, "label": None, "metric": None, "judge": "checks", "input": "second"},
+        {},
+        {"rows.jsonl": [{**row, "checks": ["contains: yes"]} for row in OUTPUTS["rows.jsonl"]]},
+        edited={
+            "rows.jsonl": write_rows(
+                [{**row, "checks": ["contains: y"]} for row in OUTPUTS["rows.jsonl"]]
+            )
+        },
     ),
     "nodes / judge": Ruler("nodes", BY_METRIC, {"judge": "metric:regex:moon"}, BY_WHOLE),
     "nodes / latency": Ruler("nodes", {"judge": None, "latency": 1.0}, {"latency": 5.0}),

@@ -176,7 +176,7 @@ class AsyncRuns:
         self._client = client
 
     async def list(self, limit: int = 20, *, everything: bool = False) -> list[SavedRun]:
-        """List runs, the newest first. `everything`: also those that hold calls of servers, chats
+        """List runs, the newest first. `everything`: also runs that hold calls of servers, chats
         and memories."""
         settings = self._client.read_settings()
         with open_store(settings.store) as store:

@@ -20,6 +20,7 @@ from textevolve.evaluation import (
 from textevolve.json_texts import as_array
 from textevolve.judges.context import CaseOptions
 from textevolve.judges.judge import AskingJudge, judge, parse_judge
+from textevolve.judges.opening import keep_whole
 from textevolve.judges.own_prompt import CriterionJudge
 from textevolve.loops.attempt import ask_judge
 from textevolve.loops.checks import RUBRIC
@@ -94,19 +95,20 @@ async def ask_check(
     """Have the judge of a check judge a text of a case, alone; a judge without a model fails."""
     kind = check.kind_of_check
     name = str(check.value) if check.check_name == "judge" else kind.judge
-    found = CriterionJudge() if name == RUBRIC else parse_judge(name)
-    found = found.with_model(model or None)
-    if not model and None in found.models(None):
+    asked_judge = CriterionJudge() if name == RUBRIC else parse_judge(name)
+    asked_judge = asked_judge.with_model(model or None)
+    if not model and None in asked_judge.models(None):
         reason = "no model: name one with --model, or in the judge, checks@MODEL"
         return PlainEvaluation((Failure("failed", reason),))
-    if found.is_relative:
+    if asked_judge.is_relative:
         raise InputError(f"check {check.label}: the judge compares texts, and a check has one")
-    asked = replace(case, candidates=(text,), parameters={})
+
+    alone = replace(case, candidates=(text,), parameters={})
     if kind.is_reference and check.value is not None:
-        asked = replace(asked, reference=str(check.value))
-    found.check()
-    rubric = write_criterion(check.value) if name == RUBRIC else found.find_rubric()
-    outcome = await ask_judge(found.open(bench, rubric), asked)
+        alone = replace(alone, reference=str(check.value))
+    asked_judge.check()
+    rubric = write_criterion(check.value) if name == RUBRIC else asked_judge.find_rubric()
+    outcome = await ask_judge(keep_whole(asked_judge.open(bench, rubric)), alone)
 
     return PlainEvaluation((outcome,)) if isinstance(outcome, Failure) else outcome
 

@@ -37,6 +37,8 @@ from textevolve.evaluation import (
     check_result,
     choose_candidates,
     empty_default,
+    error_of,
+    failure_of,
     reaches,
     reject_candidate_images,
 )
@@ -404,7 +406,7 @@ class OutputCheck(_Rule):
     def check(self, text: str, judged: CheckedCase) -> RuleFinding:
         outcome = self._grade(text, judged)
         if isinstance(outcome, Failure):
-            raise InputError(outcome.reason)
+            raise error_of(outcome)
         least = self.kind_of_check.least if self.threshold is None else self.threshold
         holds = outcome.passed if self._parts is not None else reaches(outcome.score, least)
         # The sign turns both; the reason speaks of what is not wanted then.
@@ -579,7 +581,7 @@ class Rules:
             try:
                 findings.append(rule.check(text, judged))
             except TextEvolveError as error:
-                return Failure("failed", f"rule '{name}': {error}")
+                return replace(failure_of(error), reason=f"rule '{name}': {error}")
             except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code
                 return Failure("failed", f"rule '{name}': {describe_error(error)}".rstrip(": "))
 

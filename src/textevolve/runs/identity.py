@@ -17,7 +17,7 @@ from textevolve.contents import digest_data, digest_object
 from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, refer_to_images
+from textevolve.evaluation import CHECKS, Case, refer_to_images
 from textevolve.json_texts import as_object, is_mapping, is_sequence
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.debates import DebateJudge
@@ -177,8 +177,8 @@ def _canonical(data: Any) -> bytes:
 
 RULER = ("threshold", "rubric", "latency", "tokens", "consistency", "instruction", "good")
 """The fields of specifications that decide on scores or verdicts, besides judges and metrics."""
-ANSWERS = ("human", "reference", "label")
-"""The parameters of a case that hold its right answer."""
+ANSWERS = ("human", "reference", "label", CHECKS)
+"""The parameters of a case that hold its right answer, or the checks of what is right."""
 SHOWN = 3
 """The number of differences that an error names."""
 
@@ -222,6 +222,7 @@ def describe_ruler(run: StudyRun) -> dict[str, Any]:
     ruler: dict[str, Any] = drop_empty(options)
     if spec.measures_judges:
         return ruler
+    ruler |= pick(run.stored.described, [CHECKS])  # what the study's checks name, such as code
 
     scorers: dict[str, Any] = {}
     for name, about in describe_scorers(run):
@@ -315,6 +316,8 @@ def _find_difference(before: Case, now: Case) -> str:
             return f"value in the column '{differing[0]}'" if differing else "input"
     if before.candidates != now.candidates:
         return "text"
+    if before.parameters.get(CHECKS) != now.parameters.get(CHECKS):
+        return "list of checks"
     return "right answer" if before.parameters != now.parameters else ""
 
 

@@ -32,7 +32,7 @@ from textevolve.store.served import RunSearch, files_folder
 
 
 def find_runs(store: Store, limit: int, *, everything: bool = False) -> list[ListedRun]:
-    """Return the newest runs. `everything`: also those that hold calls of servers, chats and
+    """Return the newest runs. `everything`: also runs that hold calls of servers, chats and
     memories."""
     search = RunSearch(hidden=() if everything else STANDING)
     return list_studies(store, store.read(served.search_runs, None, search, 0, limit).runs)
