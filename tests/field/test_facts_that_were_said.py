@@ -90,6 +90,7 @@ async def test_answers_to_questions_are_no_facts():
         ),
         ("user: I drive a tram.", "Nora drives a tram.", "Nora drives a tram."),
         ("user: I drive a tram.", "Nora: I drive a tram.", "Nora said: “I drive a tram.”"),
+        ("user: Petra sings. How?", "Petra sings. Do you sing?", "Petra sings."),
         ("user: Petra drives a tram.", "User: Petra drives a tram.", "Petra drives a tram."),
         ("user: My US visa is here.", "Nora has a US visa.", "Nora has a US visa."),
     ],

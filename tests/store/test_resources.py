@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from textevolve.agents.resources import AgentSpec, CollectionSpec, NamespaceSpec, UserSpec
 from textevolve.errors import ConflictError, InputError
@@ -59,6 +59,21 @@ def test_an_agent_is_stored_with_every_version(resources):
     ]
     assert [version.source for version in versions] == ["a test", "", "run 1", "back to version 1"]
     assert versions[2].changes == records
+
+
+def test_agents_of_earlier_versions_load(resources):
+    """They may recall by association, which is gone."""
+    make_collection(resources)
+    spec = AgentSpec(name="bot", persona="First.", memory={"collections": "notes", "limit": 7})
+    made = resources.write(kinds.create, kinds.AGENTS, "acme", spec)
+    for table in (tables.agents, tables.resource_versions):
+        old = func.replace(table.c.spec, '"limit"', '"associate":true,"limit"')
+        statement = update(table).values(spec=old)
+        resources.write(lambda connection, statement=statement: connection.execute(statement))
+    assert resources.read(kinds.get, kinds.AGENTS, "acme", "bot").spec == made.spec
+    change(resources, kinds.AGENTS, "bot", {"persona": "Second."})
+    back = resources.write(kinds.revert, kinds.AGENTS, "acme", "bot", 1)
+    assert back.spec == made.spec
 
 
 def test_a_change_is_not_made_over_somebody_elses(resources):

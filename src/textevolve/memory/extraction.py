@@ -341,8 +341,7 @@ def _keep_turns(
     were said, so that recall finds what the model missed. `read_turns`: those with facts, accepted
     or refused."""
     for piece in window.pieces:
-        statements = [s for s in _sentences_of(piece.text) if not s.endswith(_QUESTION_MARKS)]
-        is_telling = len(telling_words(" ".join(statements))) >= LEAST_TOLD
+        is_telling = len(telling_words(" ".join(_statements_of(piece.text)))) >= LEAST_TOLD
         is_person = piece.speaker != ASSISTANT and not piece.speaker.startswith("Tool")
         if piece.turn in read_turns or not is_person or not is_telling:
             continue
@@ -414,9 +413,10 @@ def clean(text: str) -> str:
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
-    # A small model copies a turn with its speaker.
+    # A small model copies a whole turn, with its speaker and its questions.
     for speaker in filter(None, (USER, ASSISTANT, settings.about)):
         text = text.removeprefix(f"{speaker}: ")
+    text = " ".join(_statements_of(text)) or text
     if settings.about:
         text = name_user(text, settings.about)
     pieces = (*window.earlier, *window.pieces)
@@ -616,6 +616,11 @@ def _words_win(best: _Match, named: _Match) -> bool:
 
     is_clear = best.evidence >= named.evidence + LEAST_EVIDENCE
     return is_clear and named.weight < best.weight / 2
+
+
+def _statements_of(text: str) -> list[str]:
+    """Return the sentences of a text without its questions."""
+    return [part for part in _sentences_of(text) if not part.endswith(_QUESTION_MARKS)]
 
 
 def _sentences_of(text: str) -> list[str]:

@@ -30,7 +30,7 @@ from textevolve.agents.resources import (
 )
 from textevolve.errors import ConflictError, InputError, NotFoundError, TakenError
 from textevolve.evaluation import check_text
-from textevolve.mappings import pick, read_fields
+from textevolve.mappings import omit, pick, read_fields
 from textevolve.memory.record import Collection
 from textevolve.spec import Frozen
 from textevolve.store import tables
@@ -227,7 +227,14 @@ def revert(connection: Connection, kind: Kind[S, R], namespace: str, name: str, 
     fields = [n for n in kind.spec.model_fields if n not in kind.fixed and n in specs[version]]
     changes = {name: specs[version][name] for name in fields}
 
-    return update(connection, kind, namespace, name, changes, f"back to version {version}")
+    return update(
+        connection,
+        kind,
+        namespace,
+        name,
+        _without_association(changes),
+        f"back to version {version}",
+    )
 
 
 def store_version(connection: Connection, id: str, version: SpecVersion) -> None:
@@ -348,9 +355,15 @@ def _read_spec(kind: Kind[S, Any], row: Row[Any]) -> S:
     newest = json.loads(row.newest_spec or "{}")
     values = mapping_of(row)
     values = {**newest, **json.loads(values.get("spec", "{}")), **values}
-    if "memory" in values:  # an agent of an earlier version may recall by association
-        values["memory"] = {**values["memory"], "associate": False}
-    return kind.spec(**pick(values, kind.spec.model_fields))
+    known = pick(values, kind.spec.model_fields)
+    return kind.spec(**_without_association(known))
+
+
+def _without_association(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return stored fields of an agent, which recalls by association no longer."""
+    if memory := fields.get("memory"):
+        fields["memory"] = omit(memory, ["associate"])
+    return fields
 
 
 def spec_of(kind: Kind[S, R], stored: R) -> S:

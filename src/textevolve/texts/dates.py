@@ -214,14 +214,15 @@ _EINHEIT = r"(?:Tag(?:en)?|Wochen?|Monat(?:en)?|Jahr(?:en)?)"
 _ROUGHLY = r"(?:exactly|about|around|just|roughly|only|genau|etwa|ungefähr|rund)"
 _WEEKDAY = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
 _PHRASE = regex.compile(
-    r"(?i:\b(?:the day before yesterday|the day after tomorrow|yesterday|today|tomorrow"
+    r"(?:(?i:\b(?:the day before yesterday|the day after tomorrow|yesterday|today|tomorrow"
     r"|(?:last|next) (?:week|month|year|weekend|spring|summer|autumn|winter)"
     rf"|(?:last|next|this (?:coming )?) ?{_WEEKDAY}"
     rf"|{_NUMBER} {_UNIT} (?:ago|from (?:now|today))|in (?:{_ROUGHLY} )?{_NUMBER} {_UNIT}(?='s)?"
     r"|vorgestern|gestern|übermorgen"
     r"|(?:letzte|vorige|vergangene|nächste|kommende)[nrs]? (?:Woche|Monat|Jahr)"
     rf"|(?:vor|in) (?:{_ROUGHLY} )?{_NUMBER} {_EINHEIT}"
-    r"|ayer|anteayer|вчера|позавчера|завтра)\b)|昨天|前天|明天|后天|上个月|下个月|昨日|明日"
+    r"|ayer|anteayer|вчера|позавчера|завтра)\b)|昨天|前天|明天|后天|上个月|下个月|昨日|明日)"
+    r"(?!,? (?:\(|on )?.{0,4}\d{4})"
 )
 _WEEK = re.compile(
     r"(?i)\b(?:last|next) week|(?:letzte|vorige|vergangene|nächste|kommende)\w* Woche"
@@ -233,16 +234,7 @@ def resolve_phrases(text: str, said: datetime) -> str:
     """Add the dates that words such as yesterday and in two weeks stand for, in brackets behind
     them: a day, a month (2024-03) or a year. A phrase without one clear date, such as next Friday,
     gets the day on which it was said. Phrases that a date follows stay as they are."""
-    parts: list[str] = []
-    end = 0
-    for phrase in _PHRASE.finditer(text):
-        rest = text[phrase.end() : phrase.end() + 14]
-        parts.append(text[end : phrase.end()])
-        end = phrase.end()
-        if not re.match(r",? (?:\(|on )?.{0,4}\d{4}", rest):
-            parts.append(f" ({_resolve(phrase[0], said)})")
-
-    return "".join([*parts, text[end:]])
+    return _PHRASE.sub(lambda phrase: f"{phrase[0]} ({_resolve(phrase[0], said)})", text)
 
 
 def _resolve(phrase: str, said: datetime) -> str:
