@@ -29,7 +29,7 @@ from sqlalchemy.engine import Connection
 from textevolve.errors import StoreError, TakenError
 from textevolve.llm.prompts import JOINER
 from textevolve.mappings import pick
-from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, Vector
+from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, TokenVectors, Vector
 from textevolve.settings import StoreLocation
 from textevolve.store import lease, sqlite, tables
 from textevolve.store.database import open_database
@@ -379,6 +379,7 @@ class Exported:
         spec: Its specification in this store.
         memories: The memories of a collection, in the order in which they were added.
         vectors: The embeddings of the memories by id.
+        tokens: The vectors of their tokens.
     """
 
     kind: Kind[Any, Any]
@@ -386,6 +387,7 @@ class Exported:
     spec: Any
     memories: list[MemoryRecord] = field(default_factory=list[MemoryRecord])
     vectors: dict[str, Vector] = field(default_factory=dict[str, Vector])
+    tokens: dict[str, TokenVectors] = field(default_factory=dict[str, TokenVectors])
 
 
 def require_free_names(
@@ -429,7 +431,7 @@ def _store_memories(
     plain = [memory for memory in each.memories if not memory.cites]
 
     for group in (plain, [memory for memory in each.memories if memory.cites]):
-        changes = [Add(_as_new(memory, each.vectors[memory.id], ids)) for memory in group]
+        changes = [Add(_as_new(memory, each, ids)) for memory in group]
         check_changes(collection, changes)
         transaction = Transaction(connection, space, collection, collection.version + 1, time())
         applied = transaction.apply(changes, None)
@@ -437,11 +439,12 @@ def _store_memories(
         ids |= {memory.id: id for memory, id in zip(group, applied.ids, strict=True)}
 
 
-def _as_new(memory: MemoryRecord, vector: Vector, ids: Mapping[str, str]) -> NewMemory:
-    names = {field.name for field in fields(NewMemory)} - {"embedding", "cites"}
+def _as_new(memory: MemoryRecord, each: Exported, ids: Mapping[str, str]) -> NewMemory:
+    names = {field.name for field in fields(NewMemory)} - {"embedding", "tokens", "cites"}
     values = {name: getattr(memory, name) for name in names}
     cites = tuple(ids[id] for id in memory.cites if id in ids)
-    return NewMemory(**values, embedding=vector, cites=cites)
+    vector = each.vectors[memory.id]
+    return NewMemory(**values, embedding=vector, tokens=each.tokens.get(memory.id), cites=cites)
 
 
 OF_RUNS = (tables.cases, tables.records, tables.reuses)
