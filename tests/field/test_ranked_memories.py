@@ -5,6 +5,7 @@ basicmachines-co/basic-memory#1143), with models whose answers are worked out fr
 import logging
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
@@ -69,9 +70,14 @@ async def test_frequent_words_do_not_outrank_meaning(store):
 
 
 async def test_nothing_similar_gives_nothing(store):
+    """Neither for a word that occurs nowhere, nor for names and numbers, which count for more."""
     models = open_models("auto", {})
     await fill(store, models, {"I like dark mode": vector_of("screen")})
-    assert await recall(store, models, "aubergines", min_similarity=0.5) == []
+    for question in ("aubergines", "KX-2041", "Dana Lund"):
+        assert await recall(store, models, question, min_similarity=0.5) == []
+    parcel = np.eye(1, WIDTH, dtype=np.float32)[0]  # where all questions are
+    await fill(store, models, {"The parcel KX-2041": parcel})
+    assert await recall(store, models, "KX-2041", min_similarity=0.5) == ["The parcel KX-2041"]
 
 
 async def test_missing_rankers_are_asked_for_once(store, caplog):

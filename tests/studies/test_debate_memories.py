@@ -16,7 +16,7 @@ from textevolve.memory.cue import Memory
 from textevolve.memory.record import Add, Forget, NewMemory, Origin
 from textevolve.runs.driver import perform, replay
 from textevolve.runs.stored import StudyRun
-from textevolve.settings import Retries
+from textevolve.settings import MemoryOptions, Retries
 from textevolve.store import Store, kinds
 from textevolve.store.repository import open_store
 from textevolve.wiring import Limits, Setting, open_workbench
@@ -128,6 +128,33 @@ async def test_a_run_is_replayed_as_it_was_though_memories_were_added(
         (resumed,) = [one async for one in perform(store, stored_run, settings)]
     assert again == first_judgement == resumed
     assert server.calls == calls
+
+
+async def test_other_rankings_make_other_runs(server, model, settings, place):
+    place.create("facts")
+    await place.add("facts", FACT, ORDER)
+    case = Case(
+        CASE.input, CASE.candidates, "x", {"agents": profile(collections="facts")["agents"]}
+    )
+    described: dict[str, dict[str, object]] = {}
+
+    async def run_both(current):
+        await judge(model, current)
+        with open_store(settings.store) as store:
+            run = store.get_run("last")
+            described[run.id] = run.spec["described"]
+        arguments = {"profile": {"agents": profile()["agents"][1:]}, "readout": "verbalized"}
+        async for _ in aevaluate_batch([case], model=model, settings=current, **arguments):
+            pass
+        with open_store(settings.store) as store:
+            run = store.get_run("last")
+            described[run.id] = run.spec["described"]
+
+    await run_both(settings)
+    await run_both(settings)
+    assert len(described) == 2
+    await run_both(settings.model_copy(update={"memory": MemoryOptions(rerank="off")}))
+    assert [each.get("rerank") for each in described.values()] == [None, None, "off", "off"]
 
 
 async def test_what_is_not_there_is_said_before_anything_is_asked(server, model, settings, place):

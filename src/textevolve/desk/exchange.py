@@ -22,6 +22,7 @@ from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import InputError
 from textevolve.evaluation import check_text
 from textevolve.json_texts import is_mapping, is_sequence
+from textevolve.memory.ranking import token_vectors
 from textevolve.memory.record import MemoryRecord, stream_memories, write_time
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Diff, Report, Table, Texts
@@ -158,8 +159,11 @@ async def import_content(desk: MemoryDesk, resources: list[Exported], *, name: s
     await asyncio.to_thread(desk.resources.read, upkeep.require_free_names, space, resources)
     for each in resources:
         for batch in chunks(each.memories):
-            vectors = await desk.embed_all(each.stored, [memory.text for memory in batch])
+            texts = [memory.text for memory in batch]
+            vectors = await desk.embed_all(each.stored, texts)
             each.vectors |= {m.id: v for m, v in zip(batch, vectors, strict=True)}
+            tokens = await token_vectors(desk.embed, each.stored, texts)
+            each.tokens |= {m.id: t for m, t in zip(batch, tokens, strict=bool(tokens))}
 
     await asyncio.to_thread(desk.resources.write, upkeep.store_all, space, resources)
 

@@ -274,6 +274,7 @@ def _fetch_wheel(requirement: str, folder: Path, transfer: Transfer) -> None:
     """Fetch a wheel by a pip in a process of its own, which can be stopped."""
     command = [*_find_pip(folder), "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-input", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
+    command += ["--retries", "1"]  # a machine without a network is told so soon
     with subprocess.Popen(
         [*command, "-d", str(folder), requirement],
         stdin=subprocess.DEVNULL,

@@ -373,6 +373,7 @@ async def _search(
 
     if (least := settings.min_similarity) is not None:
         memories = {id: m for id, m in memories.items() if similarity.get(id, -math.inf) >= least}
+        cosines = [{id: s for id, s in near.items() if id in memories} for near in cosines]
     late: list[dict[str, float]] | None = None
     if models is not None and search_query.token_model and memories:
         stored = {id: tokens for id, tokens in packed.items() if id in memories}

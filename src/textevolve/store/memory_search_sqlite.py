@@ -80,9 +80,10 @@ VECTORS_A_PAGE = 4096
 class KeptVectors:
     """The cached vectors of a collection in the order of `seqs`: float32, shape (memories,
     dimension). `updated`: when the collection's row was last changed, as by a move to another
-    embedder; its memories do not change it."""
+    embedder; its memories do not change it. `version`: of the collection."""
 
     updated: float
+    version: int
     seqs: npt.NDArray[np.int64]
     vectors: Vector
 
@@ -157,7 +158,10 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
     stored = cache.pop(collection.id, None)
     if stored is None or stored.updated != updated:
         empty = np.empty((0, collection.dimension), dtype="<f4")
-        stored = KeptVectors(updated, np.empty(0, dtype=np.int64), empty)
+        stored = KeptVectors(updated, -1, np.empty(0, dtype=np.int64), empty)
+    if stored.version == collection.version:
+        cache[collection.id] = stored
+        return stored
     newest = int(stored.seqs[-1]) if len(stored.seqs) else 0
     seqs = stored.seqs
     vectors = stored.vectors
@@ -170,7 +174,7 @@ def _load(connection: Connection, collection: Collection) -> KeptVectors:
         vectors[len(seqs) : len(seqs) + len(page_seqs)] = page_vectors
         seqs = np.append(seqs, page_seqs)
 
-    stored = KeptVectors(updated, seqs, vectors[: len(seqs)])
+    stored = KeptVectors(updated, collection.version, seqs, vectors[: len(seqs)])
     cache[collection.id] = stored
     most = connection.info.get("vector_bytes", MOST_BYTES)
     while len(cache) > 1 and sum(each.vectors.nbytes for each in cache.values()) > most:

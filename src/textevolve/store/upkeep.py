@@ -381,6 +381,7 @@ class Exported:
         spec: Its specification in this store.
         memories: The memories of a collection, in the order in which they were added.
         vectors: The embeddings of the memories by id.
+        tokens: The vectors of their tokens.
     """
 
     kind: Kind[Any, Any]
@@ -431,7 +432,7 @@ def _store_memories(
     plain = [memory for memory in each.memories if not memory.cites]
 
     for group in (plain, [memory for memory in each.memories if memory.cites]):
-        changes = [Add(_as_new(memory, each.vectors[memory.id], ids)) for memory in group]
+        changes = [Add(_as_new(memory, each, ids)) for memory in group]
         check_changes(collection, changes)
         transaction = Transaction(connection, space, collection, collection.version + 1, time())
         applied = transaction.apply(changes, None)
@@ -443,7 +444,8 @@ def _as_new(memory: MemoryRecord, vector: Vector, ids: Mapping[str, str]) -> New
     names = {field.name for field in fields(NewMemory)} - {"embedding", "cites"}
     values = read_fields(memory, *names)
     cites = tuple(ids[id] for id in memory.cites if id in ids)
-    return NewMemory(**values, embedding=vector, cites=cites)
+    vector = each.vectors[memory.id]
+    return NewMemory(**values, embedding=vector, tokens=each.tokens.get(memory.id), cites=cites)
 
 
 OF_RUNS = (tables.cases, tables.records, tables.reuses)
