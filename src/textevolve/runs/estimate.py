@@ -69,12 +69,11 @@ async def forecast(
 ) -> dict[str, Any]:
     """Estimate the calls, tokens and cost of a study over these cases, as JSON-ready data. The
     rehearsals run at most 24 of the cases, and are scaled up to all, unless the study needs all
-    cases together.
+    cases together. `models` has the median calls of each model, if there are several.
 
     `expected` has for each figure the median, the lowest and the highest value of several
-    rehearsals; the cost is left out if a price is unknown. `models` has the median calls of each
-    model, if there are several. An equal request counts only once, since the journal answers it the
-    second time.
+    rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
+    the journal answers it the second time.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -105,18 +104,20 @@ async def forecast(
 
         draws.append(_scale(usage, share))
 
-    data: dict[str, Any] = {
-        "cases": len(cases),
-        "model": stored.model,
-        "expected": summarise_draws(draws),
-    }
-    asked = dict.fromkeys(name for usage in draws for name in usage.models)
-    if len(asked) > 1:
-        data["models"] = {
-            name: round(median(usage.models.get(name, 0) for usage in draws)) for name in asked
-        }
+    data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
 
-    return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
+    return (
+        data
+        | _calls_by_model(draws)
+        | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
+    )
+
+
+def _calls_by_model(draws: Sequence[Usage]) -> dict[str, Any]:
+    """Return the median calls of each model as `models`; empty if there is a single model."""
+    names = dict.fromkeys(name for usage in draws for name in usage.models)
+    calls = {name: round(median(usage.models.get(name, 0) for usage in draws)) for name in names}
+    return {"models": calls} if len(calls) > 1 else {}
 
 
 def summarise_draws(draws: Sequence[Usage]) -> dict[str, dict[str, float]]:
