@@ -73,13 +73,12 @@ async def forecast(
 ) -> dict[str, Any]:
     """Estimate the calls, tokens and cost of a study over these cases, as JSON-ready data. The
     rehearsals run at most 24 of the cases, and are scaled up to all, unless the study needs all
-    cases together.
+    cases together. `models` has the median calls of each model, if there are several.
 
     `expected` has for each figure the median, the lowest and the highest value of several
-    rehearsals; the cost is left out if a price is unknown. `models` has the median calls of each
-    model, if there are several. An equal request counts only once, since the journal answers it the
-    second time. `answers_learned` is the number of free answers in the journal to these cases,
-    whose lengths are expected of all answers of their models. `most_calls`
+    rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
+    the journal answers it the second time. `answers_learned` is the number of free answers in the
+    journal to these cases, whose lengths are expected of all answers of their models. `most_calls`
     is there if the specification limits the calls.
 
     Raises:
@@ -120,15 +119,21 @@ async def forecast(
         "expected": summarise_draws(draws),
         "answers_learned": sum(map(len, answers.lengths.values())),
     }
-    asked = dict.fromkeys(name for usage in draws for name in usage.models)
-    if len(asked) > 1:
-        data["models"] = {
-            name: round(median(usage.models.get(name, 0) for usage in draws)) for name in asked
-        }
     if spec.most_calls is not None:
         data["most_calls"] = spec.most_calls
 
-    return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
+    return (
+        data
+        | _calls_by_model(draws)
+        | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
+    )
+
+
+def _calls_by_model(draws: Sequence[Usage]) -> dict[str, Any]:
+    """Return the median calls of each model as `models`; empty if there is a single model."""
+    names = dict.fromkeys(name for usage in draws for name in usage.models)
+    calls = {name: round(median(usage.models.get(name, 0) for usage in draws)) for name in names}
+    return {"models": calls} if len(calls) > 1 else {}
 
 
 def summarise_draws(draws: Sequence[Usage]) -> dict[str, dict[str, float]]:

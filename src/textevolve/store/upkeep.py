@@ -31,7 +31,7 @@ from textevolve.evaluation import empty_default
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.prompts import JOINER
 from textevolve.mappings import map_values, pick, read_fields
-from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, Vector
+from textevolve.memory.record import Add, Collection, MemoryRecord, NewMemory, TokenVectors, Vector
 from textevolve.settings import StoreLocation
 from textevolve.store import lease, sqlite, tables
 from textevolve.store.database import open_database
@@ -389,6 +389,7 @@ class Exported:
     spec: Any
     memories: list[MemoryRecord] = empty_default(list)
     vectors: dict[str, Vector] = empty_default(dict)
+    tokens: dict[str, TokenVectors] = empty_default(dict)
 
 
 def require_free_names(
@@ -440,8 +441,8 @@ def _store_memories(
         ids |= {memory.id: id for memory, id in zip(group, applied.ids, strict=True)}
 
 
-def _as_new(memory: MemoryRecord, vector: Vector, ids: Mapping[str, str]) -> NewMemory:
-    names = {field.name for field in fields(NewMemory)} - {"embedding", "cites"}
+def _as_new(memory: MemoryRecord, each: Exported, ids: Mapping[str, str]) -> NewMemory:
+    names = {field.name for field in fields(NewMemory)} - {"embedding", "tokens", "cites"}
     values = read_fields(memory, *names)
     cites = tuple(ids[id] for id in memory.cites if id in ids)
     vector = each.vectors[memory.id]
