@@ -44,9 +44,10 @@ class SearchBudget:
     """The budget of a search. `limit`: the number of calls; None: no limit. `used`: returns the
     usage so far. `reserve`: returns the number of calls that the decision will take, from the calls
     of an output. `outputs`: the maximum number of outputs of a search without a limit.
-    `most_reserved`: the largest number of outputs that are reserved. `least_reserved`: the least number of outputs for any decision. `deciding`:
-    whether the search has ended, so that the reserve may be used. `learned`: for each kind of call
-    the highest mean number of calls in any batch so far, so that plans are cautious."""
+    `most_reserved`: the largest number of outputs that are reserved. `least_reserved`: the least
+    number of outputs for any decision. `deciding`: whether the search has ended, so that the
+    reserve may be used. `learned`: for each kind of call the highest mean number of calls in any
+    batch so far, so that plans are cautious."""
 
     limit: int | None
     used: Callable[[], Usage]
