@@ -20,11 +20,13 @@ from textevolve.loops.calibration.hill_climbing import (
     ablate,
     affordable_width,
     can_demonstrate,
+    choose_operator,
     demonstrate,
     draw_demos,
     end_without_faults,
     find_faults,
     gate_rows,
+    give_credit,
     go_on,
     improve,
     is_perfect,
@@ -33,8 +35,6 @@ from textevolve.loops.calibration.hill_climbing import (
     race,
     reflect,
     remove,
-    reserve_least,
-    reserve_less,
     take_step,
 )
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, SearchSpent
@@ -237,49 +237,39 @@ def test_no_room_no_width(budget):
     assert affordable_width(climb_of(begin(budget=budget)), "demos") == 0
 
 
-def test_the_reserve_is_released():
-    search = begin(budget=150)
-    search.spending.reserve = lambda cost: 100 * cost
-    climb = climb_of(search)
-    assert climb.room == 50
-    assert reserve_least(climb)
-    assert climb.room == 120  # two templates on fifteen rows remain reserved
-    assert not reserve_least(climb)
+# The choice among operators
 
 
-@pytest.mark.parametrize("state", ["leader", "equals"])
-def test_decisions_keep_their_reserve(state):
-    search = begin(budget=150)
-    search.spending.reserve = lambda cost: 100 * cost
-    climb = climb_of(search)
-    if state == "leader":
-        search.leader = add(search, ORIGINAL + teach(1))
-    else:
-        climb.equals["demos"] = 1
-    assert not reserve_least(climb)
-    assert climb.room == 50
+def choices(climb, operator, wins):
+    """The operators that are chosen after each of an operator's steps."""
+    chosen = []
+    for won in wins:
+        give_credit(climb, operator, won)
+        chosen.append(choose_operator(climb))
+    return chosen
 
 
-@pytest.mark.parametrize(
-    ("better", "worse", "reserve", "expected"),
-    [
-        (8, 0, 100, 85.333),  # 0.5 less a standard error of 0.125: 6 / 0.375² rows
-        (9, 1, 100, 99.71),  # 0.5 less 0.153: a loss makes the gain less sure
-        (16, 0, 10, 30.0),  # fifteen rows at least
-        (8, 0, 200, 150.0),  # and three quarters of the first reserve
-        (1, 1, 100, float("inf")),
-        (1, 3, 100, float("inf")),
-    ],
-)
-def test_gains_decide_the_reserve(better, worse, reserve, expected):
-    search = begin(16, budget=1000)
-    search.spending.learned = {"output": 2.0}
-    search.spending.reserve = lambda cost: reserve * cost
-    search.leader = add(search, ORIGINAL + teach(1))
-    record(search, SEED, [0.5] * 16)
-    record(search, search.leader, [0.75] * better + [0.25] * worse + [0.5] * (16 - better - worse))
-    reserve_less(search)
-    assert search.spending.most_reserved == pytest.approx(expected, rel=1e-3)
+def test_reflections_come_first():
+    climb = climb_of(begin())
+    assert choose_operator(climb) == "reflect"
+    assert choices(climb, "reflect", [False, False]) == ["reflect", "demos"]
+
+
+def test_wins_earn_credit():
+    climb = climb_of(begin())
+    assert choices(climb, "demos", [True, False]) == ["demos", "reflect"]
+
+
+def test_credit_fades():
+    """(0.5 + 0.85**k) / (1 + the sum of 0.85**i up to k) is below 0.2 from k = 5 on."""
+    climb = climb_of(begin())
+    chosen = choices(climb, "reflect", [True] + [False] * 30)
+    assert chosen.index("demos") == 5
+
+
+def test_one_operator_needs_no_credit():
+    climb = climb_of(begin(), operators=("demos",))
+    assert choices(climb, "demos", [False] * 5) == ["demos"] * 5
 
 
 # The gate
@@ -350,6 +340,7 @@ async def test_gates_stop_at_the_budget():
 async def test_the_best_becomes_the_leader():
     search = begin(budget=1000)
     search.spending.reserve = lambda cost: 100 * cost
+    search.spending.most_reserved = 48
     await try_all(search, SEED)
     some = add(search, ORIGINAL + teach(1))
     more = add(search, ORIGINAL + teach(1, 2, 3))
@@ -357,7 +348,19 @@ async def test_the_best_becomes_the_leader():
     await race(climb, [some, more], "reflect")
     assert (search.leader, search.beam, climb.equals) == (more, [more], {})
     assert all((more, row) in search.outcomes for row in range(12))
-    assert search.spending.most_reserved < float("inf")  # the decision needs no more than that
+    assert search.spending.most_reserved == float("inf")  # now there is something to decide
+
+
+async def test_losers_are_not_tried_on():
+    """Only templates that are not worse on the first rows are tried on the others."""
+    search = begin(template=ORIGINAL + teach(0, 1))
+    await try_all(search, SEED)
+    worse = add(search, ORIGINAL + teach(0, 8, 9, 10))
+    equal = add(search, ORIGINAL + teach(0, 1, 11))
+    await race(climb_of(search, rows=5), [worse, equal], "reflect")
+    tried = [[row for n, row in search.outcomes if n == node] for node in (worse, equal)]
+    assert [len(rows) for rows in tried] == [5, 12]
+    assert search.leader == equal
 
 
 async def test_worse_templates_lose_the_race():
@@ -475,15 +478,20 @@ async def test_patience_ends_the_climb(proposals):
     assert [width for _, _, width in parents] == [2] * 12
 
 
-async def test_operators_take_turns(proposals):
+async def test_losing_operators_give_way(proposals):
     listed, parents = proposals
     listed.append(FAILED)
     search = begin(patience=1, successors=2)
     equal = add(search, f"{ORIGINAL} Be kind.")
     await try_all(search, SEED)
-    await go_on(climb_of(search, equals={"reflect": equal}))
-    assert [node.operator for node in search.nodes[2:]] == ["demos", "reflect"] * 2
-    assert [parent for _, parent, _ in parents] == [SEED, equal] * 2
+    await go_on(climb_of(search, equals={"demos": equal}))
+    assert [node.operator for node in search.nodes[2:]] == [
+        "reflect",
+        "reflect",
+        "demos",
+        "reflect",
+    ]
+    assert [parent for _, parent, _ in parents] == [SEED, SEED, equal, SEED]
 
 
 async def test_spent_budgets_end_the_climb(proposals):
@@ -494,14 +502,18 @@ async def test_spent_budgets_end_the_climb(proposals):
     assert not parents
 
 
-async def test_a_released_reserve_is_used(proposals):
-    listed, parents = proposals
-    listed.append(FAILED)
-    search = begin(budget=100, patience=1, successors=1)
-    search.spending.reserve = lambda cost: 86 * cost
-    await try_all(search, SEED)
-    assert await go_on(climb_of(search)) == "converged"
-    assert parents
+@pytest.mark.parametrize(("reserve", "room"), [(30, 90), (100, 72)])
+async def test_originals_reserve_little(monkeypatch, reserve, room):
+    """While the original leads, no more than a large gain needs is reserved."""
+
+    async def stop(climb):
+        assert climb.room == room - climb.rows
+        return "converged"
+
+    monkeypatch.setattr(hill_climbing, "go_on", stop)
+    search = begin(60, 0, budget=120)
+    search.spending.reserve = lambda cost: reserve * cost
+    await improve(search, ("demos", "reflect"))
 
 
 async def test_perfection_ends_the_climb(proposals):
@@ -533,7 +545,7 @@ async def test_budgets_shape_the_climb(monkeypatch, budget, expected):
         return "converged"
 
     monkeypatch.setattr(hill_climbing, "go_on", stop)
-    assert await improve(begin(60, budget=budget), ("demos", "reflect")) == "converged"
+    assert await improve(begin(60, 0, budget), ("demos", "reflect")) == "converged"
     assert climbs == [expected]
 
 

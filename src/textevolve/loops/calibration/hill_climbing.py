@@ -250,7 +250,7 @@ FEWEST_FAULTS = 2
 FIRST_RESERVE = 48
 """The outputs that are reserved for the decision while the original leads: enough to confirm a
 large gain. Once a new template leads, all that the decision may need is reserved."""
-PRIOR_WINS: Mapping[str, float] = {"reflect": 0.5, "demos": 0.15}
+PRIOR_WINS: Mapping[str, float] = {"reflect": 0.5, "demos": 0.2}
 """The wins with which an operator begins, as of one step each. Demonstrations win less often over
 tasks: with many models they do nothing, or harm."""
 CREDIT_KEPT = 0.85

@@ -24,7 +24,7 @@ from itertools import groupby, islice, pairwise
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped, within_time
-from textevolve.loops.calibration.hill_climbing import UNPLANNED, improve
+from textevolve.loops.calibration.hill_climbing import FEWEST_LABELLED, UNPLANNED, improve
 from textevolve.loops.calibration.plan import (
     LEAST_SEARCH,
     CalibrationContext,
@@ -201,11 +201,13 @@ at all rows, and the largest share of all rows for an early look."""
 FIRST_SHARE = 0.2
 """The share of the level that even the earliest look may use; the rest grows with the square of the
 look's number."""
+FEWEST_CROSSED = 2 * FEWEST_LABELLED
+"""The least number of independent rows for cross-fitting, so that each half can be shown."""
 CROSSED_OUTPUTS = 60
 CROSSED_ROUNDS = 5
 """The outputs that a budget must pay for, in all and for each independent row, to cross-fit: with
 fewer of them two searches are too short."""
-FOLD_SHARE = 0.27
+FOLD_SHARE = 0.25
 """The share of the budget for the search on each half of the rows."""
 FEWEST_FINALS = 5
 """The least number of training rows for finals; with fewer they would decide nothing, and are left
@@ -408,14 +410,14 @@ async def can_cross_fit(search: TemplateSearch) -> bool:
     groups = count_groups(material.examples)
     if search.plan.strategy == "protegi" or material.is_share_set:
         return False
-    if groups < fewest_units():
+    if groups < FEWEST_CROSSED:
         return False
     limit = search.spending.limit
-    if limit is None:
-        return True
-    if search.learns_costs:
-        await search.ask([(SEED, search.order[0])])
-    outputs = (limit - search.spending.spent) / search.spending.cost("output")
+    outputs = float(UNPLANNED + 2 * len(material.validation))
+    if limit is not None:
+        if search.learns_costs:
+            await search.ask([(SEED, search.order[0])])
+        outputs = (limit - search.spending.spent) / search.spending.cost("output")
 
     return outputs >= CROSSED_OUTPUTS + CROSSED_ROUNDS * groups
 
@@ -446,10 +448,13 @@ async def cross_fit(search: TemplateSearch) -> tuple[StopReason, str]:
         fold = begin_fold(search, half)
         reasons.append(await run_strategy(fold))
         leaders.append(search.join(fold))
+        search.perfect += fold.perfect
         if reasons[-1][0] in ("budget", "stopped"):
             return reasons[-1]
 
-    stopped, reason = max(reasons, key=lambda pair: pair[0] == "failed")
+    stopped, reason = min(reasons, key=lambda pair: pair[0] in ("failed", "accepted"))
+    if stopped != "accepted":
+        search.perfect = 0  # something was searched for on one half
     decision = decide_folds(search, leaders, halves)
     stopped, reason = await conclude(search, decision, stopped, reason)
     if stopped == "budget":
