@@ -614,7 +614,9 @@ LONG = 1000
 CONTEXT = 240
 """The number of unchanged characters that are shown before and after a change."""
 
-_PIECE = re.compile(r"\S+\s*|\s+")
+# A word with the spaces after it; line breaks are pieces of their own, since a text that was added
+# below changes no word above.
+_PIECE = re.compile(r"\n+|[^\S\n]+|\S+[^\S\n]*")
 
 
 @dataclass(frozen=True, slots=True)
