@@ -171,3 +171,13 @@ def test_nodes_without_times_have_no_bars():
     undated = [[item("a", timestamp=0.0, seconds=1.2)], [item("b", timestamp=0.0, seconds=6.5)]]
     for episode in (still, Episode("undated", History(undated))):
         assert "<rect" not in page(found(episode))
+
+
+def test_long_reasons_are_whole_on_a_page():
+    reason = "The city is wrong. " * 40 + "That is the end."
+    judged = item("a", evaluation_results={"fits": EvaluationResult(0.2, False, reason)})
+    result = found(Episode("one", History([[judged]])))
+    assert page(result).count("That is the end.") == 1
+    text = as_terminal(result)
+    assert "0.20, not passed: The city is wrong." in text
+    assert "That is the end." not in text

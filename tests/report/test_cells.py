@@ -94,3 +94,18 @@ def test_models_that_are_addresses_have_short_names() -> None:
         "http://127.0.0.1:8080/v1#qwen2.5:7b beats https://me:key@api.example/v1, openai/gpt-6."
     )
     assert shorten_models(answer) == "qwen2.5:7b at 127.0.0.1:8080 beats api.example, openai/gpt-6."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("Sum up {text}", "Sum up {text}\nBe brief.", [("added", "\nBe brief.")]),
+        ("Sum up {text}", "One: 1\n\nSum up {text}", [("added", "One: 1\n\n")]),
+        ("be brief and kind", "be short and kind", [("removed", "brief "), ("added", "short ")]),
+    ],
+)
+def test_lines_added_change_no_word(
+    before: str, after: str, changed: list[tuple[str, str]]
+) -> None:
+    pieces = find_differences(before, after)
+    assert [(piece.kind, piece.text) for piece in pieces if piece.kind != "same"] == changed

@@ -327,15 +327,14 @@ def walk(roots: Sequence[Branch]) -> Iterator[tuple[int, Branch]]:
         waiting += [(below, child) for child in reversed(branch.children)]
 
 
-def first_branches(tree: Tree) -> tuple[list[tuple[int, Branch]], str]:
-    """Return the branches of a tree that a terminal and Markdown show, with their depths, and a
-    remark on the number of the others; empty if all are shown."""
-    branches = list(walk(tree.roots))
-    shown = branches[: tree.most]
-    hidden = len(branches) - len(shown)
-    remark = f"{count(hidden, 'more line')} not shown here; a page in HTML has them."
-
-    return shown, remark if hidden else ""
+def first_branches(tree: Tree) -> Iterator[tuple[int, Branch]]:
+    """Yield the branches of a tree that a terminal and Markdown show, with their depths; a last one
+    tells the number of the others, if there are any."""
+    branches = walk(tree.roots)
+    yield from islice(branches, tree.most)
+    if hidden := sum(1 for _ in branches):
+        more = count(hidden, "more line")
+        yield 0, Branch(f"{more} not shown here; a page in HTML has them.", tone="dim")
 
 
 def describe_branch(branch: Branch) -> str:
@@ -615,7 +614,9 @@ LONG = 1000
 CONTEXT = 240
 """The number of unchanged characters that are shown before and after a change."""
 
-_PIECE = re.compile(r"\S+\s*|\s+")
+# A word with the spaces after it; line breaks are pieces of their own, since a text that was added
+# below changes no word above.
+_PIECE = re.compile(r"\n+|[^\S\n]+|\S+[^\S\n]*")
 
 
 @dataclass(frozen=True, slots=True)

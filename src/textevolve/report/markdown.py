@@ -152,13 +152,10 @@ def _row(cells: Iterable[str]) -> str:
 
 def _draw_tree(tree: blocks.Tree) -> str:
     lines: list[str] = []
-    branches, remark = blocks.first_branches(tree)
-    for depth, branch in branches:
+    for depth, branch in blocks.first_branches(tree):
         note = escape(blocks.describe_branch(branch))
         label = escape(branch.label) or wording.DASH
         lines.append(f"{'  ' * depth}- {label}{f' ({note})' if note else ''}")
-    lines += ["", remark] if remark else []
-
     return "\n".join(lines) + "\n"
 
 

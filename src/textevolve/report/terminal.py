@@ -222,17 +222,14 @@ def _draw(block: PlainBlock | blocks.Matrix, console: Console) -> Iterator[Rende
 
 
 def _draw_tree(tree: blocks.Tree) -> Iterator[RenderableType]:
-    branches, remark = blocks.first_branches(tree)
-    for depth, branch in branches:
+    for depth, branch in blocks.first_branches(tree):
         line = Text("  " * depth + ("└ " if depth else ""), "dim", overflow="fold")
         if tree.timed:
             line = Text(_draw_span(branch), "cyan", overflow="fold").append_text(line)
         line.append_text(safe(branch.label, TONES[branch.tone] or "not dim", CELL_SHOWN))
         if note := blocks.describe_branch(branch):
-            line.append("  ").append_text(safe(note, "", CELL_SHOWN))
+            line.append("  ").append(wording.shorten(note, CELL_SHOWN))
         yield line
-    if remark:
-        yield Text(remark, "dim")
 
 
 def _draw_span(branch: blocks.Branch) -> str:

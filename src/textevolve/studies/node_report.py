@@ -174,7 +174,6 @@ ID_SHOWN = 20
 REQUESTS = ("text", "input", "question", "query", "task", "prompt")
 """The keys under which the input of an agent has its request, where it has no messages."""
 STATE_SHOWN = 120
-FEEDBACK_SHOWN = 140
 WHOLE_STATE = 4000
 
 
@@ -342,7 +341,6 @@ def _grow(node: JudgedNode, time: tuple[float, float], states: bool) -> Branch:
     span = None
     if item.seconds is not None and length:
         span = (item.timestamp - start) / length, item.seconds / length
-    outcomes = item.evaluation_results.items()
     children = [
         Branch(f"{name}: {wording.shorten(_as_text(state), STATE_SHOWN)}", tone="dim")
         for name, state in (("in", item.input_state), ("out", item.output_state))
@@ -350,28 +348,24 @@ def _grow(node: JudgedNode, time: tuple[float, float], states: bool) -> Branch:
     ]
     if item.error is not None:
         label = "waits" if item.interrupted else "failed"
-        tone: Tone = "warning" if item.interrupted else "bad"
-        children.append(Branch(f"{label}: {item.error}", tone=tone))
+        colour: Tone = "warning" if item.interrupted else "bad"
+        children.append(Branch(f"{label}: {item.error}", tone=colour))
 
-    unmet = [Branch(name, *_judged(outcome)) for name, outcome in outcomes if _is_unmet(outcome)]
-    broken = item.error is not None and not item.interrupted
+    facts = {"Node": f"{node.id}, superstep {node.step + 1}"}
+    scores: dict[str, float] = {}
+    for name, outcome in item.evaluation_results.items():
+        text, tone = _judged(outcome)
+        if isinstance(outcome, EvaluationResult):
+            scores[name] = outcome.score
+        if tone in ("bad", "warning"):
+            children.append(Branch(name, text, tone))
+        else:
+            facts[name] = text
 
-    return Branch(
-        node.name or "(no name)",
-        _about(item),
-        "bad" if unmet or broken else "",
-        [*children, *unmet],
-        {name: each.score for name, each in outcomes if isinstance(each, EvaluationResult)},
-        span,
-        *_in_full(node),
-    )
+    name = node.name or "(no name)"
+    tone = "bad" if any(child.tone == "bad" for child in children) else ""
 
-
-def _is_unmet(outcome: EvaluationResult | Failure) -> bool:
-    """Tell whether a node did not pass an evaluator, or the evaluator failed."""
-    if isinstance(outcome, Failure):
-        return outcome.kind == "failed"
-    return not outcome.passed
+    return Branch(name, _about(item), tone, children, scores, span, facts, [_states(item)])
 
 
 def _about(item: HistoryItem) -> str:
@@ -387,35 +381,26 @@ def _format_time(seconds: float) -> str:
 
 
 def _judged(outcome: EvaluationResult | Failure) -> tuple[str, Tone]:
-    """Describe the outcome of an evaluator in one line, and return its colour."""
+    """Describe the outcome of an evaluator, and return its colour; none if it was not asked."""
     if isinstance(outcome, Failure):
-        return f"{_grade(outcome)}: {outcome.reason}", "warning"
-    feedback = wording.shorten(outcome.feedback, FEEDBACK_SHOWN)
-    grade = _grade(outcome)
-    return (f"{grade}: {feedback}" if feedback else grade), ("good" if outcome.passed else "bad")
-
-
-def _grade(outcome: EvaluationResult | Failure) -> str:
-    if isinstance(outcome, Failure):
-        return "no score" if outcome.kind == "failed" else "not asked"
+        failed = outcome.kind == "failed"
+        return (
+            f"{'no score' if failed else 'not asked'}: {outcome.reason}",
+            "warning" if failed else "",
+        )
     verdict = "passed" if outcome.passed else "not passed"
-    return f"{wording.number(outcome.score)}, {verdict}"
+    grade = f"{wording.number(outcome.score)}, {verdict}"
+    text = ": ".join(filter(None, (grade, outcome.feedback)))
+
+    return text, "good" if outcome.passed else "bad"
 
 
-def _in_full(node: JudgedNode) -> tuple[Mapping[str, str], Sequence[Block]]:
-    """Return the results of a node that do not stand below it already, and its input and output in
-    full."""
-    item = node.item
-    facts = {"Node": f"{node.id}, superstep {node.step + 1}"}
-    for name, outcome in item.evaluation_results.items():
-        explanation = outcome.reason if isinstance(outcome, Failure) else outcome.feedback
-        if not _is_unmet(outcome):
-            facts[name] = ": ".join(part for part in (_grade(outcome), explanation) if part)
+def _states(item: HistoryItem) -> Texts:
+    """Return the input and the output of a node in full."""
     texts = [("Input", _clip(item.input_state)), ("Output", _clip(item.output_state))]
     if item.error is not None:
         texts.append(("Waits for" if item.interrupted else "Error", item.error))
-
-    return facts, (Texts("", texts),)
+    return Texts("", texts)
 
 
 def _as_text(state: Any, indent: int | None = None) -> str:
