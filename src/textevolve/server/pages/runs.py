@@ -397,8 +397,8 @@ def show_spending(
     caller: MayRead,
     run: Annotated[tuple[str, ...], Query(max_length=RUNS)],
 ) -> Response:
-    """Return what runs took and cost, as a part that the list of runs loads later, since adding up
-    all calls takes a while."""
+    """Return the time and the cost of runs, as a part that the list of runs loads later, since
+    adding up all calls takes a while."""
     ids = [find_seen(server, caller, run_ref).run.id for run_ref in run]
     spending = server.store.read(read_spending, ids)
     return draw(request, "run_spending.html", ids=ids, spending=spending)
