@@ -479,7 +479,8 @@ def _pair_cases(
     """Read the texts of the cases on which two runs differ most."""
     pairs: list[PairedCase] = []
     for difference in comparison.differing[:MOST_SHOWN]:
-        chosen = RecordFilter(case=difference.case, variant=difference.variant or None)
+        variant = difference.variant or None
+        chosen = RecordFilter(("scored",), case=difference.case, variant=variant)
         rows: list[MatrixRow] = []
         numbers: list[int] = []
 
