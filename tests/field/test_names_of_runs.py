@@ -84,3 +84,26 @@ def test_repeats_stay_one_case(home, cli):
     assert cli(*EVALUATE, "-o", "out.jsonl").code == 0
     texts = (home / "out.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in texts] == ["a", "a", "a (2)"]
+
+
+def test_the_end_of_an_id_names_it(home, cli):
+    """What people remember of `20260114-dt6d` is `dt6d`."""
+    ends = []
+    for output in ("so", "no"):
+        (home / "cases.jsonl").write_text(CASES.replace('"output": "so"', f'"output": "{output}"'))
+        assert cli(*EVALUATE).code == 0
+        ends.append(cli("runs", "list", "--json").rows[0]["id"].rpartition("-")[2])
+    first, second = ends
+    for command in (
+        ("runs", "show", first),
+        ("runs", "resume", first),
+        ("runs", "compare", first, second),
+        ("runs", "export", first, "rows.csv"),
+        ("runs", "tag", first, "nightly"),
+        ("labels", "create", "task", "--run", first),
+        (*EVALUATE, "--no-worse-than", second),
+        ("runs", "delete", first, "--yes"),
+    ):
+        outcome = cli(*command)
+        assert outcome.code == 0, (command, outcome.err)
+    assert cli("runs", "show", first).code == 1

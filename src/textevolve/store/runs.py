@@ -110,8 +110,9 @@ class RunTotals:
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """What a run's own calls took. `seconds`: the time in which a call was under way, without the
-    pause before a run is resumed. `cost`: in US dollars; None if the price of a call is unknown."""
+    """The time and the cost of a run's own calls. `seconds`: the time in which a call was under
+    way, without the pause before a run is resumed. `cost`: in US dollars; None if the price of a
+    call is unknown."""
 
     seconds: float
     cost: float | None
@@ -452,12 +453,12 @@ FROM (SELECT run_id, started, seconds, cost, max(started + seconds) OVER (
         PARTITION BY run_id ORDER BY started, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS before FROM calls) AS calls
 """
-"""The query for what runs took, without its condition and groups. `before`: the end of the calls
-that began earlier; time counts once in which several calls are under way."""
+"""The query for the time and the cost of runs, without its condition and groups. `before`: the end
+of the calls that began earlier; time counts once in which several calls are under way."""
 
 
 def read_spending(connection: Connection, ids: Sequence[str]) -> dict[str, RunSpending]:
-    """Return what the runs of these ids took, but of those without calls."""
+    """Return the time and the cost of these runs, without runs that made no calls."""
     query = sql(f"{SPENDING} WHERE run_id IN :ids GROUP BY run_id")
     query = query.bindparams(bindparam("ids", expanding=True))
     rows = connection.execute(query, {"ids": list(ids)})

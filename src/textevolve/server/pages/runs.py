@@ -396,8 +396,8 @@ def show_spending(
     caller: MayRead,
     run: Annotated[tuple[str, ...], Query(max_length=RUNS)],
 ) -> Response:
-    """Return what runs took and cost, as a part that the list of runs loads later, since adding up
-    all calls takes a while."""
+    """Return the time and the cost of runs, as a part that the list of runs loads later, since
+    adding up all calls takes a while."""
     ids = [find_seen(server, caller, run_ref).run.id for run_ref in run]
     spending = server.store.read(read_spending, ids)
     return draw(request, "run_spending.html", ids=ids, spending=spending)
@@ -478,7 +478,8 @@ def _pair_cases(
     """Read the texts of the cases on which two runs differ most."""
     pairs: list[PairedCase] = []
     for difference in comparison.differing[:MOST_SHOWN]:
-        chosen = RecordFilter(case=difference.case, variant=difference.variant or None)
+        variant = difference.variant or None
+        chosen = RecordFilter(("scored",), case=difference.case, variant=variant)
         rows: list[MatrixRow] = []
         numbers: list[int] = []
 
