@@ -74,7 +74,6 @@ COMBINED_TOKENS = 300
 """The maximum number of tokens of a structured comparison, and of a combined text."""
 MOST_REASON = 200
 """The maximum number of characters of a decision's reason."""
-_QUOTATION = re.compile(r"^.{1,100}? said: “(.*)”$", re.DOTALL)
 _SENTENCE_END = re.compile(r"[.!?]\s+\S")
 
 NoteRelation: TypeAlias = Literal["same", "replaces", "adds", "different"]
@@ -170,9 +169,7 @@ async def _probability(
     """
     # Each is one line, so a sign before it keeps it from passing for anything else, in few tokens.
     # With dates before them a model of 1.5B found fewer of the changes.
-    # A quotation around each made the probabilities of all pairs nearly equal.
-    texts = (_QUOTATION.sub(r"\1", each.text) for each in (other, note))
-    earlier, new = (quote(sanitize(text, EXAMPLE_NONCE)[0]) for text in texts)
+    earlier, new = (quote(sanitize(text, EXAMPLE_NONCE)[0]) for text in (other.text, note.text))
     state = f"Earlier note:\n{earlier}New note:\n{new}"
     answer = (await decide(model, state, [question], seed=0)).answers[question.name]
     if isinstance(answer, Failure):
