@@ -167,9 +167,9 @@ async def test_minimum_similarity_and_trust():
 
 def test_association_is_gone():
     """What earlier versions wrote is read; who asks for it learns what there is instead."""
-    assert RecallSettings(**{"collections": ("facts",), "associate": False}).limit == 10
+    assert RecallSettings(collections=("facts",), associate=False).limit == 10
     with pytest.raises(InputError, match="memories graph"):
-        RecallSettings(**{"associate": True})
+        RecallSettings(associate=True)
 
 
 async def test_equal_memories_come_once():
