@@ -28,6 +28,7 @@ import yaml
 from textevolve import Client
 from textevolve.errors import TakenError
 from textevolve.settings import read_settings
+from textevolve.studies.memories.create import CreateMemoriesSpec
 
 TURNS = Path(__file__).with_name("creation_turns.yaml")
 SOURCE = "kept as it was said"
@@ -77,13 +78,14 @@ def main() -> None:
                 space.collections.create(name, embedder="local/minilm")
             except TakenError as error:
                 print(f"{name}: {error}", file=sys.stderr)
-            created = client.create_memories(
-                chats(person),
-                name,
+            spec = CreateMemoriesSpec(
+                data="from Python",
+                collection=name,
                 model=options.model,
                 about=person["person"],
                 **creation,
             )
+            created: Any = client.run(spec, cases=chats(person))
             memories = space.memories(name).list(limit=500, closed=True)
             facts = [memory for memory in memories if SOURCE not in memory.reason]
             sources += len(memories) - len(facts)

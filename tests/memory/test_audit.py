@@ -81,10 +81,10 @@ def test_other_memories_stay_unmentioned(text, other):
     assert not findings_of(mine, memory("Mia lives in Oslo.", "a", user="ben"))
 
 
-def test_audit_from_python_and_commands(tmp_path, cli):
+def test_audit_from_python_and_commands(tmp_path, cli, server):
     path = tmp_path / "store.db"
     with Client(store=path) as client, client.namespace("default") as space:
-        space.collections.create("notes", embedder="local/minilm")
+        space.collections.create("notes", embedder=f"{server.url}#embeds")
         notes = space.memories("notes")
         first = notes.add("Mia lives in Oslo.")
         second = notes.add("Mia lives in Oslo now.")

@@ -413,10 +413,11 @@ def clean(text: str) -> str:
 
 def _point(fact: _Fact, window: Window, settings: CreationSettings) -> DialoguePoint:
     text = " ".join(clean(fact.fact).split())[:MOST_TEXT]
-    # A small model copies a whole turn, with its speaker and its questions.
+    # A small model copies a whole turn, with its speaker and its question.
     for speaker in filter(None, (USER, ASSISTANT, settings.about)):
         text = text.removeprefix(f"{speaker}: ")
-    text = " ".join(_statements_of(text)) or text
+    if text.endswith(_QUESTION_MARKS):
+        text = " ".join(_statements_of(text)) or text
     if settings.about:
         text = name_user(text, settings.about)
     pieces = (*window.earlier, *window.pieces)
