@@ -222,8 +222,9 @@ def _migrate(connection: Connection, revision: str) -> None:
         kind = "BYTEA" if is_postgres(connection) else "BLOB"
         connection.exec_driver_sql(f"ALTER TABLE records ADD COLUMN cluster {kind}")
         connection.exec_driver_sql("DROP INDEX records_in_order")
-        indexes = {index.name: index for index in tables.records.indexes}
-        indexes["records_in_order"].create(connection)
+        indexes = tables.records.indexes
+        (in_order,) = (index for index in indexes if index.name == "records_in_order")
+        in_order.create(connection)
 
     tables.token_vectors.create(connection)
     connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")
