@@ -7,6 +7,8 @@ Sets of questions, each asked of a collection of its own:
 
 - people: the questions of `recall_people.txt` about ten people, of whom five choose settings and
   five report; facts that changed were superseded;
+- facts: with --facts, the facts that LoCoMo's authors took from the turns, alone and with the turn
+  behind each;
 - languages: ten questions in each of six languages, of `recall_languages.txt`, with --languages;
 - labels: 20 queries that are nothing but a name or a number, which one fact of many holds;
 - locomo: questions of LoCoMo (Maharana and others, Evaluating Very Long-Term Conversational Memory
@@ -65,13 +67,15 @@ NOWHERE = Origin()
 
 @dataclass(frozen=True)
 class Row:
-    """A memory. `key`: tells which it is; `earlier`: the fact that it replaced; empty if none."""
+    """A memory. `key`: tells which it is; `earlier`: the fact that it replaced; empty if none.
+    `evidence`: the turn behind it."""
 
     key: str
     text: str
     created: float
     earlier: str = ""
     origin: Origin = NOWHERE
+    evidence: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,31 @@ def read_locomo(path: Path) -> QuestionSet:
     return QuestionSet(f"locomo-{path.stem}", rows, questions)
 
 
+def read_facts(path: Path, has_turns: bool) -> QuestionSet:
+    """Read the facts that LoCoMo's authors took from the turns, each with its turn if `has_turns`.
+    A fact is right if its turn is evidence."""
+    dialogue: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    turns = {row.key: row for row in read_locomo(path).rows}
+    rows: list[Row] = []
+    facts: dict[str, set[str]] = {}
+    for name, observed in dialogue.items():
+        if not name.endswith("_observation"):
+            continue
+        for text, source in (fact for stated in observed.values() for fact in stated):
+            for id in re.findall(r"D\d+:\d+", str(source)):
+                if id in turns:
+                    key = f"{id} {len(rows)}"
+                    evidence = turns[id].text if has_turns else ""
+                    rows.append(Row(key, text, turns[id].created, evidence=evidence))
+                    facts.setdefault(id, set()).add(key)
+    questions: list[tuple[str, frozenset[str]]] = []
+    for question, evidence in read_locomo(path).questions:
+        right = {key for id in evidence for key in facts.get(id, ())}
+        if right:
+            questions.append((question, frozenset(right)))
+    return QuestionSet(f"facts-{path.stem}-{int(has_turns)}", rows, questions)
+
+
 async def fill(place: Place, questions: QuestionSet) -> None:
     """Keep the memories of a set, unless an earlier run has done so."""
     namespace = place.bench.settings.namespace
@@ -172,7 +201,9 @@ async def fill(place: Place, questions: QuestionSet) -> None:
         )
         old_id = replaced.get(row.key)
         changes.append(Add(memory) if old_id is None else Supersede((old_id,), memory))
-    await store.apply(questions.name, await with_tokens(place.bench.embed, collection, changes))
+    evidence = [row.evidence for row in questions.rows]
+    with_vectors = await with_tokens(place.bench.embed, collection, changes, evidence)
+    await store.apply(questions.name, with_vectors)
 
 
 @dataclass
@@ -217,6 +248,12 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
             language: [read_people(range(place, place + 1), TRANSLATIONS, "languages")]
             for place, language in enumerate(LANGUAGES)
         }
+    elif options.facts:
+        files = [options.locomo / f"{name}.json" for name in CONVERSATIONS[options.part]]
+        groups = {
+            name: [read_facts(file, has_turns) for file in files]
+            for name, has_turns in (("facts", False), ("facts with turns", True))
+        }
     elif options.locomo:
         files = [options.locomo / f"{name}.json" for name in CONVERSATIONS[options.part]]
         groups["locomo"] = [read_locomo(file) for file in files]
@@ -248,6 +285,7 @@ def main() -> None:
     parser.add_argument("--rerank", nargs="+", default=["off", "auto"])
     parser.add_argument("--locomo", type=Path, help="a folder with the files of LoCoMo")
     parser.add_argument("--languages", action="store_true", help="six languages alone")
+    parser.add_argument("--facts", action="store_true", help="LoCoMo's facts in place of turns")
     parser.add_argument("--missed", action="store_true", help="print questions not answered first")
     parser.add_argument("--store", type=Path, required=True, help="a file; it is kept")
     run_benchmark(parser, compare)

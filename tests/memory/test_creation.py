@@ -34,6 +34,7 @@ from textevolve.memory.integration import (
     decided_insight,
     draw_insights,
 )
+from textevolve.memory.ranking import LATE_MODEL, MemoryModels
 from textevolve.memory.record import ChangeSource, DialogueTurn, MemoryQuery
 from textevolve.memory.sameness import (
     differ_in_dates,
@@ -43,6 +44,7 @@ from textevolve.memory.sameness import (
     nearly_same,
     speaks_of_nobody,
 )
+from word_models import WIDTH, Words
 
 SETTINGS = CreationSettings(floor=0.3, compare="structured")
 
@@ -91,6 +93,25 @@ def make():
 
 def actions(created):
     return [(decision.action, decision.by, decision.text) for decision in created.decisions]
+
+
+async def test_facts_are_found_by_their_turns(make):
+    late = Words(LATE_MODEL)
+
+    async def model_of(name):
+        return late if name == LATE_MODEL else Words(name)
+
+    make.store.create("talks", WIDTH)
+    turn = say("FACT: Alex lives in Porto.\nThe surf is so good here.")
+    async with ScriptedServer(remember) as server, OpenAIClient(server.url, "any") as model:
+        created = await create_memories(
+            *(make.store, MemoryModels(model_of, "late"), Deciding(model, None)),
+            *("talks", turn, SETTINGS, ChangeSource("", "a chat")),
+        )
+    assert created.texts == ("Alex lives in Porto.",)
+    (text,) = late.texts
+    assert text.startswith("alex lives in porto. ")
+    assert text.endswith("the surf is so good here.")
 
 
 async def test_points_change_the_notes(make):

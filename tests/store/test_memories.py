@@ -18,6 +18,7 @@ from textevolve.memory.record import (
     Origin,
     Relation,
     Supersede,
+    TokenVectors,
 )
 from textevolve.store import tables
 from textevolve.store.kinds import COLLECTIONS, delete
@@ -81,6 +82,18 @@ async def test_a_memory_is_found_with_all_that_was_kept(store):
     ).ids
     assert (await store.get([cited]))[0].cites == applied.ids
     assert (await store.collection("chats")).version == 1
+
+
+async def test_tokens_come_with_matches(store):
+    tokens = TokenVectors("late", np.arange(12, dtype=np.uint8).reshape(3, 4))
+    await store.apply("chats", [Add(new("a red lorry", tokens=tokens)), Add(new("a lorry"))])
+    query = MemoryQuery(collection="chats", text="lorry", token_model="late")
+    found = {match.memory.text: match.tokens for match in await store.search(query)}
+    assert np.array_equal(found["a red lorry"], tokens.packed)
+    assert found["a lorry"] is None
+    for model in ("", "another"):
+        matches = await store.search(replace(query, token_model=model))
+        assert [match.tokens for match in matches] == [None, None]
 
 
 @pytest.mark.parametrize("said", ['"', "NEAR(cat", "words : cat", "-cat", "cat\0", "'; --"])

@@ -89,3 +89,13 @@ def test_a_place_that_may_not_be_written_is_named_so(spawn) -> None:
         folder.chmod(0o755)
     assert errors == ""
     assert "be written" in output
+
+
+def test_older_stores_get_token_vectors(path: Path) -> None:
+    with open_store(path) as store:
+        run = store.create_run({}, "kept")
+    older = "UPDATE alembic_version SET version_num = '0011'"
+    execute(path, "DROP TABLE token_vectors", older)
+    with open_store(path) as store:
+        assert store.get_run(run.id).id == run.id
+    assert execute(path, "SELECT count(*) FROM token_vectors") == [(0,)]

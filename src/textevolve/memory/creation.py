@@ -589,7 +589,7 @@ async def create_memories(
         points = await extract_points(
             model, dialogue, settings, max(context_turns, start.done_turns)
         )
-        created = await keep_points(ground, points, start, source)
+        created = await keep_points(ground, points, start, source, dialogue)
         here.note(memories=len(created.texts), output=created.texts)
         return created
 
@@ -640,10 +640,12 @@ async def keep_points(
     points: Sequence[DialoguePoint],
     start: Start,
     source: ChangeSource,
+    dialogue: Sequence[DialogueTurn] = (),
 ) -> CreatedMemories:
     """Reconcile points with the collection, and apply all changes in one transaction; without
-    `ground.writes`, only return the decisions. If another process has applied the same dialogue
-    meanwhile, return the decisions read back from its memories."""
+    `ground.writes`, only return the decisions. `dialogue`: whose turns the points are from. If
+    another process has applied the same dialogue meanwhile, return the decisions read back from its
+    memories."""
     name = ground.collection.name
     collection = await ground.store.collection(name)
     done = await reconcile(ground, points, collection.version, source)
@@ -653,7 +655,9 @@ async def keep_points(
     drafts = drafts_of(done)
     places = {id(draft): place for place, draft in enumerate(drafts)}
     new = [_change(draft, source, places) for draft in drafts]
-    changes = await with_tokens(ground.embed, collection, new)
+    spoken = dict(enumerate((turn.content for turn in dialogue), 1))
+    evidence = [spoken.get(draft.decision.point.turn or 0, "") for draft in drafts]
+    changes = await with_tokens(ground.embed, collection, new, evidence)
     applied = await ground.store.apply(name, changes, ChangeSource(start.key, source.label))
     if applied.repeated:  # another process was faster with the same dialogue
         return await read_decisions(ground, applied)

@@ -148,12 +148,17 @@ async def token_vectors(
 
 
 async def with_tokens(
-    embed: Embed, collection: Collection, changes: Sequence[Change]
+    embed: Embed,
+    collection: Collection,
+    changes: Sequence[Change],
+    evidence: Sequence[str] = (),
 ) -> Sequence[Change]:
     """Return changes whose new memories have token vectors, if those of the collection are ordered
-    by them."""
+    by them. `evidence`: for each new memory the turn behind it, by whose words it is found, too."""
     new = [change for change in changes if not isinstance(change, Forget)]
-    tokens = await token_vectors(embed, collection, [change.memory.text for change in new])
+    turns = evidence or [""] * len(new)
+    texts = [f"{e.memory.text} {turn}".strip() for e, turn in zip(new, turns, strict=True)]
+    tokens = await token_vectors(embed, collection, texts)
     with_vectors = {
         id(change): replace(change, memory=replace(change.memory, tokens=vectors))
         for change, vectors in zip(new, tokens, strict=bool(tokens))

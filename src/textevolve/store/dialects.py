@@ -225,7 +225,7 @@ def _migrate(connection: Connection, revision: str) -> None:
         ordered = next(i for i in tables.records.indexes if i.name == "records_in_order")
         ordered.create(connection)
 
-    tables.token_vectors.create(connection)
+    tables.token_vectors.create(connection, checkfirst=True)
     connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")
 
 

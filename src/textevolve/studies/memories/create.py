@@ -365,7 +365,7 @@ class _Work:
         if now.done_turns != start.done_turns:  # its beginning stood before this one
             points = await extract_points(ground.model, turns, ground.settings, now.done_turns)
 
-        return await keep_points(ground, points, now, source)
+        return await keep_points(ground, points, now, source, turns)
 
     def _about(self, dialogue: UserDialogue) -> Ground:
         """Return the store, models and settings for this dialogue. If the specification does not
