@@ -257,8 +257,10 @@ class _Actor:
             answered = 0  # a decision model writes nothing
         cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
         usage = Usage(1, prompt, 0, answered, cost)
-        usage = Usage(1) if self.name.startswith(JOURNALED) else usage
-        self.calls.append(replace(usage, models={self.name: 1}))
+        # Calls of the user's application have no tokens, and count for no model.
+        is_target = self.name.startswith(JOURNALED)
+        usage = Usage(1) if is_target else usage
+        self.calls.append(usage if is_target else replace(usage, models={self.name: 1}))
 
         return replace(response, usage=usage, finish_reason="stop")
 
