@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from textevolve.loops.calibration.optimizing import cut_looks
 from textevolve.loops.calibration.trial_runner import Example, share_held_out
+from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 from textevolve.statistics.comparisons import (
-    FIRST_LOOK,
     fewest_units,
+    look_levels,
     sequential_test,
     sign_flip_test,
 )
-from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 from textevolve.statistics.intervals import wilson_interval
 
 Array = NDArray[np.float64]
@@ -98,11 +98,11 @@ def look(held_out: Array) -> tuple[bool, int]:
         return False, 0
     ends = end_looks(len(held_out))
     blocks = np.split(held_out, ends[:-1])
-    levels = [ALPHA] if len(blocks) == 1 else [FIRST_LOOK, ALPHA]
+    levels = look_levels(len(blocks))
     for number, end in enumerate(ends, 1):
         if sequential_test(blocks[:number], levels[:number])[-1].accepted:
             return True, end
-        if held_out[:end].sum() <= 0:
+        if held_out[:end].sum() <= 0 and end >= len(held_out) / 2:
             return False, end
     return False, len(held_out)
 

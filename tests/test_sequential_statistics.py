@@ -6,13 +6,13 @@ import math
 import pytest
 from scipy.stats import binomtest
 
+from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 from textevolve.statistics.comparisons import (
-    FIRST_LOOK,
     fewest_units,
+    look_levels,
     sequential_test,
     sign_flip_test,
 )
-from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 
 SIZES = {
     "right or wrong": [1.0] * 10,
@@ -37,12 +37,21 @@ def test_of_all_patterns_of_signs_no_more_than_the_level_is_accepted(sizes, cuts
     assert 0 < accepted / 2 ** len(sizes) <= levels[-1]
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_levels_grow_to_the_whole(count):
+    levels = look_levels(count)
+    assert len(levels) == count
+    assert levels == sorted(levels)
+    assert levels[-1] == ALPHA
+    assert count == 1 or levels[0] == pytest.approx(ALPHA * (0.2 + 0.8 / count**2))
+
+
 @pytest.mark.parametrize("half", [3, 5, 7, 12])
 def test_two_looks_at_right_and_wrong_spend_no_more_than_the_level(half):
     chance = 0.0
     for first_count, second_count in itertools.product(range(half + 1), repeat=2):
         blocks = [[1.0] * wins + [-1.0] * (half - wins) for wins in (first_count, second_count)]
-        if sequential_test(blocks, [FIRST_LOOK, ALPHA])[-1].accepted:
+        if sequential_test(blocks, look_levels(2))[-1].accepted:
             chance += math.comb(half, first_count) * math.comb(half, second_count) / 4**half
     assert ALPHA / 5 < chance <= ALPHA
 

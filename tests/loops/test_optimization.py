@@ -139,6 +139,20 @@ async def test_the_first_revision_decides_how_the_rest_is_made(scores, made, not
     assert optimization.best is choose_best(optimization.attempts)
 
 
+async def test_no_gain_is_enough_if_none_is_asked():
+    """With a least gain of 0, "at least 0 higher" holds at equal scores, and no score that is
+    above all before it is a swing."""
+    writer = Writer()
+    optimization = await run(
+        [0.5, 0.5, 0.5, 0.5], writer, mode="auto", max_iterations=4, min_improvement=0
+    )
+    assert [attempt.made for attempt in optimization.attempts] == [ANEW, *[REVISED] * 3]
+    assert optimization.status == "max_iterations"
+    stopping = Stopping(threshold=1, max_iterations=9, min_improvement=0)
+    assert stopping.decide([0.5, 0.1, 0.9], 3) is None
+    assert stopping.decide([0.5, 0.1, 0.4], 3) == "oscillating"
+
+
 async def test_nothing_scored_is_failed():
     optimization = await run([Failure("failed", "no idea")] * 3)
     assert (optimization.status, optimization.best, optimization.output, optimization.score) == (

@@ -98,7 +98,7 @@ def check_found(found):
 def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, server):
     command = ["calibrate", "--program", "adder.yaml", "-d", "rows.jsonl", "--label", "twice"]
     command += ["--metric", "exact", "-m", model, "-o", "best.yaml", "-o", "search.json"]
-    command += ["--depth", "2", "--beam", "2", "--successors", "2"]
+    command += ["--depth", "2", "--beam", "2", "--successors", "2", "--validation", "0.6"]
     first_outcome = cli(*command)
     assert first_outcome.code == 0, first_outcome.err
     payload = json.loads((home / "search.json").read_text())
@@ -106,6 +106,7 @@ def test_all_templates_of_a_chains_file_are_improved(cli, home, rows, model, ser
     assert payload["templates"]["note"] == f"Tell of {{n}}\n{NOTE}"
     assert SUM in yaml.safe_load((home / "best.yaml").read_text())["sum"]
     calls = server.calls
+    assert payload["usage"]["calls"] == calls  # replays of unchanged steps cost nothing
     assert cli(*command).code == 0
     assert server.calls == calls
 

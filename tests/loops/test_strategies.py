@@ -17,9 +17,13 @@ from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.testing import Answer, ScriptedServer
 from textevolve.loops.calibration.optimizing import search_template
-from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan
+from textevolve.loops.calibration.plan import (
+    CalibrationContext,
+    CalibrationPlan,
+    describe_outcome,
+)
 from textevolve.loops.calibration.rewriting import RewritingRules, can_show
-from textevolve.loops.calibration.trial_runner import Example
+from textevolve.loops.calibration.trial_runner import Example, split_examples
 from textevolve.metrics.label_metrics import Grader, open_metric
 from textevolve.studies.calibrate import CalibrateSpec, report
 from textevolve.wiring import Limits
@@ -126,7 +130,7 @@ async def test_budgets_find_better_templates(strategy):
 @pytest.mark.parametrize("strategy", ["auto", "protegi"])
 async def test_held_out_rows_stay_unseen(strategy):
     result, server = await search(strategy=strategy, budget=150, beam=2, successors=3)
-    both = {result.nodes[0].text, result.nodes[result.leader].text}
+    both = {result.nodes[0].text, result.nodes[result.tested].text}
     for prompt in prompts(server):
         numbers = {int(n) for n in re.findall(r"(?:What is |n: )(\d+)", prompt)}
         if numbers & HELD_OUT:
@@ -141,9 +145,117 @@ async def test_no_budget_is_exceeded(budget):
     assert result.stopped in ("max_iterations", "converged")
 
 
-async def test_budgets_must_allow_a_decision():
-    with pytest.raises(InputError, match=r"need 24"):
-        await search(budget=20)
+@pytest.mark.parametrize(("least", "seconds"), [(24, False), (36, True)])
+async def test_least_budgets_are_enough(least, seconds):
+    """The budget that a refusal names is accepted, and one call less is not."""
+    means = {"second_judge": Judge()} if seconds else {}
+    with pytest.raises(InputError, match=rf"need {least}$"):
+        await search(budget=least - 1, **means)
+    result, server = await search(budget=least, **means)
+    assert result.stopped in ("max_iterations", "converged")
+    assert server.calls <= least
+
+
+async def test_accepted_templates_are_improved_further():
+    """What the decision leaves of the budget continues the search from the tested template."""
+    result, server = await search(strategy="reflect", budget=80, seed=2)
+    assert result.accepted
+    assert server.calls == 80
+    assert result.tested != result.leader
+    assert "A search that began with a tested template found it" in describe_outcome(result)
+    lineage = [result.leader]
+    while (parent := result.nodes[lineage[-1]].parent) is not None:
+        lineage.append(parent)
+    assert result.tested in lineage
+
+
+# Cross-fitting
+
+
+def material_of(count, **options):
+    """Rows that need one of two rules."""
+    rows = [(f"row {n}", {"n": n, "sum": 2 * n}) for n in range(0, 3 * count, 3)]
+    return take_material(SEED, rows, label="sum", **options)
+
+
+def reflected_rows(server):
+    """The rows that each request for a new template shows."""
+    shown = [text for text in prompts(server) if "You improve a prompt" in text]
+    return [{int(n) for n in re.findall(r"\bn: (\d+)", text)} for text in shown]
+
+
+@pytest.mark.parametrize(("count", "budget"), [(8, 100), (12, 200), (12, None), (40, 400)])
+async def test_few_rows_are_cross_fitted(count, budget):
+    material = material_of(count)
+    result, server = await search(strategy="reflect", budget=budget, material=material)
+    assert result.is_cross_fitted
+    assert result.rows == (count, count)
+    assert result.gain.items == count
+    assert result.accepted
+    assert server.calls == result.usage.calls <= (budget or 400)
+    assert f"On {count} rows, each under the best template of the other half" in (
+        describe_outcome(result)
+    )
+
+
+async def test_halves_stay_apart():
+    """No template is written from rows of both halves before the decision."""
+    material = material_of(12)
+    _, server = await search(strategy="reflect", budget=200, material=material)
+    halves = [
+        {int(example.values["n"]) for example in half}
+        for half in split_examples(material.examples, 0.5)
+    ]
+    shown = reflected_rows(server)
+    sides = [[bool(rows & half) for half in halves] for rows in shown]
+    assert sides[0] == [True, False]
+    first = sides.index([False, True])
+    assert all(side == [True, False] for side in sides[:first])
+    joint = sides.index([True, True]) if [True, True] in sides else len(sides)
+    assert all(side == [False, True] for side in sides[first:joint])
+
+
+@pytest.mark.parametrize(
+    ("count", "options"),
+    [
+        (7, {"budget": 200}),
+        (12, {"budget": 119}),
+        (40, {"budget": 259}),
+        (100, {}),
+        (12, {"budget": 400, "strategy": "protegi"}),
+        (12, {"budget": 200, "validation": 0.5}),
+    ],
+)
+async def test_other_searches_hold_rows_out(count, options):
+    shares = {"validation": options.pop("validation")} if "validation" in options else {}
+    result, _ = await search(material=material_of(count, **shares), **options)
+    assert not result.is_cross_fitted
+    assert sum(result.rows) == count
+
+
+async def test_perfect_halves_need_no_search():
+    material = take_material(
+        "What is {n} and {n} more? " + " ".join(f"Rule {k}." for k in range(6)),
+        [(f"row {n}", {"n": n, "sum": 2 * n}) for n in range(12)],
+        label="sum",
+    )
+    result, server = await search(budget=200, material=material)
+    assert (result.stopped, result.perfect, server.calls) == ("accepted", 12, 12)
+
+
+async def test_useless_halves_keep_the_original():
+    def useless(body, number):
+        text = str(body["messages"])
+        if "You improve a prompt" in text:
+            return json.dumps({"changes": ["vary"], "template": f"{SEED} Variant {number}."})
+        n = int(re.search(r"What is (\d+)", text)[1])
+        return str(2 * n) if n % 2 else "no"
+
+    server = ScriptedServer(useless, keep=10_000)
+    result, _ = await search(server, strategy="reflect", budget=200, material=material_of(12))
+    assert result.is_cross_fitted
+    assert not result.accepted
+    assert result.template == SEED
 
 
 class Judge:

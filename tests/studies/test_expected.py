@@ -1,11 +1,13 @@
 """What is to be expected of a run: rehearsals give a middle figure and a range."""
 
 import json
+import re
 
 import pytest
 
 from parameter_sets import slow_but_first
 from textevolve.evaluation import Usage
+from textevolve.llm.testing import ScriptedServer
 from textevolve.runs.estimate import summarise_draws
 
 
@@ -27,6 +29,36 @@ def test_an_estimate_is_the_same_each_time_and_scaled_to_all_cases(home, cli, se
     for name in ("calls", "tokens", "prompt_tokens", "completion_tokens"):
         spread = found["expected"][name]
         assert 12 <= spread["low"] <= spread["median"] <= spread["high"]
+
+
+@pytest.mark.parametrize(
+    ("known", "metric"), [("", "exact"), ("Add well.", "exact"), ("", "contains")]
+)
+@pytest.mark.parametrize("budget", [24, 60])
+def test_a_dry_run_names_what_a_search_takes(home, cli, budget, known, metric):
+    """An editor that never helps, and one that helps at once."""
+    rows = [{"n": n, "sum": 2 * n} for n in range(30)]
+    (home / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (home / "t.txt").write_text("Twice {n}?")
+
+    def script(body, number):
+        text = body["messages"][-1]["content"]
+        if body.get("response_format"):
+            return json.dumps({"changes": ["x"], "template": f"Add well. {number} Twice {{n}}?"})
+        n = int(re.findall(r"Twice (\d+)", text)[-1])
+        return str(2 * n) if known and known in text else "no"
+
+    with ScriptedServer(script) as server:
+        command = ["calibrate", "t.txt", "-d", "rows.jsonl", "--label", "sum", "--metric", metric]
+        command += ["--budget", str(budget), "-m", f"{server.url}#m", "--strategy", "reflect"]
+        (planned,) = cli(*command, "--dry-run", "--json").rows
+        assert server.calls == 0
+        cli(*command)
+        assert planned["most_calls"] == budget
+        assert planned["expected"]["calls"]["high"] <= budget
+        assert planned["expected"]["calls"]["low"] <= server.calls <= budget
+        shown = cli(*command, "--dry-run").out
+        assert f"at most {budget}; typically" in shown
 
 
 def test_a_dry_run_needs_no_key(cli, home):

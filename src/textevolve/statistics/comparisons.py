@@ -43,8 +43,8 @@ ONE_SIDED_ALPHA = 0.025
 LATTICE = 1000
 """The number of parts of 1 to which differences are rounded, so that the distribution of sums is a
 finite table."""
-FIRST_LOOK = 0.005
-"""The part of the level that the look at the first half of the data may use."""
+FIRST_SHARE = 0.2
+"""The share of the level that even the earliest of many looks may use."""
 _TINY = 1e-12
 
 
@@ -106,6 +106,13 @@ def sequential_test(blocks: Sequence[Numbers], spending: Sequence[float]) -> lis
         alive[stop] = 0.0
 
     return looks
+
+
+def look_levels(count: int) -> list[float]:
+    """Return for each of `count` looks the level that all looks up to it may use together: a first
+    share of `ONE_SIDED_ALPHA`, and of the rest the square of the share of looks."""
+    shares = [FIRST_SHARE + (1 - FIRST_SHARE) * (look / count) ** 2 for look in range(1, count)]
+    return [ONE_SIDED_ALPHA * share for share in (*shares, 1.0)]
 
 
 def fewest_units(level: float = ONE_SIDED_ALPHA) -> int:

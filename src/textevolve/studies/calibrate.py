@@ -275,10 +275,13 @@ def _changes(title: str, before: Node, after: Node) -> list[Diff]:
 
 
 def _validation(result: CalibrationResult, gain: Gain) -> Table:
+    tested_name = f"template {result.tested or result.leader}"
+    if result.is_cross_fitted:
+        tested_name = "new templates"
     columns = (
         "by",
         Column("rows", "count"),
-        Column("new" if result.is_cross_fitted else f"template {result.leader}", "number", 3),
+        Column(tested_name, "number", 3),
         Column("original", "number", 3),
         Column("difference", "number", 3),
         Column("p", "p_value"),

@@ -56,10 +56,10 @@ from textevolve.loops.calibration.trial_runner import (
     hash_group,
     split_examples,
 )
-from textevolve.statistics.comparisons import ONE_SIDED_ALPHA as ALPHA
 from textevolve.statistics.comparisons import (
     difference_interval,
     fewest_units,
+    look_levels,
     sequential_test,
 )
 
@@ -198,9 +198,6 @@ LOOKS = (9, 16, 28, 50)
 LAST_EARLY_LOOK = 0.7
 """The numbers of independent rows after which the decision looks at the scores before the last look
 at all rows, and the largest share of all rows for an early look."""
-FIRST_SHARE = 0.2
-"""The share of the level that even the earliest look may use; the rest grows with the square of the
-look's number."""
 FEWEST_CROSSED = 2 * FEWEST_LABELLED
 """The least number of independent rows for cross-fitting, so that each half can be shown."""
 CROSSED_OUTPUTS = 60
@@ -363,12 +360,13 @@ async def hold_finals(search: TemplateSearch, rivals: Sequence[int], size: int) 
 
 
 async def validate(search: TemplateSearch, rows: Sequence[Example]) -> None:
-    """Compare the leader and the original on held-out rows in up to two looks (interim analyses):
+    """Compare the leader and the original on held-out rows in several looks (interim analyses):
     stop as soon as the gain is significant, or if half of the rows show no gain. The second judge,
     if there is one, then judges the same outputs. The gains by the two judges are stored in
     `search`."""
     blocks = cut_looks(rows)
     seed = search.plan.seed
+    search.tested = search.leader
     ours = list[TrialOutcome]()
     theirs = list[TrialOutcome]()
 
@@ -433,6 +431,7 @@ def join_rows(search: TemplateSearch) -> TemplateSearch:
         is_cross_fitted=True,
     )
     joint.share_costs(search)
+    joint.join(search)
 
     return joint
 
@@ -470,7 +469,6 @@ async def continue_search(
     significant: nothing has to be reserved any more. Return the reason for the end."""
     if search.gain is None or not search.gain.significant or search.plan.strategy == "protegi":
         return stopped, reason
-    search.tested = search.leader
     search.spending.deciding = False
     search.spending.reserve = lambda _: 0.0
 
@@ -487,7 +485,7 @@ def begin_fold(search: TemplateSearch, rows: Sequence[Example]) -> TemplateSearc
     share = None
     if limit is not None:
         test = 2 * len(search.material.training) * search.spending.cost("output")
-        share = int(max(LEAST_SEARCH, min(FOLD_SHARE * limit, (limit - test) / 3)))
+        share = int(min(FOLD_SHARE * limit, (limit - test) / 3))
     fold.spending = SearchBudget(share, lambda: search.usage - before)
     fold.spending.outputs = FOLD_SHARE * UNPLANNED
     fold.spending.learned = search.spending.learned
@@ -508,7 +506,7 @@ async def decide_folds(
     ours = list[TrialOutcome]()
     theirs = list[TrialOutcome]()
     gains = dict[int, float]()
-    tested = dict[int, list[int]]()
+    rows_tested = dict[int, list[int]]()
     numbers = {example.id: row for row, example in enumerate(search.material.training)}
 
     for leader, half in zip(leaders, reversed(halves), strict=True):
@@ -520,12 +518,12 @@ async def decide_folds(
         theirs += [search.outcomes[SEED, row] for row in rows]
         differences = search.gains(leader, SEED, rows)
         gains[leader] = sum(differences) / max(1, len(differences))
-        tested[leader] = rows
+        rows_tested[leader] = rows
 
     if gains:
         search.leader = max(gains, key=lambda leader: gains[leader])
         search.beam = [search.leader]
-        rows = tested[search.leader]
+        rows = rows_tested[search.leader]
         search.order = (*rows, *(row for row in search.order if row not in rows))
         search.count = len(rows)
     examples = [outcome.example for outcome in ours]
@@ -542,12 +540,6 @@ def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
     cuts = [cut for cut in LOOKS if cut <= LAST_EARLY_LOOK * len(groups)]
     parts = (groups[a:b] for a, b in pairwise([0, *cuts, len(groups)]))
     return [[example for group in part for example in group] for part in parts]
-
-
-def look_levels(count: int) -> list[float]:
-    """Return the level that all looks up to each of `count` looks may use together."""
-    early = [FIRST_SHARE + (1 - FIRST_SHARE) * (n / count) ** 2 for n in range(1, count)]
-    return [ALPHA * share for share in (*early, 1.0)]
 
 
 def _weigh(

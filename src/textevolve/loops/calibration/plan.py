@@ -307,14 +307,16 @@ class CalibrationResult(Result):
     """The tree of templates, and the outcome of a search.
 
     `nodes`: the tree. `names`: the placeholders. `beam`: the numbers of the templates in the last
-    beam. `leader`: the number of the best template on the training rows. `gain`: of the leader over
-    the original on the validation rows; `second`: of the same outputs by the second judge; None if
-    they were not compared. `rows`: the numbers of training and of validation rows. `tried`: the
-    number of trials of a template on a row; `failed`: of those without a score. `seconds`: the time
-    of this process; earlier processes of a resumed run do not count. `perfect`: the number of
-    training rows if the original scores 1 on all rows tried, so that nothing was searched for;
-    otherwise 0. `groups`: the numbers of independent groups of training and of validation rows
-    (0: each row is one). `missing`: the number of trials that have no score at all, and
+    beam. `leader`: the number of the best template on the training rows. `gain`: of the `tested`
+    template over the original on the validation rows; the leader is another one if the calls that
+    the decision left brought a better one, which began with it; `second`: of the same outputs by
+    the second judge; None if they were not compared. `rows`: the numbers of training and of
+    validation rows. `tried`: the number of trials of a template on a row; `failed`: of those
+    without a score. `seconds`: the time of this process; earlier processes of a resumed run do not
+    count. `perfect`: the number of training rows if the original scores 1 on all rows tried, so
+    that nothing was searched for; otherwise 0. `groups`: the numbers of independent groups of
+    training and of validation rows (0: each row is one). `missing`: the number of trials that have
+    no score at all, and
     `missing_reason` why the first one has none; a faulty output without a score counts as 0.
     `is_cross_fitted`: whether two searches used one half of the rows each, and `gain` compares the
     leader of each with the original on the other half; then all rows are both training and
@@ -341,6 +343,7 @@ class CalibrationResult(Result):
     missing: int = 0
     missing_reason: str = ""
     is_cross_fitted: bool = False
+    tested: int = 0
 
     @property
     def accepted(self) -> bool:
@@ -359,7 +362,8 @@ class CalibrationResult(Result):
 
     @property
     def score(self) -> float | None:
-        """Return the mean score of the template to use, on the held-out rows. Without a comparison
+        """Return the mean score of the template to use, or of the one that was tested in its
+        place, on the held-out rows. Without a comparison
         there it is the original's on the training rows, which chose nothing."""
         if self.gain is None:
             return self.nodes[0].score
@@ -408,13 +412,10 @@ def describe_outcome(result: CalibrationResult) -> str:
             f" original is kept.{few}{ending}"
         )
 
-    if result.accepted and result.is_cross_fitted:
-        verdict = (
-            f"The gain is significant: template {result.leader} is taken, which a search on all"
-            " rows found from there."
-        )
-    elif result.accepted:
+    if result.accepted:
         verdict = f"The gain is significant: template {result.leader} is taken."
+        if result.tested != result.leader:
+            verdict += " A search that began with a tested template found it with the calls left."
     elif (gain.groups or gain.items) < fewest_units():
         verdict = (
             f"Fewer than {fewest_units()} independent rows can be compared, which is too few for"
@@ -471,7 +472,7 @@ def _compared(result: CalibrationResult, gain: Gain) -> str:
     grouped = ""
     if gain.groups:
         grouped = f" in {gain.groups} independent group{'s' * (gain.groups > 1)}"
-    subject = f"validation rows{grouped} template {result.leader} scores"
+    subject = f"validation rows{grouped} template {result.tested or result.leader} scores"
     if result.is_cross_fitted:
         subject = f"rows{grouped}, each under the best template of the other half, new ones score"
     return (

@@ -182,6 +182,8 @@ class TemplateSearch:
     the judge, and by the second judge; None before it. `tried`, `scored`: the numbers of trials,
     and of those with a score.
 
+    `tested`: the number of the template that was validated; it may precede the leader.
+
     `reason`: of the first failure; `missing`: the reasons of all trials without a score, which the
     outputs are not to blame for.
 
@@ -456,4 +458,5 @@ class TemplateSearch:
             missing=len(self.missing),
             missing_reason=next(iter(self.missing), ""),
             is_cross_fitted=self.is_cross_fitted,
+            tested=self.tested,
         )
