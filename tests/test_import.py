@@ -102,6 +102,9 @@ def test_the_names_for_type_checkers_are_the_names_that_are_loaded():
 
 def test_there_are_few_names_and_verbs_have_few_parameters():
     assert len(textevolve.__all__) <= 65
-    verbs = [getattr(textevolve.Client, name) for name in dir(textevolve.Client) if name[0] != "_"]
+    members = [
+        getattr(textevolve.Client, name) for name in dir(textevolve.Client) if name[0] != "_"
+    ]
+    verbs = filter(callable, members)  # `runs` is none
     # `compare` has the most: what is compared, on which rows, and by what.
     assert max(len(inspect.signature(verb).parameters) for verb in verbs) <= 1 + 17
