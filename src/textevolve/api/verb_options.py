@@ -54,7 +54,6 @@ class LabelOptions(TypedDict, total=False):
 
 
 class CompareOptions(LabelOptions, ChainOptions, total=False):
-    check: str | Sequence[Any] | None
     target_version: str | None
     outputs: str | Iterable[str] | None
     baseline: str | None
