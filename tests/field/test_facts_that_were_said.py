@@ -144,7 +144,8 @@ async def test_focus_keeps_no_turns():
 
 
 async def test_kept_turns_stay_themselves(tmp_path):
-    """A later fact replaces no turn, and what was extracted contains none."""
+    """A later fact replaces no turn, a repeated turn is kept once, and what was extracted contains
+    none."""
 
     def answer(body, _number):
         if "Note the facts" not in body["messages"][1]["content"]:
@@ -161,7 +162,11 @@ async def test_kept_turns_stay_themselves(tmp_path):
         opened.write(kinds.create, kinds.COLLECTIONS, "home", spec)
         store = opened.memories("home")
         made = []
-        for chat in (CHAT[2:3], [*CHAT[1:2], "user: Fine.", "user: Petra keeps hens."]):
+        for chat in (
+            CHAT[2:3],
+            [CHAT[1], CHAT[2]],
+            [*CHAT[1:2], "user: Fine.", "user: Petra keeps hens."],
+        ):
             async with ScriptedServer(answer) as server, OpenAIClient(server.url, "m") as model:
                 chat_turns = turns_of(chat)
                 source = ChangeSource("", "chat")
@@ -174,7 +179,7 @@ async def test_kept_turns_stay_themselves(tmp_path):
                 ]
         records = await store.page("notes")
 
-    assert [made_memories.texts for made_memories in made] == [(), ("Petra keeps hens.",)]
+    assert [made_memories.texts for made_memories in made] == [(), (), ("Petra keeps hens.",)]
     assert [(record.reason == KEPT_TURN, record.importance) for record in records] == [
         (True, 0.1),
         (False, 0.5),

@@ -38,7 +38,7 @@ from textevolve.desk.exchange import export_lines, import_content, read_content
 from textevolve.desk.memories import MemoryDesk, SourceMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.errors import InputError, NotFoundError
-from textevolve.memory.audit import NEIGHBOURS, Finding, audit_memory
+from textevolve.memory.audit import NEIGHBOURS, AuditFinding, audit_memory
 from textevolve.memory.ranking import token_vectors, with_tokens
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -166,14 +166,14 @@ class AsyncMemories:
         """Return the entities that the current memories mention, the most frequent first."""
         return await self._desk.memories.graph(self.name)
 
-    async def audit(self) -> Sequence[Finding]:
+    async def audit(self) -> Sequence[AuditFinding]:
         """Return the current memories that a person should look at, each with the reason:
         duplicates, other values, texts that are not understood alone, little trust, no use."""
         collection = await self.collection()
         memories = [memory async for memory in self.stream()]
         vectors = await self._desk.embed_all(collection, [memory.text for memory in memories])
         recalls = any(memory.times_used for memory in memories)
-        findings: list[Finding] = []
+        findings: list[AuditFinding] = []
 
         for memory, vector in zip(memories, vectors, strict=True):
             query = MemoryQuery(collection=self.name, embedding=vector, limit=NEIGHBOURS)

@@ -22,7 +22,7 @@ from textevolve.events import Listener, silence
 from textevolve.json_texts import is_sequence
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
-from textevolve.memory.audit import Finding
+from textevolve.memory.audit import AuditFinding
 from textevolve.memory.cue import Memory
 from textevolve.memory.ranking import MemoryModels
 from textevolve.memory.recall import Recalled
@@ -392,7 +392,7 @@ def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
     return Report("", f"{len(texts):,} of the memories mention {entity.name}", [Texts("", texts)])
 
 
-def draw_findings(collection: str, findings: Sequence[Finding]) -> Report:
+def draw_findings(collection: str, findings: Sequence[AuditFinding]) -> Report:
     """Draw the memories that an audit found, and the command that forgets what nothing is lost
     by."""
     rows = [

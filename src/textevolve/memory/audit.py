@@ -29,7 +29,7 @@ UNUSED_DAYS = 30
 """The days after which a memory that no chat recalled counts as unused."""
 NEIGHBOURS = 5
 
-FindingReason = Literal[
+AuditReason = Literal[
     "duplicate", "similar", "other value", "not self-contained", "low trust", "never recalled"
 ]
 _DEPENDENT = re.compile(
@@ -38,19 +38,19 @@ _DEPENDENT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """A memory to look at. `other`: the memory that it repeats or may contradict. `forget`: whether
     nothing is lost if it is forgotten."""
 
     memory: MemoryRecord
-    reason: FindingReason
+    reason: AuditReason
     other: MemoryRecord | None = None
     forget: bool = False
 
 
 def audit_memory(
     memory: MemoryRecord, near: Sequence[MemoryMatch], *, recalls: bool, now: float
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yield what is odd about a memory. `near`: the most similar current memories of its
     collection. `recalls`: whether any memory of the collection was ever recalled; otherwise none
     counts as unused. `now`: in seconds since 1970."""
@@ -60,20 +60,20 @@ def audit_memory(
         if other.user != memory.user or _rank(memory) < _rank(other):
             continue
         if nearly_same(memory.text, other.text):
-            yield Finding(memory, "duplicate", other, forget=True)
+            yield AuditFinding(memory, "duplicate", other, forget=True)
         elif _differs_in_details(memory.text, other.text):
-            yield Finding(memory, "other value", other)
+            yield AuditFinding(memory, "other value", other)
         elif (match.similarity or 0.0) >= ALIKE and _has_same_details(memory.text, other.text):
-            yield Finding(memory, "similar", other)
+            yield AuditFinding(memory, "similar", other)
 
     moment = datetime.fromtimestamp(memory.created, UTC)
     is_undated = resolve_phrases(memory.text, moment) != memory.text
     if is_undated or _DEPENDENT.search(memory.text) or speaks_to_somebody(memory.text):
-        yield Finding(memory, "not self-contained")
+        yield AuditFinding(memory, "not self-contained")
     if memory.origin.trust < LOW_TRUST:
-        yield Finding(memory, "low trust")
+        yield AuditFinding(memory, "low trust")
     if recalls and not memory.times_used and memory.created < now - UNUSED_DAYS * 86_400:
-        yield Finding(memory, "never recalled")
+        yield AuditFinding(memory, "never recalled")
 
 
 def _rank(memory: MemoryRecord) -> tuple[float, float, str]:

@@ -274,6 +274,7 @@ PointDecider: TypeAlias = Literal["rule", "model", "fallback"]
 """The source of the decision on a point: a rule, the model, or neither (`fallback`); then the point
 is added."""
 
+SAME_WORDS = "a memory has the same words"
 KEPT_TURN = "no fact was extracted from the turn, so it is kept as it was said"
 _REASONS = {"update": "the earlier memory is no longer true", "merge": "it adds details"}
 """The reasons that are stored if the model gives none."""
@@ -382,7 +383,7 @@ async def reconcile(
             continue
         vector = next(vectors)
         if point.verbatim:
-            done.append(_keep_turn(point, vector))
+            done.append(await _keep_turn(ground, point, vector, version, source))
             continue
         near = await _find_near(ground, point, vector, version, done, source)
 
@@ -401,8 +402,20 @@ async def reconcile(
     return done
 
 
-def _keep_turn(point: DialoguePoint, vector: Vector) -> Outcome:
-    """Keep a turn as it was said. It is compared with nothing, since it states no single fact."""
+async def _keep_turn(
+    ground: Ground, point: DialoguePoint, vector: Vector, version: int, source: ChangeSource
+) -> Outcome:
+    """Keep a turn as it was said, unless a memory of the user has the same words. It is compared no
+    further, since it states no single fact."""
+    query = MemoryQuery(
+        collection=ground.collection.name,
+        embedding=vector,
+        limit=1,
+        version=version,
+        user=source.user,
+    )
+    if any(nearly_same(m.memory.text, point.text) for m in await ground.store.search(query)):
+        return PointDecision(point, "drop", SAME_WORDS, "rule"), None
     decision = PointDecision(point, "add", KEPT_TURN, "rule", text=point.text)
     return decision, MemoryDraft(decision, vector, point.trust)
 
@@ -475,7 +488,7 @@ async def _settle(
         return decision, MemoryDraft(decision, vector, point.trust, until=until)
 
     if any(nearly_same(near_note.memory.text, point.text) for near_note in near):
-        return drop("a memory has the same words", "rule")
+        return drop(SAME_WORDS, "rule")
     for near_note in near:
         dated = differ_in_dates(near_note.memory.text, point.text)
         if dated > 0:
