@@ -35,7 +35,7 @@ from textevolve.loops.calibration.plan import (
     SearchSpent,
     StrategyName,
 )
-from textevolve.loops.calibration.rewriting import rewrite, write_instructions
+from textevolve.loops.calibration.rewriting import can_show, rewrite, write_instructions
 from textevolve.loops.calibration.search import (
     FINALS,
     ROUND,
@@ -49,6 +49,7 @@ from textevolve.loops.calibration.search import (
     try_ucb,
 )
 from textevolve.loops.calibration.trial_runner import (
+    PROMPT,
     Example,
     Material,
     TrialOutcome,
@@ -410,6 +411,11 @@ async def can_cross_fit(search: TemplateSearch) -> bool:
         return False
     if groups < FEWEST_CROSSED:
         return False
+    if search.plan.strategy == "demos":
+        rules = search.editor.rules[PROMPT]
+        for half in split_examples(material.examples, 0.5):
+            if sum(can_show(example, rules) for example in half) < FEWEST_LABELLED:
+                return False
     limit = search.spending.limit
     outputs = float(UNPLANNED + 2 * len(material.validation))
     if limit is not None:
