@@ -226,7 +226,7 @@ def _migrate(connection: Connection, revision: str) -> None:
         (in_order,) = (index for index in indexes if index.name == "records_in_order")
         in_order.create(connection)
 
-    tables.token_vectors.create(connection)
+    tables.token_vectors.create(connection, checkfirst=True)
     connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{tables.REVISION}'")
 
 
