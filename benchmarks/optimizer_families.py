@@ -342,6 +342,11 @@ def mark_of(prompt: str) -> str:
     return "#" + hashlib.blake2b(prompt.encode("utf-8", "replace"), digest_size=3).hexdigest()
 
 
+def list_rules(text: str) -> list[str]:
+    """List the names of the rules in a text; those of junk rules begin with n."""
+    return [*_RULE.findall(text), *(f"n{rule}" for rule in _JUNK_RULE.findall(text))]
+
+
 def insert_rules(template: str, rules: Iterable[str]) -> str:
     """Insert lines before the line with the placeholder, or at the end; those that the template
     has are left out."""
@@ -579,7 +584,7 @@ class StepsTask(FamilyTask):
             return self.remembered[prompt], False
         self.spend("generate")
         number = int(re.findall(r"\bcase (\d+)", prompt)[-1])
-        own = (*_RULE.findall(prompt), *(f"n{rule}" for rule in _JUNK_RULE.findall(prompt)))
+        own = list_rules(prompt)
         notes = _NOTES.search(prompt)
         if notes is None:
             output = f"case {number} notes[{','.join(sorted(set(own)))}]"
@@ -610,11 +615,8 @@ class StepsTask(FamilyTask):
 
     def quality_of(self, templates: Mapping[str, str]) -> float:
         """Return the true quality, in [0, 1], of both templates."""
-        names = [
-            (*_RULE.findall(text), *(f"n{rule}" for rule in _JUNK_RULE.findall(text)))
-            for text in (templates["facts"], templates["answer"])
-        ]
-        scores = [self.value(n, self.apply_steps(n, *names, None)) for n in self.held_out]
+        first, second = (list_rules(templates[name]) for name in ("facts", "answer"))
+        scores = [self.value(n, self.apply_steps(n, first, second, None)) for n in self.held_out]
         return sum(scores) / len(scores)
 
 

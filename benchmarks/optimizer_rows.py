@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,16 +21,18 @@ ROWS, HELD_OUT = 60, 40
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`make` draws a text and its right answer; `right` compares an answer with it."""
+    """`make` draws a text and its right answer; `right` compares an answer with it. `held_out`: the
+    number of rows that no optimiser sees."""
 
     name: str
     template: str
     make: Callable[[Random], tuple[str, str]]
     right: Callable[[str, str], bool]
+    held_out: int = HELD_OUT
 
     def rows(self, seed: int) -> list[Example]:
         rng, labels = Random(f"{self.name}/{seed}"), dict[str, str]()
-        while len(labels) < ROWS + HELD_OUT:
+        while len(labels) < ROWS + self.held_out:
             text, label = self.make(rng)
             labels.setdefault(text, label)
         return [Example(str(n), {"text": t}, label) for n, (t, label) in enumerate(labels.items())]
@@ -144,6 +147,17 @@ def name(rng: Random) -> tuple[str, str]:
     inner = rng.choice((f"{middle} ", ""))
     initials = f"{first_name[0]}." + (f"{middle[0]}." if inner else "")
     return f"{title}{first_name} {inner}{family}", f"{family.upper()}, {initials}"
+
+
+FILE_HELD_OUT = 60
+
+
+def read_task(path: Path) -> Task:
+    """A task of a file whose lines have an `input` and the `answer` to it, drawn by the seed."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pairs = [(row["input"], row["answer"]) for row in map(json.loads, lines)]
+    template = "Answer the question.\n\n{text}"
+    return Task(path.stem, template, lambda rng: rng.choice(pairs), same, FILE_HELD_OUT)
 
 
 TASKS = {
