@@ -106,9 +106,12 @@ async def forecast(
 
         draws.append(_scale(usage, share))
 
-    data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
     if spec.most_calls is not None:
-        data["most_calls"] = spec.most_calls
+        # Made-up scores seldom confirm a gain, after which a search takes all that is left.
+        longest = max(draws, key=lambda usage: usage.calls)
+        draws.append(_scale(longest, spec.most_calls / longest.calls))
+    data = {"cases": len(cases), "model": stored.model, "expected": summarise_draws(draws)}
+    data |= {} if spec.most_calls is None else {"most_calls": spec.most_calls}
 
     return data | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
 
