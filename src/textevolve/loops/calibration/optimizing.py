@@ -442,8 +442,6 @@ async def cross_fit(search: TemplateSearch) -> tuple[StopReason, str]:
         search.perfect = len(search.outcomes)
     decision = decide_folds(search, leaders, halves)
     stopped, reason = await conclude(search, decision, stopped, reason)
-    if stopped == "budget":
-        return stopped, reason
 
     return await continue_search(search, stopped, reason)
 
