@@ -21,6 +21,7 @@ from textevolve.loops.calibration.hill_climbing import (
     affordable_width,
     can_demonstrate,
     choose_operator,
+    choose_parent,
     demonstrate,
     draw_demos,
     end_without_faults,
@@ -270,6 +271,20 @@ def test_credit_fades():
 def test_one_operator_needs_no_credit():
     climb = climb_of(begin(), operators=("demos",))
     assert choices(climb, "demos", [False] * 5) == ["demos"] * 5
+
+
+async def test_parents_are_drawn_among_faulty_ones():
+    """Templates that were not tried on every row, and those without faults, have no turn."""
+    search = begin(template=ORIGINAL + teach(*range(6)), select="sample")
+    better = add(search, ORIGINAL + teach(*range(8)))
+    perfect = add(search, ORIGINAL + teach(*range(12)))
+    untried = add(search, ORIGINAL + teach(*range(9)))
+    await try_all(search, SEED, better, perfect)
+    parents = set[int]()
+    for search.rounds in range(60):
+        parents.add(choose_parent(climb_of(search), "reflect"))
+    assert parents == {SEED, better}
+    assert untried not in parents
 
 
 # The gate

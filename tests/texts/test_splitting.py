@@ -74,3 +74,10 @@ def test_an_excerpt_is_made_of_the_text_and_says_what_it_leaves_out(text, most, 
     assert text.endswith(pieces[-1])
     if focus is not None and focus < len(text) and most >= 8:
         assert text[focus] in output
+
+
+@pytest.mark.parametrize("most", range(60, 70))
+def test_line_breaks_are_not_cut(most):
+    """Of ASCII characters only the two of a line break are one sign."""
+    text = excerpt("\r\n" * 300, most, 301)
+    assert not re.search(r"\r(?!\n)|\]\n\n", text)

@@ -68,8 +68,7 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
 
     if (most := data.get("most_calls")) is not None:
         low, high = (_round(data["expected"]["calls"][end]) for end in ("low", "high"))
-        typical = low if low == high else f"{low} to {high}"
-        facts["calls"] = f"at most {most:,}; typically {typical}"
+        facts["calls"] = f"at most {most:,}; typically {low} to {high}"
 
     if "costs" in data:
         facts["prices"] = data["costs"]

@@ -242,8 +242,7 @@ def report(spec: CalibrateSpec, result: CalibrationResult) -> Report:
         groups = f", in {result.groups[0]} and {result.groups[1]} independent groups"
     rows = f"{result.rows[0]} for training, {result.rows[1]} held out{groups}"
     if result.is_cross_fitted:
-        grouped = f" in {result.groups[0]} independent groups" if any(result.groups) else ""
-        rows = f"{result.rows[0]}{grouped}, each for training and, once, held out (cross-fitting)"
+        rows = f"{result.rows[0]}, each for training and, once, held out (cross-fitting){groups}"
     facts = {
         **_list_demos(result.nodes[result.leader]),
         "Rows": rows,

@@ -181,17 +181,15 @@ def _find_sign(text: str, start: int, low: int, high: int) -> int:
     """Return the last position from `low` to `high` between two signs; `high` if there is none.
     `start`: an earlier position where a sign begins; flags, for example, are pairs of letters, and
     only the letters before tell which is the second one."""
+    last = 0
     if text[start : high + 1].isascii():
         # Of ASCII characters only a line break can be two that are one sign.
-        place = max(0, high - 1)
-        last = place if text.startswith("\r\n", place) and place < high else min(high, len(text))
-        return last if last >= low else high
-
-    last = 0
-    for match in _SIGN.finditer(text, start):
-        if match.end() > high:
-            break
-        last = match.end()
+        last = min(high, len(text)) - text.startswith("\r\n", high - 1)
+    else:
+        for match in _SIGN.finditer(text, start):
+            if match.end() > high:
+                break
+            last = match.end()
 
     return last if last >= low else high
 

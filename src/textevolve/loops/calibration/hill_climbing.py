@@ -4,7 +4,8 @@ the best.
 
 The gate uses some rows on which the parent failed, and some on which it did not. Rows in play are
 the training rows used so far. The parent's scores on them are known, so all comparisons are paired,
-and no trial is repeated. Operators, which propose templates, take turns.
+and no trial is repeated. Of the operators, which propose templates, the one that brought better
+leaders in its latest steps has the next step.
 """
 
 from __future__ import annotations

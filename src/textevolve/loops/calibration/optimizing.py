@@ -15,7 +15,6 @@ the decision are reserved before the search begins, so that every search can be 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from itertools import groupby, islice, pairwise
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
 from textevolve.loops.attempt import StopReason, draw_by_score, stop_if_skipped, within_time
-from textevolve.loops.calibration.hill_climbing import FEWEST_LABELLED, UNPLANNED, improve
+from textevolve.loops.calibration.hill_climbing import UNPLANNED, improve
 from textevolve.loops.calibration.plan import (
     LEAST_SEARCH,
     CalibrationContext,
@@ -35,7 +34,7 @@ from textevolve.loops.calibration.plan import (
     SearchSpent,
     StrategyName,
 )
-from textevolve.loops.calibration.rewriting import can_show, rewrite, write_instructions
+from textevolve.loops.calibration.rewriting import rewrite, write_instructions
 from textevolve.loops.calibration.search import (
     FINALS,
     ROUND,
@@ -49,7 +48,6 @@ from textevolve.loops.calibration.search import (
     try_ucb,
 )
 from textevolve.loops.calibration.trial_runner import (
-    PROMPT,
     Example,
     Material,
     TrialOutcome,
@@ -199,8 +197,8 @@ LOOKS = (9, 16, 28, 50)
 LAST_EARLY_LOOK = 0.7
 """The numbers of independent rows after which the decision looks at the scores before the last look
 at all rows, and the largest share of all rows for an early look."""
-FEWEST_CROSSED = 2 * FEWEST_LABELLED
-"""The least number of independent rows for cross-fitting, so that each half can be shown."""
+FEWEST_CROSSED = 8
+"""The least number of independent rows for cross-fitting."""
 CROSSED_OUTPUTS = 60
 CROSSED_ROUNDS = 5
 """The outputs that a budget must pay for, in all and for each independent row, to cross-fit: with
@@ -234,7 +232,7 @@ async def search_template(
     search = TemplateSearch(material, plan, context)
     set_aside(search)
     if await can_cross_fit(search):
-        search = join_rows(search)
+        join_rows(search)
         stopped, reason = await cross_fit(search)
     else:
         stopped, reason = await run_strategy(search)
@@ -251,10 +249,8 @@ async def conclude(
     """Await a decision within the time that is left; return the reason why the search ended, or a
     limit that cut the decision short."""
     search.spending.deciding = True
-    limit = search.context.time_limit
-    passed = time.monotonic() - search.began
     try:
-        async with within_time(None if limit is None else max(0.0, limit - passed)):
+        async with within_time(search.time_left()):
             await decision
     except BudgetError as error:
         return "budget", reason or str(error)
@@ -287,10 +283,8 @@ def set_aside(search: TemplateSearch) -> None:
 async def run_strategy(search: TemplateSearch) -> tuple[StopReason, str]:
     """Run the search strategy; return the reason why it ended, with the error's message if a limit
     was reached. Using up the search's share of the budget is a planned end."""
-    limit = search.context.time_limit
-    passed = time.monotonic() - search.began
     try:
-        async with within_time(None if limit is None else max(0.0, SEARCH_TIME * limit - passed)):
+        async with within_time(search.time_left(SEARCH_TIME)):
             stopped = await STRATEGIES[search.plan.strategy](search)
         nothing = not search.scored and stopped != "stopped"  # as of a program that always fails
         return "failed" if nothing else stopped, ""
@@ -407,15 +401,10 @@ async def can_cross_fit(search: TemplateSearch) -> bool:
     of them."""
     material = search.material
     groups = count_groups(material.examples)
-    if search.plan.strategy == "protegi" or material.is_share_set:
+    # Half of the rows may be too few to show, so a search by demonstrations alone holds rows out.
+    is_excluded = search.plan.strategy in ("protegi", "demos") or material.is_share_set
+    if is_excluded or groups < FEWEST_CROSSED:
         return False
-    if groups < FEWEST_CROSSED:
-        return False
-    if search.plan.strategy == "demos":
-        rules = search.editor.rules[PROMPT]
-        for half in split_examples(material.examples, 0.5):
-            if sum(can_show(example, rules) for example in half) < FEWEST_LABELLED:
-                return False
     limit = search.spending.limit
     outputs = float(UNPLANNED + 2 * len(material.validation))
     if limit is not None:
@@ -426,20 +415,12 @@ async def can_cross_fit(search: TemplateSearch) -> bool:
     return outputs >= CROSSED_OUTPUTS + CROSSED_ROUNDS * groups
 
 
-def join_rows(search: TemplateSearch) -> TemplateSearch:
-    """Return a search with all rows for training that shares what was spent so far."""
+def join_rows(search: TemplateSearch) -> None:
+    """Make all rows training rows, the former ones first, so that their numbers do not change."""
     material = search.material
-    joint = TemplateSearch(
-        replace(material, training=material.examples, validation=()),
-        search.plan,
-        search.context,
-        began=search.began,
-        is_cross_fitted=True,
-    )
-    joint.share_costs(search)
-    joint.join(search)
-
-    return joint
+    search.material = replace(material, training=material.examples, validation=())
+    search.order = draw_rows(len(material.examples), 10**9, search.plan.seed, "rows")
+    search.is_cross_fitted = True
 
 
 async def cross_fit(search: TemplateSearch) -> tuple[StopReason, str]:
@@ -453,17 +434,14 @@ async def cross_fit(search: TemplateSearch) -> tuple[StopReason, str]:
         fold = begin_fold(search, half)
         reasons.append(await run_strategy(fold))
         leaders.append(search.join(fold))
-        search.perfect += fold.perfect
         if reasons[-1][0] in ("budget", "stopped"):
             return reasons[-1]
 
     stopped, reason = min(reasons, key=lambda pair: pair[0] in ("failed", "accepted"))
-    if stopped != "accepted":
-        search.perfect = 0  # something was searched for on one half
+    if stopped == "accepted":  # the original is perfect on both halves
+        search.perfect = len(search.outcomes)
     decision = decide_folds(search, leaders, halves)
     stopped, reason = await conclude(search, decision, stopped, reason)
-    if stopped == "budget":
-        return stopped, reason
 
     return await continue_search(search, stopped, reason)
 
@@ -486,7 +464,9 @@ def begin_fold(search: TemplateSearch, rows: Sequence[Example]) -> TemplateSearc
     material = replace(search.material, training=tuple(rows), validation=())
     fold = TemplateSearch(material, search.plan, search.context, began=search.began)
     before = search.usage
-    fold.share_costs(search)
+    fold.meter = search.meter
+    fold.editor = search.editor
+    fold.runner = search.runner
     limit = search.spending.limit
     share = None
     if limit is not None:
@@ -511,8 +491,7 @@ async def decide_folds(
     """
     ours = list[TrialOutcome]()
     theirs = list[TrialOutcome]()
-    gains = dict[int, float]()
-    rows_tested = dict[int, list[int]]()
+    tested = list[tuple[float, int, list[int]]]()
     numbers = {example.id: row for row, example in enumerate(search.material.training)}
 
     for leader, half in zip(leaders, reversed(halves), strict=True):
@@ -522,14 +501,12 @@ async def decide_folds(
         await search.ask([(node, row) for node in (leader, SEED) for row in rows])
         ours += [search.outcomes[leader, row] for row in rows]
         theirs += [search.outcomes[SEED, row] for row in rows]
-        differences = search.gains(leader, SEED, rows)
-        gains[leader] = sum(differences) / max(1, len(differences))
-        rows_tested[leader] = rows
+        gains = search.gains(leader, SEED, rows)
+        tested.append((sum(gains) / max(1, len(gains)), leader, rows))
 
-    if gains:
-        search.leader = max(gains, key=lambda leader: gains[leader])
+    if tested:
+        _, search.leader, rows = max(tested)
         search.beam = [search.leader]
-        rows = rows_tested[search.leader]
         search.order = (*rows, *(row for row in search.order if row not in rows))
         search.count = len(rows)
     examples = [outcome.example for outcome in ours]

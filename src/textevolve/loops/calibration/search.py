@@ -255,14 +255,6 @@ class TemplateSearch:
         the first."""
         return 1 if self.context.second_judge is None else 2
 
-    def share_costs(self, other: TemplateSearch) -> None:
-        """Use the outputs and count the calls of another search together with this one's."""
-        self.meter = other.meter
-        self.editor = other.editor
-        self.runner = other.runner
-        self.spending.learned = other.spending.learned
-        self.spending.reserve = other.spending.reserve
-
     def join(self, other: TemplateSearch) -> int:
         """Add the templates and outcomes of a search on some of the same rows; return the number
         that its leader has here."""
@@ -284,6 +276,13 @@ class TemplateSearch:
         self.missing += other.missing
 
         return renumber(other.leader)
+
+    def time_left(self, share: float = 1.0) -> float | None:
+        """Return the seconds that are left of a share of the time limit; None without a limit."""
+        limit = self.context.time_limit
+        if limit is None:
+            return None
+        return max(0.0, share * limit + self.began - time.monotonic())
 
     def add(
         self,
