@@ -146,6 +146,7 @@ ROUTES: Mapping[str, Route] = {
         )
     },
     "GET /runs": Route("/runs", "study"),
+    "GET /runs/spending": Route("/runs/spending?run=RUN"),
     "GET /runs/{run_ref}": Route("/runs/RUN", "case"),
     "GET /runs/{run_name:path}": Route(f"/runs/{SLASHED}", "case"),
     "GET /runs/{run_ref}/rows": Route("/runs/RUN/rows", "case"),

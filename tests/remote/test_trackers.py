@@ -201,7 +201,8 @@ def test_a_run_is_one_run_of_mlflow_however_often_it_is_exported(tool, cli):
     assert experiment["name"] == "textevolve"
     assert {"key": "latency", "value": "0.3"} in run["data"]["params"]
     metrics = {each["key"]: each["value"] for each in tool.logged[0]["metrics"]}
-    assert metrics["mean_low"] <= metrics["mean"] <= metrics["mean_high"]
+    assert metrics["mean"] == pytest.approx(6.872797656586982 / 8)  # the total of the judged
+    assert "mean_low" not in metrics  # two episodes are too few for an interval
     assert tool.logged[-1]["run_name"] == "pilots"
     page, table = (tool.files[name] for name in sorted(tool.files, reverse=True))
     assert "<html" in page

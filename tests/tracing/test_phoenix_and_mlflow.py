@@ -255,5 +255,6 @@ for each in mlflow.search_runs(experiment_names=["textevolve"]).to_dict("records
     print(json.dumps({**each, "files": [file.path for file in files]}, default=str))
 """)
     assert stored["params.latency"] == "0.001"
-    assert stored["metrics.mean_low"] <= stored["metrics.mean"] <= stored["metrics.mean_high"]
+    assert 0 <= stored["metrics.mean"] <= 1
+    assert "metrics.mean_low" not in stored  # too few episodes for an interval
     assert stored["files"] == ["records.csv", "report.html"]

@@ -127,6 +127,8 @@ def check_option() -> Any:
         " in a column `checks`. Repeatable.",
         group="Judging",
         metavar="CHECK",
+        # Runs without checks have the identity that they had before there were any.
+        exclude_if=lambda checks: not checks,
     )
 
 
