@@ -76,7 +76,10 @@ GROUP = "group"
 EQUAL_TO = "equal_to"
 """The parameters that hold the group of a case, and the id of an earlier case that is equal to it.
 Cases of one group, and equal cases, are no independent observations."""
-NO_SETTINGS = (*SPAN_IDS, ROW, LABEL, CHECKS, SPENT, GROUP, EQUAL_TO)
+TITLE = "row_title"
+"""The parameter that holds the name by which people know a case without an id, such as its ticket.
+It changes no judgement, and no run."""
+NO_SETTINGS = (*SPAN_IDS, ROW, LABEL, CHECKS, SPENT, GROUP, EQUAL_TO, TITLE)
 
 
 def settings_of(case: Case) -> dict[str, Any]:

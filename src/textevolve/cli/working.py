@@ -449,7 +449,10 @@ def report_unscored(watch: GateWatch, run: RunRecord) -> None:
 
     failed = [row for row in watch.unscored.values() if row.status == "failed"]
     for row in failed[:REASONS_SHOWN]:
-        name = wording.shorten(f"case {row.case}" if row.name == row.case else row.name, 60)
+        name = f"case {row.case}" if row.name == row.case else row.name
+        if row.title:
+            name = ", ".join(filter(None, [row.title, row.variant]))
+        name = wording.shorten(name, 60)
         say(f"{name} lacks a score: {wording.shorten(row.reason, 300)}")
     if len(failed) > REASONS_SHOWN:
         more = len(failed) - REASONS_SHOWN

@@ -24,6 +24,7 @@ from textevolve.evaluation import (
     LABEL,
     ROW,
     SPAN_IDS,
+    TITLE,
     Case,
     empty_default,
 )
@@ -47,7 +48,9 @@ from textevolve.rows.columns import (
     INPUTS,
     REPEATS,
     Columns,
+    column_text,
     find_group,
+    find_title,
     fold_content,
     fold_name,
     is_answer,
@@ -166,15 +169,23 @@ def cases_of_row(
     }
     facts["parameters"] |= source.take_group([] if chat is None else pairs)
     facts["parameters"] |= source.take_checks()
+    facts["parameters"] |= source.take_title()
     source.refuse_misspelt()
     if reading.whole:
         facts["parameters"] |= source.keep_row()
     columns.taken |= source.read
     columns.note_unread(row, (*source.read, "parameters"))
     if chat is not None and reading.each_reply:
-        return [Case(*pair, f"{id}.{n}", **facts) for n, pair in enumerate(pairs, 1)]
+        return [_number_reply(Case(*pair, id, **facts), n) for n, pair in enumerate(pairs, 1)]
 
     return [Case(*pairs[0], id, **facts)]
+
+
+def _number_reply(case: Case, number: int) -> Case:
+    """Return the case of one of a chat's replies: its number is part of its id and of its title."""
+    title = case.parameters.get(TITLE)
+    numbered = {} if title is None else {TITLE: f"{title}.{number}"}
+    return replace(case, id=f"{case.id}.{number}", parameters={**case.parameters, **numbered})
 
 
 class _RowSource:
@@ -337,6 +348,15 @@ class _RowSource:
             return {GROUP: f"chat {hashlib.sha256(content).hexdigest()[:12]}"}
         return {EQUAL_TO: fold_content(self.row)} if self.reading.compared else {}
 
+    def take_title(self) -> dict[str, str]:
+        """Return the parameter with the name by which people know the row; empty if it has none."""
+        name = find_title(self.row) if self.reading.compared else ""
+        if not name:
+            return {}
+        self.read.setdefault(name, "title")
+
+        return {TITLE: column_text(self.row[name]).strip()}
+
     def take_checks(self) -> dict[str, Any]:
         """Return the parameter with the checks of the row; empty if it has none, or if no judge
         applies them."""
@@ -446,7 +466,7 @@ class _RowSource:
             if name in self.reading.parameters:
                 known_parameters[name] = value
                 continue
-            if name in (GROUP, EQUAL_TO, CHECKED):  # of an exported case
+            if name in (GROUP, EQUAL_TO, CHECKED, TITLE):  # of an exported case
                 continue
             self.refuse_near(name, value, f"parameters.{name}")
             self.columns.unread[f"parameters.{name}"] = None

@@ -17,12 +17,12 @@ from textevolve.contents import digest_data, digest_object
 from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
-from textevolve.evaluation import CHECKS, Case, refer_to_images
+from textevolve.evaluation import CHECKS, TITLE, Case, refer_to_images
 from textevolve.json_texts import as_object, is_mapping, is_sequence
 from textevolve.judges.context import judge_prompts
 from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
-from textevolve.mappings import drop_empty, pick, read_fields
+from textevolve.mappings import drop_empty, omit, pick, read_fields
 from textevolve.metrics.label_metrics import describe_metric
 from textevolve.runs.stored import list_differences
 from textevolve.spec import identity_of
@@ -154,7 +154,7 @@ def identify_case(case: Case) -> list[Any]:
         case.id,
         case.input,
         case.candidates,
-        dict(case.parameters),
+        omit(case.parameters, [TITLE]),
         case.reference,
     ]
     if case.context is not None:

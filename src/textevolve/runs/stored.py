@@ -331,7 +331,7 @@ def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
     from textevolve.store.records import StoredRecord
 
     columns = asdict(row)
-    for name in ("trials", "missing"):  # which the body has
+    for name in ("trials", "missing", "title"):  # which the body has
         del columns[name]
 
     return StoredRecord(**columns, body=study.encode(record))

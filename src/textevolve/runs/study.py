@@ -164,6 +164,8 @@ class Row:
         trials: Of a record that many trials make up: how many have no score, and how many there
             are.
         missing: Why those have none; empty if all have a score.
+        title: The name by which people know the case, if it has no id; the store has it in the
+            record alone.
     """
 
     key: str
@@ -177,6 +179,7 @@ class Row:
     cluster: str = ""
     trials: tuple[int, int] = (0, 0)
     missing: str = ""
+    title: str = ""
 
     @property
     def name(self) -> str:

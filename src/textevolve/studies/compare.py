@@ -470,7 +470,7 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
         }
         sample_name = f", sample {sample + 1}" if sample else ""
         title_column = find_title(first_output.columns)
-        title = str(first_output.columns[title_column]) if title_column else row
+        title = _title_of(first_output) or row
         aside = (title_column, *RECORDED)
         columns = {
             name: prompt_text(first_output.columns[name])
@@ -534,7 +534,14 @@ def find_row(output: Output) -> Row:
         variant=output.variant,
         passed=output.passed,
         cluster=output.cluster,
+        title=_title_of(output),
     )
+
+
+def _title_of(output: Output) -> str:
+    """Return the name by which people know a row; empty if it is known by its id."""
+    column = find_title(output.columns)
+    return str(output.columns[column]) if column else ""
 
 
 def at_threshold(output: Output, threshold: float) -> Output:

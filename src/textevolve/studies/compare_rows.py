@@ -29,6 +29,7 @@ from textevolve.rows.columns import (
     column_text,
     find_contents,
     find_group,
+    find_title,
     fold_name,
     join_passages,
     leave_out_columns,
@@ -249,7 +250,7 @@ def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str
     used |= {*TURN_COLUMNS, *USER_COLUMNS}
     if len(spec.outputs) == 1:
         used |= {*TRAJECTORY_FIELDS}
-    used |= {*asked}
+    used |= {*asked, find_title(dict.fromkeys(columns, "title"))}
 
     return [name for name in columns if name not in used]
 

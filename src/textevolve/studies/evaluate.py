@@ -31,6 +31,7 @@ from textevolve.evaluation import (
     LABEL,
     ROW,
     SPAN_IDS,
+    TITLE,
     Case,
     EvaluationResult,
     Evaluator,
@@ -576,7 +577,13 @@ def find_row(judged: Judged) -> Row:
     key = f"{judged.index}|{judge}" if judge else str(judged.index)
     position = judged.position if isinstance(judged, NamedJudgement) else judged.index
     place = key, position, mend_text(str(judged.case.id))
-    row = Row(*place, None, variant=judge, cluster=mend_text(cluster_of(judged.case.parameters)))
+    row = Row(
+        *place,
+        None,
+        variant=judge,
+        cluster=mend_text(cluster_of(judged.case.parameters)),
+        title=judged.case.parameters.get(TITLE, ""),
+    )
     failure = select_failure(judged.result)
     best = None
     if isinstance(judged, DebateResult):

@@ -20,7 +20,7 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.quoting import verbatim
 from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result_metrics
-from textevolve.evaluation import GROUP, Case, EvaluationResult, Failure, reaches
+from textevolve.evaluation import GROUP, TITLE, Case, EvaluationResult, Failure, reaches
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
@@ -679,7 +679,9 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
 
-    return MatrixRow(name, case.input, entries, reference, facts, (details,))
+    title = wording.shorten(case.parameters.get(TITLE, ""), 60)
+
+    return MatrixRow(name, case.input, entries, reference, facts, (details,), title=title)
 
 
 def _entry(judged: Judged, j: int, text: str, outcome: EvaluationResult | Failure) -> Entry:
