@@ -6,7 +6,7 @@
 
 FILE is one of LLMBar's (a list of `input`, `output_1`, `output_2`, `label`). Short pairs of it are
 sorted by a hash of the input: wordings were chosen on the first ten (`--half choose`), and the
-figures in docs/measurements.md are those of the ten after them (`--half report`), on which nothing
+figures in docs/measurements.md are those of pairs after them (`--half report`), on which nothing
 was tried. Each pair is debated by the agents of a shipped profile over two rounds. Counted:
 
 - alike: the mean ROUGE-L of two agents' arguments in a round, each round apart. An agent that says
@@ -98,8 +98,8 @@ class Figures:
 def read_pairs(path: str, half: str, number: int, skip: int = 0) -> list[Case]:
     """Return the first `number` short pairs of one half after those to `skip`."""
     short = [row for row in read_rows(path) if is_short(row)]
-    start = {"choose": 0, "report": HALF}[half]
-    numbers = range(start, start + HALF)[skip : skip + number]
+    part = range(HALF) if half == "choose" else range(HALF, len(short))
+    numbers = part[skip : skip + number]
     return [
         Case(short[n]["input"], (short[n]["output_1"], short[n]["output_2"]), f"pair-{n}")
         for n in numbers
