@@ -255,6 +255,7 @@ for each in mlflow.search_runs(experiment_names=["textevolve"]).to_dict("records
     print(json.dumps({**each, "files": [file.path for file in files]}, default=str))
 """)
     assert stored["params.latency"] == "0.001"
-    assert 0 <= stored["metrics.mean"] <= 1
-    assert "metrics.mean_low" not in stored  # too few episodes for an interval
+    # Latencies may give all nodes one score, of which there is no interval.
+    mean = stored["metrics.mean"]
+    assert stored.get("metrics.mean_low", mean) <= mean <= stored.get("metrics.mean_high", mean)
     assert stored["files"] == ["records.csv", "report.html"]
