@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 
-from optimizer_simulator import HELD_OUT, WORLDS, BudgetSpent, Simulation
+from optimizer_simulator import HELD_OUT, WORLDS, CountedTask, Simulation
 
 LOCAL_TASKS = ("bbh_disambiguation_qa", "bbh_snarks")
 """The two tasks of the run on a local model."""
@@ -122,7 +122,7 @@ class Family:
 
 
 @dataclass
-class FamilyTask:
+class FamilyTask(CountedTask):
     """A task of a family, with its generator, metric and editor. The generator and the editor count
     their calls by kind; one more than `budget` raises BudgetSpent."""
 
@@ -146,25 +146,6 @@ class FamilyTask:
     def templates(self) -> Mapping[str, str]:
         """Return the templates of a program; empty if the task is a plain prompt."""
         return {}
-
-    @property
-    def spent(self) -> int:
-        return sum(self.calls.values())
-
-    @property
-    def left(self) -> int:
-        return 10**9 if self.budget is None else self.budget - self.spent
-
-    def spend(self, kind: str) -> None:
-        """Count a call. Raises BudgetSpent if it would be one too many."""
-        if self.left <= 0:
-            raise BudgetSpent(f"all {self.budget} calls are spent")
-        self.calls[kind] += 1
-
-    def unit(self, *labels: object) -> float:
-        """Return a number in [0, 1) that is a function of the labels and the seed."""
-        text = "\0".join(map(str, (self.seed, *labels))).encode("utf-8", "surrogatepass")
-        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big") / 2**56
 
     # Rows.
 

@@ -175,8 +175,35 @@ def _read(text: str) -> frozenset[int]:
     return frozenset(int(k) for k in re.findall(r"\d+", text)) if text != "none" else frozenset()
 
 
+class CountedTask:
+    """The base of simulated tasks, which count their calls by kind and draw by their seed."""
+
+    seed: int
+    budget: int | None
+    calls: Counter[str]
+
+    @property
+    def spent(self) -> int:
+        return sum(self.calls.values())
+
+    @property
+    def left(self) -> int:
+        return 10**9 if self.budget is None else self.budget - self.spent
+
+    def spend(self, kind: str) -> None:
+        """Count a call. Raises BudgetSpent if it would be one too many."""
+        if self.left <= 0:
+            raise BudgetSpent(f"all {self.budget} calls are spent")
+        self.calls[kind] += 1
+
+    def unit(self, *labels: object) -> float:
+        """Return a number in [0, 1) that is a function of the labels and the seed."""
+        text = "\0".join(map(str, (self.seed, *labels))).encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big") / 2**56
+
+
 @dataclass
-class Simulation:
+class Simulation(CountedTask):
     """One task with its models. `calls` by kind; one more than `budget` raises BudgetSpent."""
 
     world: World
@@ -204,25 +231,6 @@ class Simulation:
         while len(needs) < size:
             needs.update(rng.choices(skills, weights))
         return Row(number, tuple(sorted(needs)), world.padding)
-
-    @property
-    def spent(self) -> int:
-        return sum(self.calls.values())
-
-    @property
-    def left(self) -> int:
-        return 10**9 if self.budget is None else self.budget - self.spent
-
-    def spend(self, kind: str) -> None:
-        """Count a call. Raises BudgetSpent where it would be one too many."""
-        if self.left <= 0:
-            raise BudgetSpent(f"all {self.budget} calls are spent")
-        self.calls[kind] += 1
-
-    def unit(self, *labels: object) -> float:
-        """A number in [0, 1) that is a function of the labels and the seed."""
-        text = "\0".join(map(str, (self.seed, *labels))).encode("utf-8", "surrogatepass")
-        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big") / 2**56
 
     # The generator.
 

@@ -377,7 +377,7 @@ def _length_passes(
 ) -> Sequence[float]:
     """Return the agreement with people on each response of a threshold that is cross-validated."""
     passed = validate_threshold(scores, people, groups, seed=seed)
-    agrees = np.where(np.isnan(passed + people), np.nan, passed == people)
+    agrees = find_agreement(passed, people)
     return [float(value) for value in agrees]
 
 
@@ -415,12 +415,18 @@ def count_verdicts(passed: Array, people: Array) -> Confusion:
     return Confusion(*counts)
 
 
+def find_agreement(passed: Array, people: Array) -> Array:
+    """Return for each response 1 if a verdict agrees with people, 0 if not, and NaN if either is
+    missing."""
+    return np.where(np.isnan(passed + people), np.nan, passed == people)
+
+
 def measure_passes(
     passed: Array, people: Array, groups: Sequence[str], *, seed: int
 ) -> PassFigures:
     """Compute the agreement of a judge's verdicts on single responses with people's. `passed` and
     `people`: 1 for a pass, 0 for a failure, NaN without a verdict."""
-    agrees = np.where(np.isnan(passed + people), np.nan, passed == people)
+    agrees = find_agreement(passed, people)
     # For each response a table of the judge's verdict (rows) by people's (columns).
     sides = np.array([0, 1])
     judge_sides = passed[:, None, None] == sides[:, None]

@@ -27,9 +27,9 @@ EMBEDS_WITH = ("onnxruntime", "tokenizers")
 """The packages that local models need: chat models the first pair, embedders the second."""
 
 EncoderOutput: TypeAlias = Literal["mean", "first", "tokens", "score"]
-"""What an embedder returns: one vector of a text, which is the mean of its tokens' vectors or the
-first of them; the vectors of all tokens (for late interaction); or a score of two texts (a
-cross-encoder)."""
+"""The output of an embedder. `mean` and `first`: one vector of a text, from the vectors of its
+tokens. `tokens`: a vector of each token, for late interaction. `score`: a number for two texts,
+which a cross-encoder gives."""
 
 SIMILAR = 0.5
 """The cosine from which texts may be about the same thing, for most embedders."""

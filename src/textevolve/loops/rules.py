@@ -91,8 +91,8 @@ RULE_HOLDS = RuleFinding(1.0)
 
 @dataclass(frozen=True, slots=True)
 class CheckedCase:
-    """What rules may read besides the text: the `case`, and the answers of judges (`answers`) by
-    the key of a rule and the text."""
+    """A case with the answers of judges that were asked about its texts, so that a rule needs no
+    call of its own. `answers`: by the key of a rule and the text."""
 
     case: Case
     answers: Mapping[tuple[str, str], EvaluationResult | Failure] = empty_default(dict)
@@ -382,7 +382,8 @@ class OutputCheck(_Rule):
 
     @property
     def content(self) -> object:
-        """What the file or the function that it names holds; None if it names none."""
+        """Return the content of the file, or a hash of the function, that the check names, since a
+        changed one makes another run; None if it names none."""
         if self.check_name == "function":
             return digest_code(function_name(self.value))
         return read_schema_value(self.value) if self.names_files and not self.asks else None

@@ -45,8 +45,9 @@ CROSS_CANDIDATES = 20
 COSINE_WEIGHT = 0.05
 EARLIER_WEIGHT = 0.2
 LATER_WEIGHT = 0.1
-"""What is added to the late interaction of a memory: its cosine, and by how much the memories of
-the turn before and of the turn after exceed the median. Chosen on three conversations of LoCoMo and
+"""The weights of three terms that are added to the score of a memory by late interaction: its
+cosine, and the scores of the turns before and after it, as far as they exceed the median, since an
+answer stands beside its question. Chosen on three conversations of LoCoMo and
 on five people of `benchmarks/recall_people.txt` (docs/measurements.md)."""
 LATE_SHARE = 0.3
 """The weight of the first order beside that of a cross-encoder."""

@@ -164,8 +164,8 @@ class Row:
         trials: Of a record that many trials make up: how many have no score, and how many there
             are.
         missing: Why those have none; empty if all have a score.
-        title: The name by which people know the case, if it has no id; the store has it in the
-            record alone.
+        title: The name by which people know the case of a record without a score, if it has no id.
+            The store has it in the record alone.
     """
 
     key: str

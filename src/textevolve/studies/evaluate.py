@@ -582,7 +582,6 @@ def find_row(judged: Judged) -> Row:
         None,
         variant=judge,
         cluster=mend_text(cluster_of(judged.case.parameters)),
-        title=judged.case.parameters.get(TITLE, ""),
     )
     failure = select_failure(judged.result)
     best = None
@@ -592,7 +591,8 @@ def find_row(judged: Judged) -> Row:
             failure = Failure("skipped", describe_limit(judged))
 
     if failure is not None:
-        return replace(row, status=failure.kind, reason=failure.reason)
+        title = judged.case.parameters.get(TITLE, "")
+        return replace(row, status=failure.kind, reason=failure.reason, title=title)
     results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
     score = max(result.score for result in results) if best is None else results[best].score
 
