@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from textevolve.agents.resources import StoredAgent, full_name, split_name
 from textevolve.debate.profile import Agent, Profile, build_profile
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
-from textevolve.memory.cue import Cue, Memory, Recall
+from textevolve.evaluation import Case, empty_default
+from textevolve.memory.cue import Cue, Memory
 from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, Embed, MemoryStore
@@ -120,48 +121,43 @@ async def pin_agents(names: Iterable[str], settings: Settings) -> dict[str, Pinn
     )
 
 
+@dataclass(frozen=True)
 class RowPins:
-    """Collects the stored agents and the collections of memories that the rows of a run name for
-    their own debates, and pins their versions once all rows are read.
+    """The stored agents and the collections of memories that the rows of a run name for their own
+    debates, each with the id of the first case that names it, for the error if there is none.
 
-    They are pinned at the end, since a store must not be read while rows are being written to it.
+    They are pinned when all rows are read, since a store must not be read while rows are being
+    written to it.
     """
 
-    def __init__(self) -> None:
-        # The id of the first case that names each of them, for the error if there is none.
-        self._agents: dict[str, str] = {}
-        self._collections: dict[str, str] = {}
+    agents: dict[str, str] = empty_default(dict)
+    collections: dict[str, str] = empty_default(dict)
 
     def add(self, case: Case) -> None:
-        """Note the agents and collections that a case names."""
-        if "agents" not in case.parameters:
-            return
+        """Note the agents and collections that a case with agents of its own names."""
         try:
             profile = build_profile({"agents": case.parameters["agents"]})
         except InputError:
             return  # the debate over this case fails with what is wrong about them
 
         for name in profile.stored_agents:
-            self._agents.setdefault(name, case.id)
+            self.agents.setdefault(name, case.id)
         for name in profile.collections:
-            self._collections.setdefault(name, case.id)
+            self.collections.setdefault(name, case.id)
 
     def pin(self, settings: Settings) -> dict[str, Any]:
-        """Return what a run stores about them: `agents` and `collections` with their versions;
-        empty if no row names any.
+        """Return what a run stores about them: `agents` and `collections` with their versions.
 
         Raises:
             InputError: there is no such agent or collection; names the first case with it.
             StoreError: the store cannot be read.
         """
-        if not self._agents and not self._collections:
-            return {}
         agents: dict[str, Any] = {}
         versions: dict[str, int] = {}
-        collections = dict(self._collections)
+        collections = dict(self.collections)
 
         with Store(settings.memory_location) as resources:
-            for name, case_id in self._agents.items():
+            for name, case_id in self.agents.items():
                 try:
                     agent = read_agent(resources, name, settings.namespace)
                 except InputError as error:
@@ -231,28 +227,26 @@ def _read_versions(resources: Store, names: Iterable[str], namespace: str) -> di
     return versions
 
 
-def open_recall(
+async def recall_for_debater(
     resources: Store,
     namespace: str,
     embed: Embed,
     versions: Mapping[str, int] | None,
     summarize: Summarize | None,
-) -> Recall:
-    """Return a function that recalls memories for debaters. `namespace`: of names without one.
-    `versions`: the collections that may be read, with their versions; None: all in their current
-    versions, for runs that are never replayed."""
+    cue: Cue,
+    /,
+) -> tuple[Memory, ...]:
+    """Recall the memories of a debater. `namespace`: of names without one. `versions`: the
+    collections that may be read, with their versions; None: all in their current versions, for runs
+    that are never replayed."""
+    if cue.settings is None:
+        return ()
+    sources: list[RecallSource] = []
+    for name in dict.fromkeys(cue.settings.collections):
+        store, bare_name = memories_of(resources, name, namespace)
+        version = pinned(versions, full_name(name, namespace))
+        sources.append(RecallSource(store, bare_name, version))
 
-    async def recall(cue: Cue, /) -> tuple[Memory, ...]:
-        if cue.settings is None:
-            return ()
-        sources: list[RecallSource] = []
-        for name in dict.fromkeys(cue.settings.collections):
-            store, bare_name = memories_of(resources, name, namespace)
-            version = pinned(versions, full_name(name, namespace))
-            sources.append(RecallSource(store, bare_name, version))
+    memories = await recall_from(sources, embed, cue.settings, cue, summarize=summarize)
 
-        memories = await recall_from(sources, embed, cue.settings, cue, summarize=summarize)
-
-        return memories.memories
-
-    return recall
+    return memories.memories

@@ -48,8 +48,8 @@ from textevolve.memory.cue import Recall, nothing
 from textevolve.memory.ranking import MemoryModels
 from textevolve.memory_snapshots import (
     PinnedAgent,
-    open_recall,
     read_agent,
+    recall_for_debater,
     with_stored_agents,
 )
 from textevolve.metrics.label_metrics import Grader, open_metric, reads_trajectory
@@ -359,7 +359,9 @@ async def open_workbench(
             return PinnedAgent.model_validate(pinned[name])
 
         fill = partial(with_stored_agents, agent_of=agent_of)
-        recall = open_recall(resources, settings.namespace, embed, versions, summarize)
+        recall = partial(
+            recall_for_debater, resources, settings.namespace, embed, versions, summarize
+        )
         judges = Judges(
             setting.default_model,
             model_of,

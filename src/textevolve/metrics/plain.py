@@ -375,11 +375,6 @@ def _rounding(value: float, wanted: float) -> float:
     return ROUNDING * max(abs(value), abs(wanted))
 
 
-def has_no_number(feedback: str) -> bool:
-    """Return whether `numeric` found no number in an answer, by its feedback."""
-    return feedback.startswith(NO_NUMBER)
-
-
 def _pair_readings(number: Quantity, expected: Quantity) -> list[tuple[float, float]]:
     """Return the pairs of values in one of which two numbers must agree: 20 % may be written as 20
     or as 0.2 on the other side, but 20 % is not 0.2 %."""

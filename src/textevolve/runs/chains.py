@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from textevolve.errors import (
@@ -26,9 +26,6 @@ from textevolve.llm.model import Request, Response
 from textevolve.llm.structured import IncompleteError
 from textevolve.user_code import OWN, load_user_object, names_chain
 from textevolve.wiring import Workbench
-
-if TYPE_CHECKING:
-    from textevolve.runs.study import AnyStudy, Asks, StudySpec
 
 
 def chains_among(*models: str | None) -> tuple[str, ...]:
@@ -64,29 +61,6 @@ def describe_chains(names: tuple[str, ...], objects: Mapping[str, object]) -> di
         }
         for name, chain in chains.items()
     }
-
-
-def models_of_chains(chains: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models that chains name. `chains`: the result of `describe_chains`."""
-    return tuple(dict.fromkeys(model for chain in chains.values() for model in chain["models"]))
-
-
-def asks_default(chains: Mapping[str, Any]) -> bool:
-    """Tell whether one of the described chains calls the run's own model."""
-    return any(chain["default"] for chain in chains.values())
-
-
-def may_ask(chains: Mapping[str, Any]) -> bool:
-    return any(chain["may_ask"] for chain in chains.values())
-
-
-def reject_chain(study: AnyStudy, spec: StudySpec, asks: Asks) -> None:
-    """Raise InputError if the model is a chain and the study takes none."""
-    if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
-        raise InputError(
-            f"--model {spec.model}: a chain writes texts, and {study.kind} needs a model that"
-            " judges; optimize, calibrate, compare and `run chains run` take chains"
-        )
 
 
 def reject_rehearsal(bench: Workbench, model: str | None) -> None:

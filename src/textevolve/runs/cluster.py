@@ -38,26 +38,18 @@ if TYPE_CHECKING:
     from textevolve.runs.study import AnyStudy, StudySpec
 
 
-def is_spread(study: AnyStudy, settings: Settings) -> bool:
-    """Tell whether a cluster runs the cases: the settings name one, and the cases are
-    independent."""
-    return settings.on not in (None, "none") and study.independent
-
-
 def check_spread(
     study: AnyStudy,
     settings: Settings,
     models: Sequence[str],
     described: Mapping[str, Any],
 ) -> None:
-    """Check that the cluster of the settings can perform a run. If it will not be used, log the
-    reason.
+    """Check that the cluster of the settings can perform a run. If it will not be used, since the
+    cases depend on each other, log the reason.
 
     Raises:
         CapabilityError: a part of the run works in this process only.
     """
-    if settings.on in (None, "none"):
-        return
     if not study.independent:
         message = (
             f"{study.kind} cannot run on a cluster: it does not process its cases one by one;"

@@ -54,14 +54,16 @@ from textevolve.memory_snapshots import RowPins, pin_agents, pin_collections, pi
 from textevolve.reach import allow_namespace, also_reach
 from textevolve.rows.formats import write_rows
 from textevolve.runs.chains import (
-    asks_default,
     describe_chains,
-    may_ask,
-    models_of_chains,
-    reject_chain,
 )
-from textevolve.runs.cluster import check_spread, is_spread, spread_cases, spread_run
-from textevolve.runs.identity import Fingerprint, describe_code, identify_earlier, identify_run
+from textevolve.runs.cluster import check_spread, spread_cases, spread_run
+from textevolve.runs.identity import (
+    Fingerprint,
+    describe_code,
+    identify_case,
+    identify_earlier,
+    identify_run,
+)
 from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
@@ -69,7 +71,6 @@ from textevolve.runs.stored import (
     find_moved,
     list_differences,
     models_asked,
-    models_of_agents,
     read_spec,
 )
 from textevolve.runs.study import AnyStudy, Asks, Study, StudySpec, find_study
@@ -160,17 +161,25 @@ async def specify(
         for leaf in judge.leaves():
             if isinstance(leaf, OwnJudge):
                 leaf.load(objects)  # refused before a run is stored
-    reject_chain(study, spec, asks)
-    chains = describe_chains(asks.chains, objects)
+    if spec.model is not None and spec.plain_model is None and spec.model not in asks.chains:
+        raise InputError(
+            f"--model {spec.model}: a chain writes texts, and {study.kind} needs a model that"
+            " judges; optimize, calibrate, compare and `run chains run` take chains"
+        )
+    chains = describe_chains(asks.chains, objects) if asks.chains else {}
+    of_chains: list[str] = []
+    for facts in chains.values():
+        of_chains += facts["models"]
 
     # The run's own model is chosen only if something may call it: a study whose judges all name
     # their models needs none, and must not fail for lack of one.
-    of_chains = models_of_chains(chains)
     default_model = spec.plain_model or next(iter(of_chains), None)
     of_judges = [model for judge in asks.judges for model in judge.models(default_model)]
     further_model = next((model for model in (*of_judges, *asks.models) if model), None)
-    needs_own = asks.writes or None in of_judges or asks_default(chains)
-    perhaps_asked = may_ask(chains) or any(judge.may_ask for judge in asks.judges)
+    by_default = any(facts["default"] for facts in chains.values())
+    needs_own = asks.writes or None in of_judges or by_default
+    perhaps_asked = any(facts["may_ask"] for facts in chains.values())
+    perhaps_asked |= any(judge.may_ask for judge in asks.judges)
     has_model = further_model or (perhaps_asked and (default_model or settings.model))
     model = ""
     reason = ""
@@ -183,7 +192,7 @@ async def specify(
     described = dict(await study.describe(spec, settings, objects)) if study.describe else {}
     profiles = [profile for judge in asks.judges for profile in judge.profiles]
     names = [*asks.agents, *(name for profile in profiles for name in profile.stored_agents)]
-    agents = await pin_agents(names, settings)
+    agents = await pin_agents(names, settings) if names else {}
     if agents:
         described["agents"] = {name: each.model_dump(mode="json") for name, each in agents.items()}
     recalled = [n for each in agents.values() if each.memory for n in each.memory.collections]
@@ -195,7 +204,8 @@ async def specify(
         described["chains"] = chains
 
     # Each further model is looked up now, so that a wrong name fails before anything is paid.
-    for further in (*asks.models, *of_chains, *models_of_agents(described)):
+    of_agents = (agent.model for agent in agents.values() if agent.model)
+    for further in (*asks.models, *of_chains, *of_agents):
         await choose_model(settings, further, asks=asks_models)
     stored = StoredSpec(
         kind=study.kind,
@@ -214,7 +224,8 @@ async def specify(
             logging.getLogger("textevolve").warning(missing)
     if settings.batch:
         check_takes_batches(models, settings)
-    check_spread(study, settings, models, described)
+    if settings.on not in (None, "none"):
+        check_spread(study, settings, models, described)
 
     addresses = drop_empty({model: identify_address(model, settings) for model in models})
     prices = sources_of_prices(models, settings)
@@ -327,8 +338,8 @@ class RunPlan:
             stored = stored.model_copy(update={"described": described})
         spec = read_spec(self.study, stored)
         identity = identify_run(stored, spec)
-        identities = [identity, identify_earlier(identity, self.study.asks(spec))]
-        fingerprint = Fingerprint(identities, self.study.reads(spec))
+        fingerprint = Fingerprint(identity, identify_earlier(identity, self.study.asks(spec)))
+        reads = self.study.reads(spec)
         cases = self.cases
         if cases is None:
             cases = read_cases(self.study, self.spec, self.settings)
@@ -337,8 +348,9 @@ class RunPlan:
 
         def noted() -> Iterator[Case]:
             for case in cases:
-                fingerprint.add_case(case)
-                row_pins.add(case)
+                fingerprint.add(identify_case(reads(case)))
+                if "agents" in case.parameters:
+                    row_pins.add(case)
                 yield case
 
         draft = store.create_run(
@@ -353,11 +365,14 @@ class RunPlan:
                 store.add_cases(draft.id, noted())
             for line in notes:  # the command line shows them at the end of the run
                 logging.getLogger("textevolve").warning(line, extra={"at_end": True})
-            if pins := row_pins.pin(self.settings):
+            if row_pins.agents or row_pins.collections:
+                pins = row_pins.pin(self.settings)
                 fingerprint.add({**pins, **pin_ranking(self.settings)})
                 stored = self._with_pins(stored, spec, pins)
                 store.respecify(draft.id, stored.model_dump(mode="json"))
-            record = store.settle_run(draft.id, *fingerprint.texts)
+            record = store.settle_run(
+                draft.id, *(digest.hexdigest() for digest in fingerprint.hashes)
+            )
             run = StudyRun(_bring_up(store, record, stored, tuple(notes)))
             run.is_new = record.id == draft.id
         except BaseException:
@@ -488,7 +503,8 @@ async def perform(
     study = run.study
 
     async with hold(store, run.id, ends=launch.ends):
-        require_unchanged(run, launch.objects)
+        if not run.is_new:  # of a new one all has been read a moment ago
+            require_unchanged(run, launch.objects)
         keeper = RecordKeeper(study, store, run.id)
         answers = Usage()
 
@@ -562,7 +578,7 @@ async def _work(
         batches = store.batches(run.id)
         if settings.batch:
             check_takes_batches(setting.models, settings)
-        if is_spread(study, settings):
+        if settings.on not in (None, "none") and study.independent:
             # A node reads the specification itself, with its own code.
             at_node = StudyRun(run.record)
             check = partial(require_unchanged, at_node, action="worked on at a node")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -125,27 +125,17 @@ def _by_content(value: Any, contents: Mapping[str, str]) -> Any:
 
 class Fingerprint:
     """A hash of all that determines a run's results, for each of some identities: that of today,
-    and that of earlier versions. `reads`: keeps the part of a case that the run reads. `texts` are
-    the fingerprints so far."""
+    and that of earlier versions. `hashes` have the fingerprints so far."""
 
-    def __init__(
-        self, identities: Sequence[Mapping[str, Any]], reads: Callable[[Case], Case]
-    ) -> None:
-        self._hashes = [hashlib.sha256(_canonical(identity)) for identity in identities]
-        self._reads = reads
-
-    def add_case(self, case: Case) -> None:
-        self.add(identify_case(self._reads(case)))
+    def __init__(self, *identities: Mapping[str, Any]) -> None:
+        self.hashes = [hashlib.sha256(_canonical(identity)) for identity in identities]
 
     def add(self, content: object) -> None:
-        """Add the next part, such as the versions of the agents and collections that rows name."""
+        """Add the next part: a case, or the versions of the agents and collections that rows
+        name."""
         line = b"\n" + _canonical(content)
-        for digest in self._hashes:
+        for digest in self.hashes:
             digest.update(line)
-
-    @property
-    def texts(self) -> list[str]:
-        return [digest.hexdigest() for digest in self._hashes]
 
 
 def identify_case(case: Case) -> list[Any]:

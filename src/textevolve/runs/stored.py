@@ -28,7 +28,6 @@ from textevolve.llm.providers import identify_address
 from textevolve.mappings import drop_empty, pick
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
-from textevolve.runs.chains import asks_default, models_of_chains
 from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
 from textevolve.settings import Settings
 from textevolve.store.records import StoredRecord
@@ -210,23 +209,20 @@ def read_spec(study: Study[S, R, Any], stored: StoredSpec) -> S:
     return study.spec.model_validate(fields)
 
 
-def models_of_agents(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models of the stored agents whose versions a run has recorded."""
-    return tuple(each["model"] for each in described.get("agents", {}).values() if each["model"])
-
-
 def models_asked(asks: Asks, stored: StoredSpec) -> tuple[str, ...]:
     """Return every model that a run may call, without repetition; the run's own comes first."""
     chains: Mapping[str, Any] = stored.described.get("chains", {})
+    agents: Mapping[str, Any] = stored.described.get("agents", {})
     models: list[str] = []
-    if asks.writes or asks_default(chains):
+    if asks.writes or any(chain["default"] for chain in chains.values()):
         models.append(stored.model)
     for judge in asks.judges:
         # A judge that calls no model of its own leaves the run's, which may be none.
         models += filter(None, judge.models(stored.model))
     models += asks.models
-    models += models_of_chains(chains)
-    models += models_of_agents(stored.described)
+    for chain in chains.values():
+        models += chain["models"]
+    models += [agent["model"] for agent in agents.values() if agent["model"]]
 
     return tuple(dict.fromkeys(models))
 

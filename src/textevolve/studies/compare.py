@@ -43,7 +43,7 @@ from textevolve.llm.target_calls import describe_targets
 from textevolve.loops.rules import describe_checks
 from textevolve.mappings import drop_empty, drop_none, map_values, omit, pick, read_fields
 from textevolve.metrics.label_metrics import SHIPPED
-from textevolve.metrics.plain import has_no_number
+from textevolve.metrics.plain import NO_NUMBER
 from textevolve.report import wording
 from textevolve.report.blocks import (
     Block,
@@ -229,7 +229,7 @@ class _Tally:
             self.seconds.append(output.seconds)
         for name, grade in output.grades.items():
             self.grades[name].add(grade.as_row(output.row, output.cluster))
-            self.no_number += has_no_number(grade.reason)
+            self.no_number += grade.reason.startswith(NO_NUMBER)
             if grade.failure is not None:
                 self.reasons.setdefault(name, grade.failure.reason)
 
@@ -498,7 +498,7 @@ def _entry(output: Output) -> Entry:
         "cut": "at the token limit" if output.cut else "",
         "prompt": wording.cut_prompts(output.usage + output.judging),
         "ended": output.ending,
-        **describe_calls(output.trajectory),
+        **(describe_calls(output.trajectory) if output.trajectory else {}),
     }
     grades = {scorer_label(name): grade for name, grade in output.grades.items()}
     reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}

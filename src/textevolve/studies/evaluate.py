@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,7 +54,7 @@ from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
 from textevolve.loops.rules import describe_checks, list_reads, take_checks
 from textevolve.mappings import drop_none, omit, pick, read_fields
-from textevolve.metrics.plain import has_no_number, require_one_mark
+from textevolve.metrics.plain import NO_NUMBER, require_one_mark
 from textevolve.reach import is_file
 from textevolve.report import wording
 from textevolve.report.blocks import (
@@ -146,10 +146,9 @@ class Evaluations(Result):
         self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         self.decided += count_decided(judged)
-        feedback = [
-            content.feedback for content in judged.result if not isinstance(content, Failure)
-        ]
-        self.no_number += sum(map(has_no_number, feedback))
+        for outcome in judged.result:
+            if isinstance(outcome, EvaluationResult):
+                self.no_number += outcome.feedback.startswith(NO_NUMBER)
 
         if isinstance(judged, DebateResult):
             self.debates += 1
@@ -173,7 +172,9 @@ def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Re
             title, describe_verdict(judged), show_case(judged), {**facts_of(judged), **facts}
         )
 
-    more = {"Decided by": describe_deciders(evaluations.decided)}
+    more: dict[str, str] = {}
+    if evaluations.decided:
+        more["Decided by"] = describe_deciders(evaluations.decided)
 
     if evaluations.debates:
         share = evaluations.coverage / evaluations.debates
@@ -185,7 +186,10 @@ def report_evaluations(evaluations: Evaluations, facts: Mapping[str, str]) -> Re
         # Wrong answers, but most often because of the form that the prompt asks for.
         more["Without a number"] = wording.count(evaluations.no_number, "candidate")
 
-    sentence = describe_judges(evaluations.by_judge) or describe_scores(evaluations.scores, "case")
+    if evaluations.by_judge:
+        sentence = describe_judges(evaluations.by_judge)
+    else:
+        sentence = describe_scores(evaluations.scores, "case")
 
     return Report("Results of a run", sentence, _show_many(evaluations), {**facts, **more})
 
@@ -353,7 +357,7 @@ def ask(spec: EvaluateSpec) -> Asks:
 async def describe(
     spec: EvaluateSpec, _settings: Settings, objects: dict[str, object]
 ) -> Mapping[str, Any]:
-    described = describe_checks(spec.check)
+    described = describe_checks(spec.check) if spec.check else {}
     if spec.target is None:
         return described
     check_body(spec.target, ["input"])
@@ -384,25 +388,39 @@ def take_given(spec: EvaluateSpec, rows: Iterable[CaseLike], _objects: object) -
 
 
 def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns) -> Iterator[Case]:
-    """Yield cases with unique ids, the profiles that they name, and the cases that they equal."""
+    """Yield cases with unique ids, the profiles that they name, and the cases that they equal. At
+    the end log which columns were used for what."""
     cases = RowNames().separate(cases, columns.has_repeats)
     cases = EqualRows().mark(cases)
-    reads: set[str] = set()
-    for case in map(with_profile, require_one_mark(_metrics_of(spec), cases)):
-        checked = _with_checks(spec, case)
-        reads |= list_reads(checked.parameters.get(CHECKS, {}))
-        yield checked
-    report_columns(spec, columns, reads)
-
-
-def _metrics_of(spec: EvaluateSpec) -> list[str]:
     leaves = itertools.chain.from_iterable(judge.leaves() for judge in spec.judge)
-    return [judge.metric for judge in leaves if isinstance(judge, MetricJudge)]
+    metrics = [judge.metric for judge in leaves if isinstance(judge, MetricJudge)]
+    if metrics:
+        cases = require_one_mark(metrics, cases)
+
+    takes_checks = applies_checks(spec)
+    reads: set[str] = set()
+    for case in cases:
+        if PROFILE in case.parameters:
+            case = with_profile(case)
+        if takes_checks:
+            case = _with_checks(spec, case)
+            reads |= list_reads(case.parameters.get(CHECKS, {}))
+        yield case
+
+    for name in columns.unread:
+        if fold_name(name) in CHECK_COLUMNS:
+            logging.getLogger("textevolve").warning(UNAPPLIED, name)
+    # What checks read is said by the checks of each row.
+    judges = [judge for judge in spec.judge if not judge.reads_checks]
+    columns.tell(
+        reference="reference" in reads or any(judge.reads_reference for judge in judges),
+        context="context" in reads or any(judge.reads_context for judge in judges),
+    )
 
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
-    judges = tuple(itertools.chain.from_iterable(judge.leaves() for judge in spec.judge))
-    debates = not judges or any(judge.is_debate for judge in judges)
+    leaves = itertools.chain.from_iterable(judge.leaves() for judge in spec.judge)
+    debates = not spec.judge or any(judge.is_debate for judge in leaves)
     # To a judge that is no debate, a column such as `order` is one like any other.
     parameters = (*PARAMETERS, PROFILE) if debates else OF_ANY_JUDGE
 
@@ -424,23 +442,11 @@ def applies_checks(spec: EvaluateSpec) -> bool:
     return any(judge.reads_checks for judge in spec.judge)
 
 
-def report_columns(spec: EvaluateSpec, columns: Columns, of_checks: Collection[str] = ()) -> None:
-    """Log once, after the cases were read, which columns of the file were used for what.
-    `of_checks`: what the checks of rows read."""
-    for name in columns.unread:
-        if fold_name(name) in CHECK_COLUMNS:
-            logging.getLogger("textevolve").warning(UNAPPLIED, name)
-    judges = [judge for judge in spec.judge if not judge.reads_checks]
-    columns.tell(
-        reference="reference" in of_checks or any(judge.reads_reference for judge in judges),
-        context="context" in of_checks or any(judge.reads_context for judge in judges),
-    )
-
-
 def _read_case(spec: EvaluateSpec) -> Case:
     texts = spec.cases
     if spec.target is not None and len(texts) == 1:
-        return _with_checks(spec, Case(read_argument(texts[0]), (), "1"))
+        case = Case(read_argument(texts[0]), (), "1")
+        return _with_checks(spec, case) if applies_checks(spec) else case
     if len(texts) < 2:
         first_text = texts[0] if texts else ""
         raise InputError(
@@ -461,12 +467,12 @@ def _read_case(spec: EvaluateSpec) -> Case:
     case = Case(input, tuple(candidates), "1")
     check_case(case)
 
-    return _with_checks(spec, case)
+    return _with_checks(spec, case) if applies_checks(spec) else case
 
 
 def _with_checks(spec: EvaluateSpec, case: Case) -> Case:
     """Return a case that is no row with the checks of the study."""
-    if not applies_checks(spec) or CHECKS in case.parameters:
+    if CHECKS in case.parameters:
         return case
     checks = take_checks(spec.check, None, {"input": case.input}, f"case {case.id}")
     added = {} if checks is None else {CHECKS: checks}
@@ -487,27 +493,30 @@ async def run(
 
     async def work(numbered: tuple[int, Case]) -> Sequence[Judged]:
         index, case = numbered
-        with span("case", f"case {case.id or index + 1}", input=case.input) as here:
-            judgements = await judge_case(index, case)
-            here.note(output="\n\n".join(judgements[0].case.candidates))
-            for outcome in (outcome for judged in judgements for outcome in judged.result):
-                here.note(failure=outcome if isinstance(outcome, Failure) else None)
-            return judgements
-
-    async def judge_case(index: int, case: Case) -> Sequence[Judged]:
         if judge_parameters:
             case = replace(case, parameters={**judge_parameters, **case.parameters})
-        try:
-            bench.require_time()
-            if answer is not None:
-                case = await answer(case)  # once, whatever the number of judges
-        except (CallError, BudgetError, InputError) as error:
-            failure = failure_of(error)
-            return [_fail(spec, case, index, failure, judge) for judge in judges]
 
-        return await asyncio.gather(
-            *(ask_judge(index, case, name, judge) for name, judge in judges.items())
-        )
+        with span("case", f"case {case.id or index + 1}", input=case.input) as here:
+            judgements: list[Judged]
+            try:
+                bench.require_time()
+                if answer is not None:
+                    case = await answer(case)  # once, whatever the number of judges
+            except (CallError, BudgetError, InputError) as error:
+                failure = failure_of(error)
+                judgements = [_fail(spec, case, index, failure, judge) for judge in judges]
+            else:
+                judgements = await asyncio.gather(
+                    *(ask_judge(index, case, name, judge) for name, judge in judges.items())
+                )
+
+            here.note(output="\n\n".join(judgements[0].case.candidates))
+            for judged in judgements:
+                for outcome in judged.result:
+                    if isinstance(outcome, Failure):
+                        here.note(failure=outcome)
+
+            return judgements
 
     async def ask_judge(index: int, case: Case, name: str, judge: Evaluator) -> Judged:
         try:
@@ -517,7 +526,8 @@ async def run(
         if isinstance(outcome, DebateResult) and not name:
             return replace(outcome, index=index)
 
-        return _record_judgement(spec, JudgedCase(case, index, outcome.result, outcome.usage), name)
+        judged = JudgedCase(case, index, outcome.result, outcome.usage)
+        return _name_judgement(spec, judged, name) if name else judged
 
     groups = stream(enumerate(cases, bench.first), work, bench.concurrency, ordered=bench.ordered)
     async with aclosing(groups):
@@ -531,14 +541,12 @@ def _fail(spec: EvaluateSpec, case: Case, index: int, failure: Failure, judge: s
     several."""
     if not spec.judge:
         return unusable(case, index, _profile_of(spec), failure)
-    failures = (failure,) * max(1, len(case.candidates))
-    return _record_judgement(spec, JudgedCase(case, index, failures), judge)
+    judged = JudgedCase(case, index, (failure,) * max(1, len(case.candidates)))
+    return _name_judgement(spec, judged, judge) if judge else judged
 
 
-def _record_judgement(spec: EvaluateSpec, judged: JudgedCase, judge: str) -> JudgedCase:
-    """Return a judgement under the name of its judge if there are several; otherwise unchanged."""
-    if not judge:
-        return judged
+def _name_judgement(spec: EvaluateSpec, judged: JudgedCase, judge: str) -> NamedJudgement:
+    """Return a judgement under the name of its judge, which is one of several."""
     names = [each.text for each in spec.judge]
     position = judged.index * len(names) + names.index(judge)
     return NamedJudgement(
@@ -573,12 +581,18 @@ def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> Deba
 
 
 def find_row(judged: Judged) -> Row:
-    judge = _judge_of(judged)
-    key = f"{judged.index}|{judge}" if judge else str(judged.index)
-    position = judged.position if isinstance(judged, NamedJudgement) else judged.index
-    place = key, position, mend_text(str(judged.case.id))
+    judge = ""
+    key = str(judged.index)
+    position = judged.index
+    if isinstance(judged, NamedJudgement):
+        judge = judged.judge
+        key = f"{judged.index}|{judge}"
+        position = judged.position
+
     row = Row(
-        *place,
+        key,
+        position,
+        mend_text(str(judged.case.id)),
         None,
         variant=judge,
         cluster=mend_text(cluster_of(judged.case.parameters)),
@@ -621,7 +635,20 @@ _BY_ONE = b'{"judged_by":'
 
 
 def encode(judged: Judged) -> bytes:
-    judged = replace(judged, case=refer_to_images(_storable(judged.case)))
+    """Write a judgement as its stored record, in which images are references. The row itself is
+    left out, since the run has it once already."""
+    case = refer_to_images(judged.case)
+    case = replace(
+        case,
+        parameters=omit(case.parameters, (ROW, LABEL)),
+        # Texts alone: those of an invalid case may be anything.
+        id=str(case.id),
+        input=str(case.input),
+        candidates=tuple(map(str, case.candidates)),
+        reference=None if case.reference is None else str(case.reference),
+        context=None if case.context is None else str(case.context),
+    )
+    judged = replace(judged, case=case)
     if isinstance(judged, DebateResult):
         return write_result(judged, metrics=False).encode()
     beginning = _BY_ONE if isinstance(judged, NamedJudgement) else _OTHER
@@ -634,21 +661,6 @@ def decode(body: bytes) -> Judged:
     if body.startswith(_BY_ONE):
         return _NAMED.validate_json(body[len(_BY_ONE) : -1])
     return read_result(body)
-
-
-def _storable(case: Case) -> Case:
-    """Return the case with texts alone: those of an invalid case may be anything. The row itself is
-    left out, since the run has it once already."""
-    parameters = omit(case.parameters, (ROW, LABEL))
-    return replace(
-        case,
-        parameters=parameters,
-        id=str(case.id),
-        input=str(case.input),
-        candidates=tuple(map(str, case.candidates)),
-        reference=None if case.reference is None else str(case.reference),
-        context=None if case.context is None else str(case.context),
-    )
 
 
 def summarise(_spec: EvaluateSpec | None, records: Iterable[Judged]) -> Evaluations:

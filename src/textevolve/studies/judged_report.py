@@ -359,9 +359,14 @@ SHOWN_MOVE = 0.05
 
 def describe_verdict(judged: Judged) -> str:
     """Return the winner in a sentence."""
-    if isinstance(judged, JudgedCase):
-        return _describe_best(judged)
-    return verdict(judged)
+    if isinstance(judged, DebateResult):
+        return verdict(judged)
+    if judged.failure is not None:
+        return f"not all have a score ({judged.failure.kind}: {judged.failure.reason})"
+    if len(judged.result) == 1:
+        return "passed" if judged.scores[0].passed else "not passed"
+    best = judged.best
+    return "a tie" if best is None else f"best: {wording.letter(best)}"
 
 
 def show_case(judged: Judged) -> Iterator[Block]:
@@ -491,10 +496,9 @@ def trajectory_texts(trajectory: Trajectory | None) -> list[tuple[str, str]]:
 CALLS_SHOWN = 400
 
 
-def describe_calls(trajectory: Trajectory | None) -> dict[str, str]:
+def describe_calls(trajectory: Trajectory) -> dict[str, str]:
     """Return a fact that lists the tool calls of an answer in one line; empty if there are none."""
-    calls = (trajectory and trajectory.tool_calls) or ()
-    texts = " → ".join(map(_write_call, calls))
+    texts = " → ".join(map(_write_call, trajectory.tool_calls or ()))
     return {TOOL_CALLS: wording.shorten(texts, CALLS_SHOWN)} if texts else {}
 
 
@@ -504,7 +508,7 @@ def _write_call(call: ToolUse) -> str:
 
 def describe_images(urls: Sequence[str]) -> dict[str, str]:
     """Return a fact that lists the images of a text in one line; empty without images."""
-    return {"images": "; ".join(str(image_facts(url)) for url in urls)} if urls else {}
+    return drop_empty({"images": "; ".join(str(image_facts(url)) for url in urls)})
 
 
 def winners_of(judged: Judged) -> tuple[int, ...]:
@@ -650,14 +654,6 @@ def _figures(outcome: EvaluationResult | Failure) -> tuple[Cell, Cell, Cell]:
     return (outcome.score, odds if isinstance(odds, float) else None, outcome.passed)
 
 
-def _describe_best(judged: JudgedCase) -> str:
-    if judged.failure is not None:
-        return f"not all have a score ({judged.failure.kind}: {judged.failure.reason})"
-    if len(judged.result) == 1:
-        return "passed" if judged.scores[0].passed else "not passed"
-    return "a tie" if judged.best is None else f"best: {wording.letter(judged.best)}"
-
-
 def case_matrix_row(judged: Judged) -> MatrixRow:
     """Return the matrix row of a case; its texts and all arguments unfold in their cells."""
     case = judged.case
@@ -670,12 +666,13 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
     details = Section(describe_verdict(judged), show_case(judged), facts_of(judged))
     is_won = winners and len(case.candidates) > 1
     facts = {"winner": wording.letters(winners)} if is_won else {}
-    calls = describe_calls(case.trajectory)
+    calls = describe_calls(case.trajectory) if case.trajectory else {}
     if len(entries) == 1:  # they are those of the only answer
         entries = [replace(entries[0], facts={**entries[0].facts, **calls})]
     else:
         facts |= calls
-    facts |= describe_images(case.images)
+    if case.images:
+        facts |= describe_images(case.images)
     reference = case.reference or ""
     name = wording.shorten(str(case.id), 30) or str(judged.index + 1)
 
@@ -686,7 +683,8 @@ def case_matrix_row(judged: Judged) -> MatrixRow:
 
 def _entry(judged: Judged, j: int, text: str, outcome: EvaluationResult | Failure) -> Entry:
     """Return the entry of one candidate; for a debate with the scores of its components."""
-    facts = describe_images(_candidate_images(judged.case, j))
+    images = judged.case.candidate_images
+    facts = describe_images(images[j]) if images else {}
     if isinstance(outcome, EvaluationResult):
         reasons = {"feedback": outcome.feedback} if outcome.feedback else {}
         scores = {"score": outcome.score}
