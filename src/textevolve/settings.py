@@ -414,7 +414,7 @@ def read_settings_sources(
 
     for path in settings_files():
         section = _read_file(path)
-        if path == PROJECT_FILE and check:
+        if section and path == PROJECT_FILE and check:
             _check_allowed(section, values, {*later_values, *drop_none(overrides)})
         take(section, str(path))
     for variable, name in ENVIRONMENT.items():

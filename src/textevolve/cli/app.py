@@ -224,8 +224,17 @@ class Command(TyperCommand):
             values: list[Any] = parsed.get(option.name or "") or []
             if "" in values:
                 raise InputError(f"{option.opts[0]}: is empty; give it a value or leave it out")
-            if not option.multiple:
-                _check_single(option, values)
+            if option.multiple or len(values) < 2:
+                continue
+            # Without the check the last value would replace the others.
+            name = option.opts[0]
+            if not option.is_flag:
+                texts = [f"'{shorten(str(value), 60, placeholder='...')}'" for value in values]
+                raise InputError(
+                    f"{name} takes one value, but is given more than once: {' and '.join(texts)}"
+                )
+            if len(set(values)) > 1:  # the same switch twice does no harm
+                raise InputError(f"give only one of {name} and {option.secondary_opts[0]}")
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -255,18 +264,3 @@ def _rank(panel: tuple[str, object]) -> int:
     """Return the sort key of a help panel: a command's own panels precede the shared ones."""
     heading = panel[0].partition(" ")[0]
     return LAST.index(heading) if heading in LAST else -1
-
-
-def _check_single(option: TyperOption, values: Sequence[Any]) -> None:
-    """Check that an option that takes one value has no second one, which would replace the first.
-    The same switch twice does no harm; the switch and its opposite do."""
-    name = option.opts[0]
-    if option.is_flag:
-        if len(set(values)) > 1:
-            opposite = option.secondary_opts[0]
-            raise InputError(f"give only one of {name} and {opposite}")
-        return
-
-    if len(values) > 1:
-        texts = " and ".join(f"'{shorten(str(value), 60, placeholder='...')}'" for value in values)
-        raise InputError(f"{name} takes one value, but is given more than once: {texts}")

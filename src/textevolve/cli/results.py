@@ -57,10 +57,10 @@ def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> N
         say(f"written to {path}")
 
 
-def remove_old_tests(path: str | None) -> None:
+def remove_old_tests(path: str) -> None:
     """Remove the JUnit file of an earlier command, which a build server would take for that of this
     one if this one fails before its end. Any other file is left alone."""
-    if path is None or not os.path.isfile(path):
+    if not os.path.isfile(path):
         return
     with open(path, "rb") as file:
         is_junit = b"<testsuite" in file.read(500)

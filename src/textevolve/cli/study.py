@@ -23,7 +23,7 @@ from textevolve.cli.spec_options import give_parameters, keyword, parameters_of,
 from textevolve.cli.working import execute
 from textevolve.engine import sync
 from textevolve.errors import InputError
-from textevolve.mappings import pick
+from textevolve.mappings import omit, pick
 from textevolve.remote.runs import MirrorStore, remote_server
 from textevolve.remote.trackers import open_tracker
 from textevolve.report.blocks import Report
@@ -158,13 +158,19 @@ def make_command(kind: str) -> Callable[..., None]:
     study = find_study(kind)
 
     def command(**values: Any) -> None:
-        remove_old_tests(values["junit"])  # before anything can fail
+        if values["junit"] is not None:
+            remove_old_tests(values["junit"])  # before anything can fail
         study_spec = study.spec(**read_given(study.spec, values))
-        raise typer.Exit(run_study(study, study_spec, _take_run_options(study.spec, values)))
+        # A field of the specification may have the name of a gate, which the command lacks then.
+        others = omit(values, study.spec.model_fields)
+        raise typer.Exit(run_study(study, study_spec, _take_run_options(others)))
 
     command.__name__ = kind
     command.__doc__ = study.spec.__doc__ or ""
-    parameters = [*parameters_of(study.spec), *_gate_options(study.spec)]
+    gates = [gate for gate in parameters_of(Gates) if gate.name not in study.spec.model_fields]
+    if not study.spec.scored:
+        gates = [gate for gate in gates if gate.name == "max_failed"]
+    parameters = [*parameters_of(study.spec), *gates]
     names = [name for name in SHARED if name != "annotate" or study.spec.of_spans]
 
     return shape_command(command, parameters, names)
@@ -174,9 +180,10 @@ def make_file_command() -> Callable[..., None]:
     """Return the command `textevolve run FILE`, which runs the study that a YAML file describes."""
 
     def command(file: str, **values: Any) -> None:
-        remove_old_tests(values["junit"])
+        if values["junit"] is not None:
+            remove_old_tests(values["junit"])
         study, spec = read_study_file(file)
-        raise typer.Exit(run_study(study, spec, _take_run_options(None, values), source=file))
+        raise typer.Exit(run_study(study, spec, _take_run_options(values), source=file))
 
     argument = Annotated[
         str,
@@ -187,24 +194,11 @@ def make_file_command() -> Callable[..., None]:
     command.__name__ = "run"
     command.__doc__ = "Run a study that a YAML file describes."
 
-    return shape_command(command, [keyword("file", argument, ...), *_gate_options(None)])
+    return shape_command(command, [keyword("file", argument, ...), *parameters_of(Gates)])
 
 
-def _take_run_options(spec: type[StudySpec] | None, values: Mapping[str, Any]) -> RunOptions:
-    gates = {parameter.name: values[parameter.name] for parameter in _gate_options(spec)}
-    return RunOptions(
-        **pick(values, SHARED),
-        gates=Gates(**read_given(Gates, gates)),
-    )
-
-
-def _gate_options(spec: type[StudySpec] | None) -> list[inspect.Parameter]:
-    """Return the options of gates that apply to a study, except for fields of the specification
-    with the same name."""
-    if spec is None:
-        return parameters_of(Gates)
-    gates = [gate for gate in parameters_of(Gates) if gate.name not in spec.model_fields]
-    return [gate for gate in gates if spec.scored or gate.name == "max_failed"]
+def _take_run_options(values: Mapping[str, Any]) -> RunOptions:
+    return RunOptions(**pick(values, SHARED), gates=Gates(**read_given(Gates, values)))
 
 
 def shape_command(
@@ -256,7 +250,8 @@ def run_study(
 ) -> int:
     """Run a study on this machine, or on the server of the settings, or print its estimate with
     `--dry-run`; return the exit code."""
-    check_outputs(study, run_options.output or (), files_read(spec))
+    if run_options.output:
+        check_outputs(study, run_options.output, files_read(spec))
     if run_options.junit is not None:
         if run_options.junit == "-":
             raise InputError("--junit -: standard output has the report already; name a file")
@@ -273,7 +268,8 @@ def run_study(
     )
     if run_options.annotate is not None:
         open_tracker(run_options.annotate, settings)  # refused before the run costs anything
-    if (server := remote_server(settings)) is not None:
+    server = None if settings.server is None else remote_server(settings)
+    if server is not None:
         if run_options.dry_run:
             raise InputError(
                 "--dry-run estimates the calls of this machine alone; add --server none"

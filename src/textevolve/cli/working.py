@@ -169,14 +169,6 @@ class Progress:
             self.console.print(safe(text))
 
     @property
-    def seconds_left(self) -> float | None:
-        """Return the time left at the current pace, in seconds; None if it is unknown."""
-        if self.total is None or not self._judged:
-            return None
-        passed = self.clock() - self._began
-        return (self.total - sum(self.counts.values())) * passed / self._judged
-
-    @property
     def wait(self) -> str:
         """Return the reason why the run is waiting; empty if it is not."""
         return self._wait if self.clock() < self._wait_ends else ""
@@ -198,11 +190,12 @@ class Progress:
         parts.append(wording.other_models(usage))
         parts.append(f"{self._replayed:,} replayed" if self._replayed else "")
         parts.append(f"{self._retries:,} retried" if self._retries else "")
-        seconds_left = self.seconds_left
-        if not final and seconds_left is not None:
+        passed = self.clock() - self._began
+        if final or self.total is None or not self._judged:
+            parts.append(wording.duration(passed))
+        else:  # at the current pace
+            seconds_left = (self.total - done) * passed / self._judged
             parts.append(f"{wording.duration(seconds_left)} left")
-        else:
-            parts.append(wording.duration(self.clock() - self._began))
 
         parts.append("" if final else self.wait)
 
@@ -266,7 +259,6 @@ def execute(
     gate on the judges already fails, nothing is performed; then, or if a gate is refused, a new run
     is not kept. An interrupted run shows and writes its
     results so far. `follow`: yields the records of a run that another machine performs."""
-    study = run.study
     try:
         watch = GateWatch(store, run, run_options.gates, settings)
     except InputError:
@@ -278,11 +270,12 @@ def execute(
             say(str(outcome))
         return GATED
 
+    study = run.study
     if store.has_journal:
         note_limits(store, run, run_options)
+        if run.record.status != "finished":
+            fetch_weights(run.models, settings)
     calm_collector()
-    if store.has_journal and run.record.status != "finished":
-        fetch_weights(run.models, settings)
     quiet = run_options.as_json or "-" in (run_options.output or ())
     if not quiet:
         say(_announce(run))
@@ -397,13 +390,16 @@ def _hand_over(store: Store, run: StudyRun, run_options: RunOptions, gated: Gate
     run.reload(store)
     study = run.study
     threshold = gated.gates.pass_threshold
-    records = judge_anew(study, read_records(store, run), threshold)
+    records = read_records(store, run)
+    if threshold is not None:
+        records = judge_anew(study, records, threshold)
     if not store.count_records(run.id):
         return
     if run.record.spec.get(PASS_THRESHOLD) != threshold:
         store.respecify(run.id, {PASS_THRESHOLD: threshold})
-    for line in write_outputs(store, run, records, run_options.output or (), gated=gated):
-        say(line)
+    if run_options.output:
+        for line in write_outputs(store, run, records, run_options.output, gated=gated):
+            say(line)
     if run_options.junit is not None:
         write_tests(study, records, run_options.junit, gated)
     if run_options.as_json and not study.streams:

@@ -124,10 +124,20 @@ async def _examine(
     """Ask the questions about each candidate, and return its result or failure."""
 
     async def probe(candidate: int) -> AnswerOdds:
-        text = context.show(candidate, reference)
+        material = context.show(candidate, reference)
         if context.decides:
-            return await context.decide_all(show_state(context, text), questions, (candidate,))
-        return await _probe(context, questions, candidate, text)
+            return await context.decide_all(show_state(context, material), questions, (candidate,))
+
+        # One question after the other, so that the prompts share a prefix.
+        odds: list[float] = []
+        for text in questions:
+            shots = example_turns(text) if context.shows_examples else ()
+            question = prompt("question").render(question=text)
+            message = context.user(material, question, candidates=(candidate,))
+            messages = (context.system(quoted=True), *shots, message)
+            odds.append(await context.choose(messages, "yes", "no"))
+
+        return AnswerOdds(tuple(odds))
 
     probed = await context.each(range(len(context.case.candidates)), probe)
 
@@ -146,22 +156,6 @@ def show_state(context: JudgeContext, material: str) -> tuple[str, ...]:
     ask for them."""
     examples = (example_state(QUESTIONS[0]),) if context.shows_examples else ()
     return context.state(*examples, material)
-
-
-async def _probe(
-    context: JudgeContext, questions: Sequence[str], candidate: int, material: str
-) -> AnswerOdds:
-    """Ask the questions about one candidate in turn, so that the prompts share a prefix."""
-    odds: list[float] = []
-    for text in questions:
-        shots = example_turns(text) if context.shows_examples else ()
-        question = prompt("question").render(question=text)
-        message = context.user(material, question, candidates=(candidate,))
-        odds.append(
-            await context.choose((context.system(quoted=True), *shots, message), "yes", "no")
-        )
-
-    return AnswerOdds(tuple(odds))
 
 
 def weigh_answers(

@@ -378,27 +378,26 @@ def _plain(cell: str | int | float | bool | None, format: Format, digits: int | 
         finite = math.isfinite(cell)
     except OverflowError:  # a whole number beyond all floats
         return str(cell) if cell.bit_length() < 4000 else DASH  # pyright: ignore
+    if not finite:
+        return DASH
 
-    return _finite(cell, format, digits) if finite else DASH
-
-
-def _finite(value: float, format: Format, digits: int | None) -> str:
     number = DIGITS.get(format, 0) if digits is None else digits
-    if format == "percent":
-        return f"{value * 100:z,.{number}f} %"
-    if format == "p_value":
-        least = 10.0**-number
-        return f"< {least:.{number}f}" if value < least else f"{value:.{number}f}"
-    if format == "money":
-        return wording.money(value) if value >= 0 else f"-{wording.money(-value)}"
-    if format == "duration":
-        return wording.duration(value)
-    if format == "count":
-        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{number or 1}f}"
-    if format == "text":
-        return str(value)
-
-    return f"{value:z,.{number}f}"
+    match format:
+        case "percent":
+            return f"{cell * 100:z,.{number}f} %"
+        case "p_value":
+            least = 10.0**-number
+            return f"< {least:.{number}f}" if cell < least else f"{cell:.{number}f}"
+        case "money":
+            return wording.money(cell) if cell >= 0 else f"-{wording.money(-cell)}"
+        case "duration":
+            return wording.duration(cell)
+        case "count":
+            return f"{cell:,.0f}" if float(cell).is_integer() else f"{cell:,.{number or 1}f}"
+        case "text":
+            return str(cell)
+        case _:
+            return f"{cell:z,.{number}f}"
 
 
 def is_number(column: Column) -> bool:
@@ -495,7 +494,9 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     rows = iter(matrix.rows)
     first_rows = list(islice(rows, most))
     hidden = sum(1 for _ in rows)
-    heads = _told_apart(first_rows)
+    # The first columns that rows were made of tell them apart, or else their input.
+    columns = dict.fromkeys(name for row in first_rows for name in row.columns)
+    heads = list(columns)[:COLUMNS_SHOWN] or [INPUT]
     has_reference = any(row.reference for row in first_rows)
     table_rows: list[Sequence[Cell]] = []
 
@@ -512,13 +513,6 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     note = f"{count(hidden, 'more row')} not shown here; a page in HTML has them." if hidden else ""
 
     return Table(matrix.title, names, table_rows, note=note)
-
-
-def _told_apart(rows: Sequence[MatrixRow]) -> list[str]:
-    """Return the headings of the columns that tell rows apart: the first columns that they were
-    made of, or else their input."""
-    names = dict.fromkeys(name for row in rows for name in row.columns)
-    return list(names)[:COLUMNS_SHOWN] or [INPUT]
 
 
 def _told(row: MatrixRow, head: str) -> str:

@@ -180,20 +180,6 @@ class Renaming:
         self._name = name
         self._is_first = True
 
-    def _recognise(self, row: Row) -> None:
-        self._is_first = False
-        self._export = find_export(row)
-        if self._export is None:
-            return
-        columns = [name for name in self._export.read(row, self._new.values()) if name not in row]
-        if columns:
-            logging.getLogger("textevolve").info(
-                "%s: an export of %s, read as %s",
-                self._name,
-                self._export.program,
-                ", ".join(columns),
-            )
-
     def new_name(self, column: str) -> str:
         if column in self._new:
             return self._new[column]
@@ -207,11 +193,21 @@ class Renaming:
 
     def __call__(self, row: Row) -> Row:
         row = gather_checks(row)
-        if self._is_first:
-            self._recognise(row)
+        is_first = self._is_first
+        if is_first:
+            self._is_first = False
+            self._export = find_export(row)
         usual_row = row
         if self._export is not None:
             usual_row = self._export.read(row, self._new.values())
+            columns = [name for name in usual_row if name not in row]
+            if is_first and columns:
+                logging.getLogger("textevolve").info(
+                    "%s: an export of %s, read as %s",
+                    self._name,
+                    self._export.program,
+                    ", ".join(columns),
+                )
         if not self._new:
             return clean_row(usual_row)
 

@@ -48,6 +48,7 @@ from textevolve.rows.columns import (
     INPUTS,
     REPEATS,
     Columns,
+    Roles,
     column_text,
     find_group,
     find_title,
@@ -73,6 +74,8 @@ NEAR = 0.85
 
 # A case, a mapping with its columns, or a pair of an input and its candidates.
 CaseLike: TypeAlias = Case | Mapping[str, Any] | tuple[str, Iterable[str]]
+
+ReadChecks: TypeAlias = Callable[[Any, Mapping[str, Any], str], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class RowReading:
     trajectory: bool = False
     answered: bool = False
     compared: bool = False
-    checks: Callable[[Any, Mapping[str, Any], str], Mapping[str, Any] | None] | None = None
+    checks: ReadChecks | None = None
 
 
 def cases_of_row(
@@ -122,10 +125,18 @@ def cases_of_row(
     """
     if isinstance(case := row.get("case"), Mapping) and "candidates" in case:
         row = cast("Mapping[str, Any]", case)  # a line of an exported evaluation
-    source = _RowSource(row, where, columns, reading)
-    images, candidate_images = source.take_images()
+    aside = (IMAGES, CANDIDATE_IMAGES) if reading.images else ()
+    roles = columns.find_roles(row, where, aside, letters=reading.letters)
+    source = _RowSource(row, where, columns, reading, roles)
+    images: tuple[str, ...] = ()
+    candidate_images: tuple[tuple[str, ...], ...] = ()
+    columns.sees_images |= reading.images
+    if reading.images and (IMAGES in row or CANDIDATE_IMAGES in row):
+        images, candidate_images = source.take_images()
     chat = None if candidate_images else source.find_chat()
-    trajectory = source.take_trajectory(in_chat=chat is not None)
+    trajectory: Trajectory | None = None
+    if reading.trajectory:
+        trajectory = source.take_trajectory(in_chat=chat is not None)
 
     if chat is None:
         pairs = [
@@ -152,9 +163,9 @@ def cases_of_row(
             f"{where}: has images for {len(candidate_images)} candidates, and {outputs} outputs"
         )
 
-    case_id = source.take_first(source.roles.ids, "id")
+    case_id = source.take_first(roles.ids, "id")
     id = number if case_id is None else str(case_id)
-    reference = source.take_reference()
+    reference = source.take_reference() if roles.references else None
     if source.is_repeat():
         # Repeats have the id of their item, by which intervals are clustered.
         item_id = source.take_item_id() if case_id is None else id
@@ -162,14 +173,16 @@ def cases_of_row(
     facts: dict[str, Any] = {
         "parameters": source.take_parameters(),
         "reference": reference,
-        "context": source.take_context(),
+        "context": source.take_context() if roles.contexts else None,
         "images": images,
         "candidate_images": candidate_images,
         "trajectory": trajectory,
     }
     facts["parameters"] |= source.take_group([] if chat is None else pairs)
-    facts["parameters"] |= source.take_checks()
-    facts["parameters"] |= source.take_title()
+    if reading.checks is not None:
+        facts["parameters"] |= source.take_checks(reading.checks)
+    if reading.compared:
+        facts["parameters"] |= source.take_title()
     source.refuse_misspelt()
     if reading.whole:
         facts["parameters"] |= source.keep_row()
@@ -188,20 +201,17 @@ def _number_reply(case: Case, number: int) -> Case:
     return replace(case, id=f"{case.id}.{number}", parameters={**case.parameters, **numbered})
 
 
+@dataclass
 class _RowSource:
-    """A row that is being read: its position, the roles of its columns, and the columns read so
+    """A row that is being read: its position, the roles of its columns, and the columns `read` so
     far."""
 
-    def __init__(
-        self, row: Mapping[str, Any], where: str, columns: Columns, reading: RowReading
-    ) -> None:
-        self.row = row
-        self.where = where
-        self.columns = columns
-        self.reading = reading
-        aside = (IMAGES, CANDIDATE_IMAGES) if reading.images else ()
-        self.roles = columns.find_roles(row, where, aside, letters=reading.letters)
-        self.read: dict[str, str] = {}
+    row: Mapping[str, Any]
+    where: str
+    columns: Columns
+    reading: RowReading
+    roles: Roles
+    read: dict[str, str] = empty_default(dict)
 
     def get(self, name: str) -> Any:
         """Return the value of a column; None if the column is missing or its value is NaN."""
@@ -350,23 +360,20 @@ class _RowSource:
 
     def take_title(self) -> dict[str, str]:
         """Return the parameter with the name by which people know the row; empty if it has none."""
-        name = find_title(self.row) if self.reading.compared else ""
+        name = find_title(self.row)
         if not name:
             return {}
         self.read.setdefault(name, "title")
 
         return {TITLE: column_text(self.row[name]).strip()}
 
-    def take_checks(self) -> dict[str, Any]:
-        """Return the parameter with the checks of the row; empty if it has none, or if no judge
-        applies them."""
-        if self.reading.checks is None:
-            return {}
+    def take_checks(self, read: ReadChecks) -> dict[str, Any]:
+        """Return the parameter with the checks of the row; empty if it has none."""
         names = [name for name in self.row if fold_name(name) in CHECKS]
         cell = self.take_first(names, "checks")
         if cell is None:  # those of an exported case
             cell = as_object(self.row.get("parameters")).get(CHECKED)
-        checks = self.reading.checks(cell, self.row, self.where)
+        checks = read(cell, self.row, self.where)
 
         return {} if checks is None else {CHECKED: checks}
 
@@ -380,11 +387,8 @@ class _RowSource:
     def take_images(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
         """Return the images of the input, and those of each candidate. The column of candidates'
         images has an entry for each candidate: one image, or a list of them."""
-        if not self.reading.images:
-            return (), ()
         self.read |= {name: name for name in (IMAGES, CANDIDATE_IMAGES) if name in self.row}
         self.columns.has_outputs |= CANDIDATE_IMAGES in self.row
-        self.columns.sees_images = True
 
         def read(name: str, value: object) -> tuple[str, ...]:
             return read_images(value, f"{self.where}: '{name}'", self.reading.folder)
@@ -438,9 +442,7 @@ class _RowSource:
 
     def take_trajectory(self, *, in_chat: bool) -> Trajectory | None:
         """Return the agent's steps in the row's columns; if no column has tool calls, those of the
-        chat. None if there are no steps, or if they are not to be read."""
-        if not self.reading.trajectory:
-            return None
+        chat. None if there are no steps."""
         stated = {
             name: value for name in TRAJECTORY_FIELDS[1:] if (value := self.get(name)) is not None
         }

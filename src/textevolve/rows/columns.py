@@ -444,11 +444,12 @@ class Columns:
         ignores, and what `warnings` has. `reference`, `context`: whether the judge reads them."""
         log = logging.getLogger("textevolve")
         if any(name != role for name, role in self.taken.items()):
-            log.info(self.line(), extra={"shown": self.line()})
+            line = self.line()
+            log.info(line, extra={"shown": line})
         self.leave_out_unread()
-        if not context:
-            names = [name for name, role in self.taken.items() if role == "context"]
-            leave_out("column", f"no judge reads {list_names(names)}", len(names))
+        passages = [name for name, role in self.taken.items() if role == "context"]
+        if passages and not context:
+            leave_out("column", f"no judge reads {list_names(passages)}", len(passages))
         for message in self.warnings(reference=reference):
             note_line(message)
 
@@ -481,7 +482,8 @@ class Columns:
         return warnings
 
     def leave_out_unread(self) -> None:
-        leave_out_columns(self.unread, sees_images=self.sees_images)
+        if self.unread:
+            leave_out_columns(self.unread, sees_images=self.sees_images)
 
     def watch(
         self, rows: Iterable[tuple[str, Mapping[str, Any]]], names: Collection[str]

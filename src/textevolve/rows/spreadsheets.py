@@ -210,9 +210,13 @@ def _find_header(lines: Sequence[str], name: str) -> tuple[str, int]:
 
     blank = sum(1 for _ in itertools.takewhile(lambda line: not line.strip(), lines))
     first_line = next(iter(lines[blank:]), "")
-    counts = list(map(_count_delimiters, lines[blank:]))
-    likely = next((count for count in counts if any(count.values())), dict.fromkeys(DELIMITERS, 0))
-    delimiter = max(DELIMITERS, key=likely.__getitem__)
+    delimiter = DELIMITERS[0]
+    for line in lines[blank:]:
+        bare = re.sub('"[^"]*"', "", line)
+        if any(mark in bare for mark in DELIMITERS):
+            delimiter = max(DELIMITERS, key=bare.count)
+            break
+
     if first_line.count('"') % 2:  # the name of a column goes on in the next line
         return delimiter, blank
 
@@ -227,12 +231,6 @@ def _find_header(lines: Sequence[str], name: str) -> tuple[str, int]:
         )
 
     return delimiter, blank + titles
-
-
-def _count_delimiters(line: str) -> dict[str, int]:
-    """Return how often each delimiter is in a line outside quotes."""
-    bare = re.sub('"[^"]*"', "", line)
-    return {mark: bare.count(mark) for mark in DELIMITERS}
 
 
 def count_titles(rows: Sequence[Sequence[Any]]) -> int:

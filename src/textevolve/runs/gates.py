@@ -653,6 +653,7 @@ class GateWatch:
         self._store = store
         self._run_id = run.id
         self._gates = gates
+        self._has_gates = gates.any
         # Of several judges the one that the specification names; otherwise each has its gates.
         self._judge = getattr(run.spec, "score_by", None) if run.spec.variants_are_judges else None
         self._baseline = find_baseline(store, run, gates, settings)
@@ -677,7 +678,7 @@ class GateWatch:
             self._has_score = True
         else:
             self._reason = self._reason or row.reason
-        if self._gates.any and self._judge in (None, row.variant):
+        if self._has_gates and self._judge in (None, row.variant):
             self._rows[row.key] = row
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import PurePath
@@ -97,11 +98,11 @@ def read_figures(store: Store, run: RunRecord) -> dict[str, Aggregates]:
     return aggregate(read_columns(store, run.id), run.spec.get(PASS_THRESHOLD))
 
 
-def judge_anew(study: AnyStudy, records: Records, threshold: float | None) -> Records:
+def judge_anew(study: AnyStudy, records: Records, threshold: float) -> Records:
     """Return the records with the verdicts that the threshold of a command gives them, so that the
-    headline, rows, tables and gates say the same. None: their own verdicts."""
+    headline, rows, tables and gates say the same."""
     change = study.at_threshold
-    if threshold is None or change is None:
+    if change is None:
         return records
     return lambda: (change(record, threshold) for record in records())
 
@@ -585,10 +586,11 @@ def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
     stored = run.stored
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
-    models = [
-        f"{stored.model} ({stored.why})" if stored.why else stored.model,
-        *_list_other_models(run),
-    ]
+    main_model = stored.model
+    models = [f"{main_model} ({stored.why})" if stored.why else main_model]
+    with suppress(InputError):  # a judge's file is missing
+        same = (main_model, main_model.partition("/")[0])
+        models += [model for model in run.models if model not in same]
 
     return {
         "Model": wording.shorten_models(", ".join(filter(None, models))),
@@ -617,17 +619,6 @@ def _describe_settings(spec: StudySpec) -> str:
         for name, text in texts.items()
         if text
     )
-
-
-def _list_other_models(run: StudyRun) -> list[str]:
-    """Return the models that the run calls besides its main one; empty if a judge's file is
-    missing."""
-    main_model = run.stored.model
-    same = (main_model, main_model.partition("/")[0])
-    try:
-        return [model for model in run.models if model not in same]
-    except InputError:
-        return []
 
 
 def make_data(run: StudyRun, records: Records, gated: Gated = UNGATED) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from textevolve import store as stores
 from textevolve.errors import InputError, MismatchError, StoreError
-from textevolve.evaluation import Case
+from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_mapping
 from textevolve.llm.providers import identify_address
@@ -284,21 +284,21 @@ FLUSH_SECONDS = 0.5  # the longest time in seconds for which a record waits to b
 FLUSH_RECORDS = 200  # the number of waiting records that are written at once
 
 
+@dataclass
 class RecordKeeper:
     """A buffer of records, which are written to the store in groups. If the process is killed, no
     answers of models are lost, since the journal has them already. `skipped`: the keys of the
     records that are still skipped."""
 
-    def __init__(self, study: AnyStudy, store: Store, run_id: str) -> None:
-        self._study = study
-        self._store = store
-        self._run_id = run_id
-        self._waiting: list[tuple[Any, Row]] = []
-        self._written = time.monotonic()
-        self.skipped: set[str] = set()
+    study: AnyStudy
+    store: Store
+    run_id: str
+    skipped: set[str] = empty_default(set)
+    _waiting: list[tuple[Any, Row]] = empty_default(list)
+    _written: float = field(default_factory=time.monotonic)
 
     async def add(self, record: Any) -> None:
-        row = self._study.row(record)
+        row = self.study.row(record)
         self._waiting.append((record, row))
         # A record may come twice: first skipped at a limit, then with a result.
         if row.status == "skipped":
@@ -318,8 +318,8 @@ class RecordKeeper:
         self._written = time.monotonic()
 
     def _write(self, pairs: Sequence[tuple[Any, Row]]) -> None:
-        records = [keep_record(self._study, record, row) for record, row in pairs]
-        self._store.keep_records(self._run_id, records)
+        records = [keep_record(self.study, record, row) for record, row in pairs]
+        self.store.keep_records(self.run_id, records)
 
 
 def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:

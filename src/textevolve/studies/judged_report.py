@@ -515,7 +515,8 @@ def winners_of(judged: Judged) -> tuple[int, ...]:
     """Return the candidates with the highest score, several for a tie of a debate; empty without
     scores."""
     tied = judged.tied if isinstance(judged, DebateResult) else ()
-    return tied or (() if judged.best is None else (judged.best,))
+    best = judged.best
+    return tied or (() if best is None else (best,))
 
 
 def _draw_scores(

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 
 from textevolve.debate.profile import Profile, build_profile, load_profile
 from textevolve.errors import AnswerError, InputError
-from textevolve.evaluation import CHECKS, EQUAL_TO, SPENT, Case, Usage, mend_text
+from textevolve.evaluation import CHECKS, EQUAL_TO, SPENT, Case, Usage, empty_default, mend_text
 from textevolve.json_texts import as_object, find_path, is_array, is_object
 from textevolve.judges.judge import Judge, parse_judge
 from textevolve.llm.model import Message, Model, Request, Response
@@ -149,14 +149,14 @@ def read_cases(path: str) -> Iterator[Case]:
     return cases.read_cases(path, reading=RowReading(parameters=PARAMETERS))
 
 
+@dataclass
 class RowNames:
     """The ids of the rows of a run. An id that is taken gets a number at its end which is free, so
     that no row takes another's place."""
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._counts: Counter[str] = Counter()
-        self._names: dict[tuple[str, int], str] = {}
+    _taken: set[str] = empty_default(set)
+    _counts: Counter[str] = empty_default(Counter)
+    _names: dict[tuple[str, int], str] = empty_default(dict)
 
     def name(self, row: Mapping[str, Any], number: int) -> str:
         """Return the id of a row, or else its number."""
@@ -188,12 +188,12 @@ class RowNames:
         return name
 
 
+@dataclass
 class EqualRows:
     """The ids of the first rows with each content: rows that are equal are no independent
     observations, whatever their ids."""
 
-    def __init__(self) -> None:
-        self._first: dict[int, str] = {}
+    _first: dict[int, str] = empty_default(dict)
 
     def find(self, content: str, id: str) -> dict[str, str]:
         """Return the parameter that names the earlier row with this content; empty without one."""
