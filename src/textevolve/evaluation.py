@@ -147,7 +147,8 @@ def check_case(case: Case) -> None:
     for name, text in (("the reference", case.reference), ("the context", case.context)):
         if text is not None:
             check_text(name, text)
-    check_images(case)
+    if case.images or case.candidate_images:
+        check_images(case)
 
 
 def check_images(case: Case) -> None:

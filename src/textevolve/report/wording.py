@@ -119,8 +119,8 @@ def tokens(usage: Usage) -> str:
 
 def used(usage: Usage) -> str:
     """Format the number of calls, with their tokens and cost, and a warning of cut prompts."""
-    cut = cut_prompts(usage)
-    return f"{count(usage.calls, 'call')}, {spent(usage)}" + (f"; {cut}" if cut else "")
+    cut = f"; {cut_prompts(usage)}" if usage.cut_prompts else ""
+    return f"{count(usage.calls, 'call')}, {spent(usage)}{cut}"
 
 
 def cut_prompts(usage: Usage) -> str:

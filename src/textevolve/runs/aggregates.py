@@ -340,10 +340,12 @@ BINS = 10
 def draw_histogram(by_variant: Mapping[str, Aggregates]) -> list[Block]:
     """Return a histogram of the scores of each variant; none of few scores, of scores that are all
     0 or 1, which the pass rate tells, or beyond the axis from 0 to 1."""
+    scored = sum(figures.scored for figures in by_variant.values())
+    if scored < BINS:
+        return []
     lines = {wording.shorten_models(name): of.count_scores() for name, of in by_variant.items()}
-    scored = sum(of.scored for of in by_variant.values())
     between = any(any(counts[1:-1]) for counts in lines.values())
-    if not between or sum(map(sum, lines.values())) < max(BINS, scored):
+    if not between or sum(map(sum, lines.values())) < scored:
         return []
     places = [f"{n / BINS:g} to {(n + 1) / BINS:g}" for n in range(BINS)]
     top = max(map(max, lines.values()))

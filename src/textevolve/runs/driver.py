@@ -337,8 +337,9 @@ class RunPlan:
             described = {**stored.described, "addresses": moved}
             stored = stored.model_copy(update={"described": described})
         spec = read_spec(self.study, stored)
+        asks = self.study.asks(spec)
         identity = identify_run(stored, spec)
-        fingerprint = Fingerprint(identity, identify_earlier(identity, self.study.asks(spec)))
+        fingerprint = Fingerprint(identity, identify_earlier(identity, asks))
         reads = self.study.reads(spec)
         cases = self.cases
         if cases is None:
@@ -368,7 +369,7 @@ class RunPlan:
             if row_pins.agents or row_pins.collections:
                 pins = row_pins.pin(self.settings)
                 fingerprint.add({**pins, **pin_ranking(self.settings)})
-                stored = self._with_pins(stored, spec, pins)
+                stored = self._with_pins(stored, asks, pins)
                 store.respecify(draft.id, stored.model_dump(mode="json"))
             record = store.settle_run(
                 draft.id, *(digest.hexdigest() for digest in fingerprint.hashes)
@@ -380,17 +381,17 @@ class RunPlan:
             raise
 
         run.spec = spec
+        run.asks = asks
+
         return run
 
-    def _with_pins(
-        self, stored: StoredSpec, spec: StudySpec, pins: Mapping[str, Any]
-    ) -> StoredSpec:
+    def _with_pins(self, stored: StoredSpec, asks: Asks, pins: Mapping[str, Any]) -> StoredSpec:
         """Return the stored specification with the agents and collections that rows name."""
         described: dict[str, Any] = {**stored.described, FROM_ROWS: True}
         for name, versions in pins.items():
             described[name] = {**described.get(name, {}), **versions}
         described |= pin_ranking(self.settings)
-        inputs = _read_inputs(self.study.asks(spec), described, self.launch.objects)
+        inputs = _read_inputs(asks, described, self.launch.objects)
 
         return stored.model_copy(update={"described": described, **inputs})
 

@@ -81,7 +81,14 @@ def identify_run(stored: StoredSpec, spec: StudySpec) -> dict[str, Any]:
         if value:
             parts[name] = value
 
-    return _by_content({**parts, "spec": identity_of(spec)}, _contents_of(stored))
+    # The content of the files of code and of chains, by the names that the run has for them.
+    contents = {name: content for name, content in stored.code.items() if ".py:" in name}
+    chains: Mapping[str, Any] = stored.described.get("chains", {})
+    for name, chain in chains.items():
+        if name.lower().endswith(ENDINGS) or ".py:" in name:
+            contents[name] = digest_data({**chain, "version": ""})
+
+    return _by_content({**parts, "spec": identity_of(spec)}, contents)
 
 
 def identify_earlier(identity: Mapping[str, Any], asks: Asks) -> dict[str, Any]:
@@ -94,18 +101,6 @@ def identify_earlier(identity: Mapping[str, Any], asks: Asks) -> dict[str, Any]:
     prompts |= pick(identity["prompts"], memory_prompts())
 
     return {**identity, "prompts": prompts}
-
-
-def _contents_of(stored: StoredSpec) -> dict[str, str]:
-    """Return the content of the files of code and of chains by the names that a run has for
-    them."""
-    contents = {name: content for name, content in stored.code.items() if ".py:" in name}
-    chains: Mapping[str, Any] = stored.described.get("chains", {})
-    for name, chain in chains.items():
-        if name.lower().endswith(ENDINGS) or ".py:" in name:
-            contents[name] = digest_data({**chain, "version": ""})
-
-    return contents
 
 
 def _by_content(value: Any, contents: Mapping[str, str]) -> Any:

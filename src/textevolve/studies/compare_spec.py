@@ -541,7 +541,7 @@ def baseline_of(spec: CompareSpec, variants: Sequence[Variant]) -> Variant | Non
 def judges_of(spec: CompareSpec) -> tuple[Judge, ...]:
     """Return the judges, whose texts are their names in results; the default judge if neither a
     judge nor a metric is named."""
-    judges = with_checks_judge(spec.judge, spec.check)
+    judges = with_checks_judge(spec.judge) if spec.check else spec.judge
     return judges or (() if spec.metric else (parse_judge(DEFAULT_JUDGE),))
 
 

@@ -484,7 +484,16 @@ async def run(
 ) -> AsyncGenerator[Judged]:
     """Judge the cases, and yield each judged case, once for each judge. If a case cannot be judged,
     the others are not affected."""
-    judges = open_judges(spec, bench)
+    rubric = spec.rubric or ""
+    judges: dict[str, Evaluator]
+    if not spec.judge:
+        debate = bench.debate_of(_profile_of(spec), spec.recall)
+        judges = {"": trace_judge("debate", debate)}
+    elif len(spec.judge) == 1:  # its records need no name
+        judges = {"": bench.judge_of(spec.judge[0], rubric)}
+    else:
+        judges = {judge.text: bench.whole_judge_of(judge, rubric) for judge in spec.judge}
+
     judge_parameters = explicit_parameters(spec) if spec.judge else {}
     answer = None
     if spec.target is not None:
@@ -552,17 +561,6 @@ def _name_judgement(spec: EvaluateSpec, judged: JudgedCase, judge: str) -> Named
     return NamedJudgement(
         judged.case, judged.index, judged.result, judged.usage, judge=judge, position=position
     )
-
-
-def open_judges(spec: EvaluateSpec, bench: Workbench) -> Mapping[str, Evaluator]:
-    """Open the judges by their texts; a single one has an empty name, since its records need
-    none."""
-    rubric = spec.rubric or ""
-    if len(spec.judge) > 1:
-        return {judge.text: bench.whole_judge_of(judge, rubric) for judge in spec.judge}
-    for judge in spec.judge:
-        return {"": bench.judge_of(judge, rubric)}
-    return {"": trace_judge("debate", bench.debate_of(_profile_of(spec), spec.recall))}
 
 
 def unusable(case: Case, index: int, profile: Profile, failure: Failure) -> DebateResult:

@@ -336,9 +336,8 @@ class EvaluateSpec(DebateParameters, MappedSpec):
 
     @model_validator(mode="after")
     def _judge_by_checks(self) -> Self:
-        judges = with_checks_judge(self.judge, self.check)
-        if judges != self.judge:
-            object.__setattr__(self, "judge", judges)
+        if self.check:
+            object.__setattr__(self, "judge", with_checks_judge(self.judge))
         return self
 
     @field_serializer("judge")

@@ -389,9 +389,12 @@ def facts_of(judged: Judged) -> dict[str, str]:
     )
 
     if isinstance(judged, JudgedCase):
-        decided = describe_deciders(count_decided(judged))
-        used = wording.used(judged.usage)
-        facts = {"Decided by": decided, "Used": used, "Images": images}
+        deciders = count_decided(judged)
+        facts = {
+            "Decided by": describe_deciders(deciders) if deciders else "",
+            "Used": wording.used(judged.usage),
+            "Images": images,
+        }
     else:
         planned = int(np.prod(judged.tensor.shape[:2]))
         present = sum(turn.scores is not None for turn in judged.turns)

@@ -132,10 +132,10 @@ def check_option() -> Any:
     )
 
 
-def with_checks_judge(judges: tuple[Judge, ...], checks: Sequence[Any]) -> tuple[Judge, ...]:
-    """Return the judges, with the one that applies checks if the study has checks and no judge
-    that does."""
-    if not checks or any(judge.reads_checks for judge in judges):
+def with_checks_judge(judges: tuple[Judge, ...]) -> tuple[Judge, ...]:
+    """Return the judges of a study with checks, with the one that applies them if no judge
+    does."""
+    if any(judge.reads_checks for judge in judges):
         return judges
     return (*judges, parse_judge("checks"))
 
