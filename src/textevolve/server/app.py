@@ -23,11 +23,10 @@ import textevolve
 from textevolve.desk.chats import Chats
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import resources_api
-from textevolve.server.browser import TRUSTED
 from textevolve.server.decisions import wires as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import DESCRIPTION, RESPONSES, TAGS, ApiError, as_api_error, respond
-from textevolve.server.guard import Guard
+from textevolve.server.guard import TRUSTED, Guard
 from textevolve.server.identity import Identities, open_limits
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router

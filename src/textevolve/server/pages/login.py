@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from textevolve.server.browser import cookie_name, make_cookie
+from textevolve.server.guard import cookie_name, make_cookie
 from textevolve.server.identity import SESSION_SECONDS, caller_of
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import Server
