@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from textevolve.agents.chat import CHAT_SOURCE
 from textevolve.api.namespaces import AsyncMemories
 from textevolve.errors import NotFoundError, TextEvolveError
 from textevolve.memory.recall import Recalled, recall_memories
@@ -18,8 +19,8 @@ from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import Collection, MemoryQuery, memory_data
 from textevolve.server.errors import ApiError
 from textevolve.server.identity import Caller, MayRead, check_namespace
-from textevolve.server.namespaces import charging, desk_of
 from textevolve.server.pages.drawing import draw
+from textevolve.server.resources_api import charging, desk_of
 from textevolve.server.state import Server, ServerState
 
 SHOWN = 50
@@ -28,7 +29,6 @@ ASSOCIATED = 10
 EMBED_SECONDS = 20.0
 """The seconds that a page waits for the embedding of a search text before it searches by
 keywords."""
-CHAT = "chat "
 """The beginning of the source of memories that were made from a chat; the session's id follows."""
 FACTS = {"added": "held from version", "closed": "not held from version"}
 """The fields of a memory that the pages show under other names."""
@@ -131,10 +131,12 @@ async def show_memory(
         if name not in DRAWN and value not in (None, "", False)
     }
     chat = None
-    if memory.origin.source.startswith(CHAT):
+    if memory.origin.source.startswith(CHAT_SOURCE):
         sessions = server.resources.sessions(namespace)
         with suppress(NotFoundError):  # it may have been deleted
-            chat = await asyncio.to_thread(sessions.get, memory.origin.source.removeprefix(CHAT))
+            chat = await asyncio.to_thread(
+                sessions.get, memory.origin.source.removeprefix(CHAT_SOURCE)
+            )
 
     return draw(
         request,
