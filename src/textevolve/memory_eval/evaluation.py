@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from textevolve.evaluation import Failure, Result, Usage, empty_default
-from textevolve.mappings import map_values
+from textevolve.mappings import map_values, read_fields
 from textevolve.memory_eval.dataset import Malformed
 from textevolve.memory_eval.judging import (
     Label,
@@ -163,15 +163,8 @@ def to_row(judgement: MemoryJudgement) -> dict[str, Any]:
     subject = judgement.subject
     outcome = judgement.outcome
     return {
-        "user": subject.user,
-        "session": subject.session,
-        "task": subject.task,
-        "item": subject.item,
-        "type": subject.type,
-        "source": subject.source,
-        "importance": subject.importance,
-        "question_type": subject.question_type,
-        "difficulty": subject.difficulty,
+        **read_fields(subject, "user", "session", "task", "item", "type", "source", "importance"),
+        **read_fields(subject, "question_type", "difficulty"),
         "by_rule": subject.by_rule is not None,
         "score": score_of(judgement),
         "verdict": asdict(outcome) if isinstance(outcome, MemoryVerdict) else None,
