@@ -12,8 +12,8 @@ pytest.importorskip("fastapi")
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.errors import InputError, SettingsError, StoreError
 from textevolve.llm.providers import find_key, resolve
-from textevolve.server.browser import check_origin
 from textevolve.server.errors import ApiError, as_api_error
+from textevolve.server.guard import check_origin
 from textevolve.server.identity import Caller
 from textevolve.server.studies import runner
 from textevolve.server.studies.reading import find_seen

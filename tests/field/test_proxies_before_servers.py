@@ -8,8 +8,8 @@ from fastapi.testclient import TestClient
 
 from textevolve.errors import InputError
 from textevolve.server.app import create_app
-from textevolve.server.browser import check_host, cookie_name, make_cookie
 from textevolve.server.errors import ApiError
+from textevolve.server.guard import check_host, cookie_name, make_cookie
 from textevolve.server.options import ServerOptions
 from textevolve.settings import Settings
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
+from textevolve.llm.model import text_hash
 from textevolve.memory_eval.dataset import (
     DialogueTurn,
     Malformed,
@@ -15,7 +16,6 @@ from textevolve.memory_eval.dataset import (
     MemoryQuestion,
     Session,
     User,
-    hash_line,
     read_users,
     user_to_line,
 )
@@ -71,7 +71,7 @@ def test_half_a_surrogate_pair_is_replaced_and_the_user_kept(read, half):
     answer = half.replace("\\\\", "\\")
     answer = "\ufffd" + answer[6:]
     assert user.sessions[0].dialogue[0].content == f"I \U0001f600 {answer} moved."
-    assert user.sha256 == hash_line(user_to_line(user).encode())
+    assert user.sha256 == text_hash(user_to_line(user))
     escaped = json.dumps(line(sessions=[session(memory_points=[point(memory_content="\\ud800")])]))
     (user,) = read(escaped)  # an escaped backslash: a text that only speaks of one
     assert user.sessions[0].points[0].content == "\\ud800"
@@ -203,4 +203,4 @@ def test_a_user_that_is_written_is_read_as_the_same(tmp_path_factory, id, sessio
     path = tmp_path_factory.mktemp("data") / "data.jsonl"
     path.write_text(user_to_line(user) + "\n", encoding="utf-8")
     (found,) = read_users(str(path))
-    assert found == replace(user, line=1, sha256=hash_line(user_to_line(user).encode()))
+    assert found == replace(user, line=1, sha256=text_hash(user_to_line(user)))

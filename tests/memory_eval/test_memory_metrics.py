@@ -10,9 +10,14 @@ from scipy import stats
 
 from textevolve.evaluation import Failure
 from textevolve.memory_eval.dataset import DialogueTurn, MemoryPoint, MemoryQuestion, Session, User
-from textevolve.memory_eval.evaluation import SessionTimes
+from textevolve.memory_eval.evaluation import (
+    METRICS,
+    TYPE_METRICS,
+    JudgementSums,
+    SessionTimes,
+    compute_metrics,
+)
 from textevolve.memory_eval.judging import LABELS, MemoryJudgement, MemoryVerdict, Subject
-from textevolve.memory_eval.metrics import METRICS, TYPE_METRICS, JudgementSums, compute_metrics
 from textevolve.memory_eval.system_operations import Survey, read_recorded
 
 TYPES = ("event", "persona", "relationship")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.llm.decisions import choice, predicate, score
 from textevolve.protocol.decisions import choice_confidence, score_confidence
-from textevolve.server.decisions.deciders import (
+from textevolve.server.decisions.serving import (
     DecidingJudge,
     describe_question,
     read_state,

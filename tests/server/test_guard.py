@@ -9,7 +9,7 @@ import pytest
 from plain_http import fetch
 from starlette.responses import StreamingResponse
 
-from textevolve.server import browser, guard
+from textevolve.server import guard
 from textevolve.server.errors import ApiError
 from textevolve.server.pages import runs
 
@@ -53,7 +53,7 @@ async def test_more_than_is_taken_is_not_kept():
         return {"type": "http.request", "body": b" " * 1000, "more_body": True}
 
     with pytest.raises(ApiError) as refused:
-        await browser.read_body(receive, 5000)
+        await guard.read_body(receive, 5000)
     assert refused.value.status == 413
     assert sum(arguments) <= 9 * 5000
 

@@ -16,7 +16,7 @@ from test_labelling_pages import PAIRS, make_items
 from pages import Outline
 from textevolve.jobs.job_spec import JobSpec, next_due
 from textevolve.server.app import create_app
-from textevolve.server.browser import is_page
+from textevolve.server.guard import is_page
 from textevolve.server.options import OWN_PATHS, ServerOptions
 from textevolve.settings import Settings
 from textevolve.store import jobs as stored_jobs

@@ -9,7 +9,7 @@ from plain_http import QUESTION as ASKED
 from plain_http import Visitor, fetch
 
 from textevolve.server import identity
-from textevolve.server.browser import csrf_token, make_cookie
+from textevolve.server.guard import csrf_token, make_cookie
 from textevolve.server.options import ServerOptions
 from textevolve.store import keys as stored_keys
 from textevolve.store.keys import KeySpec

@@ -628,10 +628,6 @@ class Hybrid:
     judge: Evaluator
     rules_weight: float = 0.5
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.rules_weight <= 1:
-            raise InputError(f"the rules' weight must be from 0 to 1, not {self.rules_weight}")
-
     async def __call__(self, case: Case, /) -> PlainEvaluation:
         """Judge the candidates by rules and, if they pass every gate, by the judge, whose errors
         pass through.

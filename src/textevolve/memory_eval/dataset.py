@@ -6,7 +6,6 @@ the benchmark, which have more fields, are read as well. `synthesis.py` generate
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from pydantic import (
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array, is_array, is_object
+from textevolve.llm.model import text_hash
 from textevolve.llm.refusals import one_line
 from textevolve.mappings import drop_none
 from textevolve.memory.record import DialogueTurn, check_times
@@ -281,16 +281,12 @@ def _read_line(line: bytes, number: int) -> User | Malformed:
     try:
         user = _USER.validate_json(text.encode("latin-1"))
         # Of what is read, so that an order or a field that nothing reads changes nothing.
-        return replace(user, line=number, sha256=hash_line(user_to_line(user).encode()))
+        return replace(user, line=number, sha256=text_hash(user_to_line(user)))
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in wrong["loc"])
         message = wrong["msg"].removeprefix("Value error, ")
         return Malformed(number, one_line(f"{place.lstrip('.')}: {message}" if place else message))
-
-
-def hash_line(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
 
 
 _LINE = TypeAdapter(User)

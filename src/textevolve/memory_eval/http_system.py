@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -80,11 +81,7 @@ class HttpSystem(MemorySystem):
         self._model = Retrying(posting, settings.retries, settings.timeouts.deadline)
 
     async def add(self, dialogue: Sequence[DialogueTurn], user: str, /) -> Sequence[str]:
-        turns = [
-            {"role": turn.role, "content": turn.content, "timestamp": turn.timestamp}
-            for turn in dialogue
-        ]
-        answer = await self._ask("/add", {"user": user, "dialogue": turns})
+        answer = await self._ask("/add", {"user": user, "dialogue": list(map(asdict, dialogue))})
         return read_memories(answer, f"{self.name}/add") if self.capabilities.extracts else ()
 
     async def search(self, query: str, user: str, limit: int, /) -> Sequence[str]:

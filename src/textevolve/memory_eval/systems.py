@@ -292,5 +292,8 @@ def _unwrap(value: Any, names: Sequence[str]) -> Any:
 
 
 def _kind(value: Any) -> str:
+    if value is None:
+        return "nothing"
     name = type(value).__name__
-    return "nothing" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    article = "an" if name[0] in "aeiou" else "a"
+    return f"{article} {name}"

@@ -107,7 +107,11 @@ def open_called(option: str) -> TrajectoryCheck:
 
     name, low, dots, high = match.groups()
     least = int(low or "=" not in option)
-    most = int(high) if high else least if low and not dots else math.inf
+    most = math.inf
+    if high:
+        most = int(high)
+    elif low and not dots:  # a number alone is the exact count
+        most = least
 
     def check(trajectory: Trajectory) -> tuple[float, Sequence[str]]:
         calls = sum(call.name == name for call in list_calls(trajectory))
@@ -173,11 +177,11 @@ def open_arguments(option: str) -> TrajectoryCheck:
         ]
         if not faults_of_calls:
             raise InputError("expected_tools has no arguments to compare with")
-        faults = (
-            faults_of_calls[0]
-            if sign == ":"
-            else ["" if "" in few else few[-1] for few in faults_of_calls]
-        )
+        if sign == ":":
+            faults = faults_of_calls[0]
+        else:
+            # An expected call is found if one of the calls of its name fits.
+            faults = ["" if "" in few else few[-1] for few in faults_of_calls]
 
         return faults.count("") / len(faults), faults
 

@@ -5,7 +5,7 @@ A file is one document, or has one on each line; OTLP's names are in the style o
 protocol's files. Some instrumentations write messages to logs, not to spans: a file may have both,
 in any order. The table `PARTS` lists the names that the tools use for the parts of a span. `MLFLOW`
 and `METADATA` translate a tool's names of attributes to those that `span_states.py` reads.
-`otel.py` converts the spans to nodes.
+`traces.py` converts the spans to nodes.
 """
 
 from __future__ import annotations

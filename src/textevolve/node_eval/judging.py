@@ -48,7 +48,7 @@ from textevolve.spans import current_span
 from textevolve.trajectory import NO_ANSWER, Trajectory, read_tool_calls
 
 # The types of recorded runs: an `Episode` is one recorded run of an agent, and `Reading` counts
-# the nodes and the faults of a file. `traces.py` and `otel.py` read files.
+# the nodes and the faults of a file. `traces.py` reads files.
 
 EpisodeInstructions: TypeAlias = Mapping[str, Instruction]
 """The instruction types of nodes by their names; in OpenTelemetry traces also by their operations

@@ -20,7 +20,7 @@ from textevolve.node_eval.documents import translate
 from textevolve.node_eval.evaluators import describe_exception
 from textevolve.node_eval.history import HistoryItem, Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor
-from textevolve.node_eval.otel import as_node, is_node
+from textevolve.node_eval.traces import as_node, is_node
 
 log = logging.getLogger("textevolve.node_eval")
 

@@ -23,18 +23,17 @@ import textevolve
 from textevolve.desk.chats import Chats
 from textevolve.errors import SettingsError, TextEvolveError
 from textevolve.server import resources_api
-from textevolve.server.browser import TRUSTED
 from textevolve.server.decisions import wires as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import DESCRIPTION, RESPONSES, TAGS, ApiError, as_api_error, respond
-from textevolve.server.guard import Guard
+from textevolve.server.guard import TRUSTED, Guard
 from textevolve.server.identity import Identities, open_limits
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
 from textevolve.server.openai import api as openai_api
 from textevolve.server.openai.relaying import Relays
 from textevolve.server.options import ServerOptions, is_here
-from textevolve.server.pages import agents, jobs, labelling, login, memories, runs
+from textevolve.server.pages import agents, jobs, labelling, login, runs
 from textevolve.server.pages.drawing import answer_error
 from textevolve.server.state import ServerState
 from textevolve.server.studies import api as studies_api
@@ -167,7 +166,7 @@ def create_app(
     app.include_router(openai_api.router)
     app.include_router(jobs_router)
     app.include_router(resources_api.router)
-    for pages in (login, runs, agents, memories, jobs, labelling):
+    for pages in (login, runs, agents, jobs, labelling):
         app.include_router(pages.router, include_in_schema=False)
     app.mount("/static/report", StaticFiles(packages=[("textevolve.report", "templates")]))
     app.mount("/static", StaticFiles(packages=[("textevolve.server.pages", "static")]))

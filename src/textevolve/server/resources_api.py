@@ -6,8 +6,9 @@ have paths of their own. The bodies of requests are the specifications of the re
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
-from contextlib import nullcontext
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -18,20 +19,99 @@ from pydantic import Field
 from textevolve.agents.resources import NamespaceSpec
 from textevolve.api.namespaces import AsyncMemories, AsyncNamespace, AsyncResources
 from textevolve.desk.exchange import describe, describe_versions
-from textevolve.desk.memories import read_memory
-from textevolve.errors import InputError
+from textevolve.desk.memories import MemoryDesk, read_memory
+from textevolve.errors import InputError, NotFoundError
 from textevolve.llm.catalogue import PROVIDER
 from textevolve.mappings import omit
 from textevolve.memory.recall_settings import RecallScope, RecallSettings
 from textevolve.memory.record import MemorySpec, Time, memory_data
 from textevolve.rows import parse_row, place_lines
 from textevolve.server.bodies import parse_aside
-from textevolve.server.errors import ApiError, example_body, refuse_idempotency_key, respond
-from textevolve.server.identity import Caller, KeyScope, caller_of, needs
-from textevolve.server.namespaces import charging, check_models, desk_of, open_namespace_of
-from textevolve.server.state import Server
+from textevolve.server.decisions.serving import RequestSpending, spending
+from textevolve.server.errors import (
+    ApiError,
+    bad_request,
+    example_body,
+    refuse_idempotency_key,
+    respond,
+)
+from textevolve.server.identity import (
+    THIS_MACHINE,
+    Caller,
+    KeyScope,
+    caller_of,
+    check_namespace,
+    needs,
+)
+from textevolve.server.state import Server, ServerState
+from textevolve.server.studies.runner import allowed_models
 from textevolve.spec import Frozen, option
+from textevolve.store import kinds
 from textevolve.store.kinds import COLLECTIONS, KINDS, NAMESPACES, Kind
+
+# Namespaces as a request sees them: open a namespace, if it exists and the caller may see it.
+#
+# A namespace that the caller may not see is answered like one that does not exist. What a namespace
+# can do is in the package `api`.
+
+SOURCE = "HTTP"
+
+
+def desk_of(server: ServerState, namespace: str) -> MemoryDesk:
+    """Return the access to the memories of a namespace, which embeds texts within the server's
+    limits."""
+    return MemoryDesk(
+        server.settings,
+        namespace,
+        server.resources,
+        AsyncExitStack(),  # nothing is opened: the models are those of the server
+        SOURCE,
+        opened=server.serving.bench,
+    )
+
+
+async def open_namespace_of(server: ServerState, caller: Caller, name: str) -> AsyncNamespace:
+    """Return the namespace of a name, for a caller who may see it.
+
+    Raises:
+        ApiError: the namespace does not exist, or the caller may not see it.
+    """
+    check_namespace(caller, name)
+    try:
+        await asyncio.to_thread(server.resources.read, kinds.get, kinds.NAMESPACES, "", name)
+    except NotFoundError:  # which names others, that this caller may not see
+        raise ApiError(404, "not_found", f"no namespace '{name}'") from None
+
+    return AsyncNamespace(desk_of(server, name))
+
+
+@asynccontextmanager
+async def charging(
+    server: ServerState, caller: Caller, namespace: str = ""
+) -> AsyncGenerator[RequestSpending]:
+    """Check the token limits of a caller, and charge the model calls within the block to its key
+    and to the namespace, as in `UsageLimits.check_tokens`.
+
+    Raises:
+        ApiError: 429, the tokens are used up.
+    """
+    await server.limits.check_tokens(caller, namespace)
+    with spending(partial(server.limits.note_tokens, caller, namespace=namespace)) as spent:
+        yield spent
+
+
+def check_models(server: ServerState, caller: Caller, names: Iterable[Any]) -> None:
+    """Check the models in a client's resource, which may be the same as in its studies.
+
+    Raises:
+        ApiError: the operator has not allowed one of them.
+    """
+    trusted = caller == THIS_MACHINE
+    allowed = allowed_models(server.options, server.settings, trusted=trusted)
+    for name in names:
+        if isinstance(name, str) and not (name in server.serving.deciders or allowed(name)):
+            raise bad_request(f"this server has no model '{name}'")
+
 
 MOST_ON_A_PAGE = 500
 PageLimit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ON_A_PAGE, description="How many.")]

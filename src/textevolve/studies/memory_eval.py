@@ -32,8 +32,11 @@ from textevolve.memory.creation import creation_prompts
 from textevolve.memory.record import MemoryStore
 from textevolve.memory_eval.dataset import Malformed, User
 from textevolve.memory_eval.evaluation import (
+    METRICS,
     EvaluationRecord,
     MemoryEvaluation,
+    MetricEstimate,
+    MetricPair,
     Scope,
     SessionTimes,
     clip_texts,
@@ -41,6 +44,7 @@ from textevolve.memory_eval.evaluation import (
     score_of,
     to_row,
 )
+from textevolve.memory_eval.evaluation import to_json as metrics_to_json
 from textevolve.memory_eval.finding import names_code, open_system
 from textevolve.memory_eval.judging import (
     MemoryJudgement,
@@ -50,8 +54,6 @@ from textevolve.memory_eval.judging import (
     judge_by_evaluator,
     judge_subject,
 )
-from textevolve.memory_eval.metrics import METRICS, MetricEstimate, MetricPair
-from textevolve.memory_eval.metrics import to_json as metrics_to_json
 from textevolve.memory_eval.system_operations import (
     NO_POINTS,
     RECORDED,

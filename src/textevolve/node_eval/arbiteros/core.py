@@ -101,8 +101,14 @@ class ArbiterOSAlpha:
                 state = self._read_input(signature, args, kwargs)
                 outer = self.monitor.find_outer()
                 rollout = self._rollout or self._last
-                run = NodeRun(rollout) if rollout else outer.run if outer else None
-                step, path = (outer.step, outer.draft.path) if outer else (None, ())
+                run = NodeRun(rollout) if rollout else None
+                if outer is None:
+                    return self.monitor.begin(name, kind, state, run=run)
+
+                # Within another node, as in a graph, it has the place of that node.
+                run = run or outer.run
+                step = outer.step
+                path = outer.draft.path
                 return self.monitor.begin(name, kind, state, step=step, path=path, run=run)
 
             return watch(self.monitor, begin, function)

@@ -15,11 +15,10 @@ from textevolve.llm.decisions import Decision
 from textevolve.mappings import drop_empty
 from textevolve.protocol.decisions import SystemOneRequest, write_decision, write_systemone_usage
 from textevolve.server.bodies import BodyRoute
-from textevolve.server.decisions.deciders import RequestSpending
-from textevolve.server.decisions.serving import failure_error
+from textevolve.server.decisions.serving import RequestSpending, failure_error
 from textevolve.server.errors import SYSTEM_ONE, ApiError, example_body, no_model, respond
 from textevolve.server.identity import MayRun
-from textevolve.server.namespaces import charging
+from textevolve.server.resources_api import charging
 from textevolve.server.state import Server
 
 

@@ -14,8 +14,7 @@ from fastapi import APIRouter, Request, Response
 from textevolve.json_texts import is_object
 from textevolve.protocol.chat import JsonObject
 from textevolve.server.bodies import parse_aside
-from textevolve.server.decisions.deciders import DecidingModel
-from textevolve.server.decisions.serving import JUDGE, Serving
+from textevolve.server.decisions.serving import JUDGE, DecidingModel, Serving
 from textevolve.server.errors import no_model, refuse_idempotency_key, respond
 from textevolve.server.identity import Caller, MayRun, caller_of
 from textevolve.server.openai.relaying import RelayedAnswer

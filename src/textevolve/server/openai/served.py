@@ -23,7 +23,7 @@ from textevolve.json_texts import CONTAINERS, is_mapping, parse_text
 from textevolve.llm.embeddings import embed
 from textevolve.llm.model import Message, Model
 from textevolve.llm.wire import AnswerPiece
-from textevolve.mappings import omit
+from textevolve.mappings import omit, read_fields
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.protocol.chat import (
     ChatBody,
@@ -32,8 +32,13 @@ from textevolve.protocol.chat import (
     read_calls,
     write_embeddings,
 )
-from textevolve.server.decisions.deciders import DecidingJudge, read_state, spending
-from textevolve.server.decisions.serving import Serving, failure_error
+from textevolve.server.decisions.serving import (
+    DecidingJudge,
+    Serving,
+    failure_error,
+    read_state,
+    spending,
+)
 from textevolve.server.errors import ApiError, bad_request
 from textevolve.server.identity import Caller
 from textevolve.server.openai.requests import (
@@ -206,7 +211,7 @@ def _write_results(results: Sequence[EvaluationResult | Failure]) -> dict[str, A
 def _write_result(result: EvaluationResult | Failure) -> dict[str, Any]:
     if isinstance(result, Failure):
         return {"score": None, "passed": None, "feedback": None, "error": result.reason}
-    return {"score": result.score, "passed": result.passed, "feedback": result.feedback}
+    return read_fields(result, "score", "passed", "feedback")
 
 
 # Agents as models of chat completions: a request's metadata choose the session, the user and the

@@ -25,12 +25,12 @@ from textevolve.report.blocks import (
     shade,
 )
 from textevolve.report.html import draw_blocks, open_templates
-from textevolve.server.browser import root_of
 from textevolve.server.errors import (
     ApiError,
     bad_request,
     respond_error,
 )
+from textevolve.server.guard import root_of
 from textevolve.server.identity import THIS_MACHINE
 
 SECTIONS = (

@@ -26,7 +26,7 @@ from textevolve.labelling.tasks import (
     show_to,
     turn,
 )
-from textevolve.server.browser import cookie_name, make_cookie
+from textevolve.server.guard import cookie_name, make_cookie
 from textevolve.server.identity import Caller, MayLabel
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import Server

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
-from textevolve.server.browser import cookie_name, make_cookie
+from textevolve.server.guard import cookie_name, make_cookie
 from textevolve.server.identity import SESSION_SECONDS, caller_of
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import Server
+
+SEE_OTHER = 303
 
 router = APIRouter()
 
@@ -15,7 +18,7 @@ router = APIRouter()
 @router.get("/login")
 async def show_login(request: Request, next: str = "/runs") -> Response:
     if caller_of(request).scopes:
-        return _go_to(_local_path(next))
+        return RedirectResponse(_local_path(next), SEE_OTHER)
     return draw(request, "login.html", next=_local_path(next), said="")
 
 
@@ -33,7 +36,7 @@ async def log_in(request: Request, server: Server) -> Response:
             said="This key is not valid, or no longer valid.",
         )
 
-    answer = _go_to(where)
+    answer = RedirectResponse(where, SEE_OTHER)
     answer.headers["set-cookie"] = make_cookie(request.scope, "session", token, SESSION_SECONDS)
 
     return answer
@@ -44,13 +47,9 @@ async def log_out(request: Request, server: Server) -> Response:
     token = request.cookies.get(cookie_name(request.scope, "session"), "")
     if token:
         await server.identities.end_session(token)
-    answer = _go_to("/login")
+    answer = RedirectResponse("/login", SEE_OTHER)
     answer.headers["set-cookie"] = make_cookie(request.scope, "session", "", 0)
     return answer
-
-
-def _go_to(path: str) -> Response:
-    return Response(status_code=303, headers={"location": path})
 
 
 def _local_path(path: str) -> str:

@@ -67,7 +67,7 @@ from textevolve.runs.stored import (
     show_rows,
 )
 from textevolve.runs.study import AnyStudy
-from textevolve.server.browser import root_of
+from textevolve.server.guard import root_of
 from textevolve.server.identity import Caller, MayRead
 from textevolve.server.pages.drawing import Page, draw, draw_stream
 from textevolve.server.state import Server, ServerState

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -91,8 +91,9 @@ async def begin(
         fields = omit(body, [RUN])
         _, spec = await asyncio.to_thread(read_study, fields)
         cases = None
-        if part.cases is not None:
-            cases = await parse_aside(partial(_read_cases, part.cases))
+        sent_cases = part.cases
+        if sent_cases is not None:
+            cases = await parse_aside(lambda: list(map(_read_case, sent_cases)))
         start = Launch(name=part.name, source="HTTP")
 
         # The namespace of the settings marks no run, so one that is made anew finds the runs of
@@ -173,10 +174,6 @@ def choose_namespace(server: ServerState, caller: Caller, requested: str | None)
         raise bad_request(f"name a namespace in run.namespace, one of: {', '.join(seen) or 'none'}")
 
     return seen[0]
-
-
-def _read_cases(sent: Sequence[CasePart]) -> list[Case]:
-    return list(map(_read_case, sent))
 
 
 def _read_case(sent: CasePart) -> Case:
