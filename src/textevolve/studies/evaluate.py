@@ -74,7 +74,7 @@ from textevolve.runs.aggregates import Aggregates, describe_judges, describe_sco
 from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.spans import span
+from textevolve.spans import NO_SPAN, span
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, explicit_parameters
 from textevolve.studies.judged_report import (
     Judged,
@@ -489,6 +489,8 @@ async def run(
         index, case = numbered
         with span("case", f"case {case.id or index + 1}", input=case.input) as here:
             judgements = await judge_case(index, case)
+            if here is NO_SPAN:
+                return judgements
             here.note(output="\n\n".join(judgements[0].case.candidates))
             for outcome in (outcome for judged in judgements for outcome in judged.result):
                 here.note(failure=outcome if isinstance(outcome, Failure) else None)
@@ -515,7 +517,7 @@ async def run(
         except (CallError, BudgetError, InputError) as error:
             return _fail(spec, case, index, failure_of(error), name)
         if isinstance(outcome, DebateResult) and not name:
-            return replace(outcome, index=index)
+            return outcome.at(index)
 
         return _record_judgement(spec, JudgedCase(case, index, outcome.result, outcome.usage), name)
 
@@ -583,7 +585,7 @@ def find_row(judged: Judged) -> Row:
         variant=judge,
         cluster=mend_text(cluster_of(judged.case.parameters)),
     )
-    failure = select_failure(judged.result)
+    failure = select_failure(judged.outcomes)
     best = None
     if isinstance(judged, DebateResult):
         best = judged.best
@@ -593,7 +595,7 @@ def find_row(judged: Judged) -> Row:
     if failure is not None:
         title = judged.case.parameters.get(TITLE, "")
         return replace(row, status=failure.kind, reason=failure.reason, title=title)
-    results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
+    results = [outcome for outcome in judged.outcomes if isinstance(outcome, EvaluationResult)]
     score = max(result.score for result in results) if best is None else results[best].score
 
     return replace(row, score=score, passed=any(result.passed for result in results))
