@@ -103,3 +103,23 @@ Listener = Callable[[Event], None]
 
 def silence(_event: Event) -> None:
     """Ignore an event: the default listener."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallListener:
+    """A listener of finished calls that passes all events on. `hear`: is called with each finished
+    call. `rest`: the listener of all events."""
+
+    hear: Callable[[CallFinished], None]
+    rest: Listener
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, CallFinished):
+            self.hear(event)
+        self.rest(event)
+
+
+def listener_of_steps(listener: Listener) -> Listener:
+    """Return the part of a listener that hears of steps, so that no step is described if nobody
+    listens."""
+    return listener.rest if isinstance(listener, CallListener) else listener

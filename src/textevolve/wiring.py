@@ -21,7 +21,7 @@ from textevolve.debate.profile import Profile
 from textevolve.debate.protocol import Debate
 from textevolve.errors import BudgetError, InputError, SettingsError
 from textevolve.evaluation import Evaluator, Usage, empty_default
-from textevolve.events import Listener, silence
+from textevolve.events import Listener, listener_of_steps, silence
 from textevolve.judges.judge import Judge
 from textevolve.judges.opening import Judges, keep_whole
 from textevolve.llm.batches.ledger import (
@@ -230,7 +230,7 @@ class Workbench(Setting):
             model_of=lambda agent: self.model_of(agent.model or self.default_model),
             recall=self.recall if user_recall is None else cast(Recall, user_recall),
             put_agents=self.fill,
-            listener=self.listener,
+            listener=listener_of_steps(self.listener),
             concurrency=self.calls_per_case,
             today=self.today,
         )
@@ -365,7 +365,7 @@ async def open_workbench(
         judges = Judges(
             setting.default_model,
             model_of,
-            listener,
+            listener_of_steps(listener),
             calls_per_case,
             setting.today,
             setting.objects,

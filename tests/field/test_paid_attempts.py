@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from textevolve.evaluation import Usage
 from textevolve.llm.client import OpenAIClient
-from textevolve.llm.meter import SentCall, UsageMeter, open_tab
+from textevolve.llm.meter import SentCall, Tab, UsageMeter
 from textevolve.llm.model import text_request
 from textevolve.llm.testing import Answer
 from textevolve.llm.wrappers import Budget, Budgeted, Retrying
@@ -117,7 +117,7 @@ async def test_reported_costs_count_without_prices(server):
 
 
 async def ask_once(client):
-    with open_tab() as tab:
+    with Tab() as tab:
         await client(text_request("Why?", 8, 0))
     return tab.answers
 
@@ -130,7 +130,7 @@ async def test_cancelled_attempts_are_charged():
         with SentCall(1000, PRICE, received=lambda: "word " * 400):
             await asyncio.sleep(3600)
 
-    with open_tab() as tab:
+    with Tab() as tab:
         task = asyncio.create_task(wait())
         await asyncio.sleep(0)
         task.cancel()
@@ -150,8 +150,8 @@ def fail_after_answer():
 
 
 def test_tabs_pass_on_attempts():
-    with open_tab() as outer:
-        with open_tab() as inner, pytest.raises(ValueError, match="odd"):
+    with Tab() as outer:
+        with Tab() as inner, pytest.raises(ValueError, match="odd"):
             fail_after_answer()
         assert inner.usage == Usage(1, 7, 0, 0, 7e-6)
     assert outer.failures == inner.failures

@@ -12,7 +12,7 @@ from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, CallRetried, Event
 from textevolve.llm.client import OpenAIClient
 from textevolve.llm.limiting import Limited
-from textevolve.llm.meter import DistinctCalls, open_tab, sum_calls
+from textevolve.llm.meter import DistinctCalls, Tab, sum_calls
 from textevolve.llm.model import Message, Request, request_key
 from textevolve.llm.testing import Answer, Fault, ScriptedServer
 from textevolve.llm.wrappers import Journaled, Retrying, backoff
@@ -195,9 +195,9 @@ async def test_a_request_counts_once_however_often_it_is_answered(
     server: ScriptedServer, client: OpenAIClient
 ) -> None:
     model = Journaled(client, MemoryJournal())
-    with open_tab() as tab:
+    with Tab() as tab:
         await asyncio.gather(model(ask("a")), model(ask("a")), model(ask("b")))
-    with open_tab() as replayed:
+    with Tab() as replayed:
         await model(ask("b"))
         await asyncio.create_task(model(ask("a")))  # tasks begun within are heard, too
     await model(ask("c"))  # nobody notes
@@ -213,9 +213,9 @@ async def test_a_request_counts_once_however_often_it_is_answered(
 async def test_paid_failures_count_too(server: ScriptedServer, client: OpenAIClient) -> None:
     server.script = lambda _body, number: Answer(transport="cut") if number == 1 else "done"
     model = Journaled(Retrying(client, QUICK), MemoryJournal())
-    with open_tab() as first_block:
+    with Tab() as first_block:
         await model(ask())
-    with open_tab() as second_block:
+    with Tab() as second_block:
         await model(ask())  # answered by the journal
     assert (server.calls, sum_calls(first_block).calls, sum_calls(second_block).calls) == (2, 2, 1)
     assert sum_calls(first_block).estimated == 1

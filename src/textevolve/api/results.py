@@ -215,7 +215,8 @@ class CaseResult(Result):
     @property
     def scores(self) -> tuple[float | None, ...]:
         """The score of each candidate, in [0, 1]; None for a candidate without a score."""
-        return tuple(r.score if isinstance(r, EvaluationResult) else None for r in self.result)
+        outcomes = self.record.outcomes
+        return tuple(r.score if isinstance(r, EvaluationResult) else None for r in outcomes)
 
     @property
     def feedback(self) -> tuple[str, ...]:
@@ -228,7 +229,7 @@ class CaseResult(Result):
     def failure(self) -> Failure | None:
         """The failure of the first candidate without a score, one that a limit caused (`skipped`)
         before others; None if all candidates have a score."""
-        return select_failure(self.result)
+        return select_failure(self.record.outcomes)
 
     @property
     def usage(self) -> Usage:

@@ -41,7 +41,7 @@ from textevolve.evaluation import (
     select_failure,
 )
 from textevolve.judges.cascade import certainty_of
-from textevolve.llm.meter import Tab, open_tab, sum_calls
+from textevolve.llm.meter import Tab, sum_calls
 from textevolve.statistics.comparisons import ALPHA, items_needed
 from textevolve.statistics.intervals import (
     Array,
@@ -320,7 +320,7 @@ async def ask_both(
 async def _ask(
     judge: Evaluator, question: ItemQuestion
 ) -> tuple[Evaluation | Failure, CreditedVerdict, Tab]:
-    with open_tab() as tab:
+    with Tab() as tab:
         evaluation = await attempt(judge(question.case), InputError)
     verdict = _take(evaluation, question)
     if tab.is_used:

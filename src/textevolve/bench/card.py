@@ -46,7 +46,7 @@ from textevolve.evaluation import (
     check_results,
 )
 from textevolve.json_texts import is_array, is_object
-from textevolve.llm.meter import DistinctCalls, Tab, open_tab
+from textevolve.llm.meter import DistinctCalls, Tab
 from textevolve.mappings import drop_none
 from textevolve.rows import read_text
 from textevolve.spec import Frozen
@@ -276,7 +276,7 @@ async def ask_all(
 
     async def ask(placed: tuple[int, CardQuestion]) -> tuple[CardJudgement, Tab]:
         position, question = placed
-        with open_tab() as tab:
+        with Tab() as tab:
             outcome, usage = await _ask(judge, question)
 
         return CardJudgement(question, outcome, usage, position), tab

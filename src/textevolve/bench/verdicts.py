@@ -33,7 +33,7 @@ from textevolve.evaluation import (
     reaches,
 )
 from textevolve.judges.opening import has_log_odds, ranks_of
-from textevolve.llm.meter import DistinctCalls, Tab, open_tab
+from textevolve.llm.meter import DistinctCalls, Tab
 from textevolve.mappings import map_values
 from textevolve.spans import span
 
@@ -137,7 +137,7 @@ async def stream_verdicts(
                         yield ItemQuestion(item, order, name, sample)
 
     async def ask(question: ItemQuestion) -> tuple[list[Verdict], Tab]:
-        with open_tab() as tab, span("case", f"case {question.item.id}"):
+        with Tab() as tab, span("case", f"case {question.item.id}"):
             return await _ask(judges[question.judge], question, views or {}), tab
 
     async with aclosing(stream(list_questions(), ask, concurrency)) as answers:

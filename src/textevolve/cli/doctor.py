@@ -20,7 +20,7 @@ from textevolve.addresses import hide_secrets
 from textevolve.engine import sync
 from textevolve.errors import StoreError, TextEvolveError
 from textevolve.llm.discovery import probe_endpoint
-from textevolve.llm.meter import Tab, open_tab
+from textevolve.llm.meter import Tab
 from textevolve.llm.model import JournalEntry, Message, Request, Response
 from textevolve.llm.opening import open_client
 from textevolve.llm.providers import find_key, known_providers, resolve
@@ -111,7 +111,7 @@ async def _try_models(settings: Settings, models: list[str]) -> list[dict[str, A
 
             async with AsyncExitStack() as stack:
                 client, _, _ = await open_client(spec, settings, stack)
-                with open_tab() as tab:
+                with Tab() as tab:
                     capabilities = await probe_endpoint(client)
                 await _store_calls(spec, settings, tab)
             row |= {

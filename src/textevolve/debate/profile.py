@@ -168,10 +168,10 @@ class Agent(_Frozen):
     @property
     def recall_settings(self) -> RecallSettings | None:
         """Return how the agent recalls memories; None if it has none."""
+        if self.memory is None and not self.collections:
+            return None
         settings = self.memory or RecallSettings()
         collections = settings.collections or self.collections
-        if not collections:
-            return None
         trust = TRUSTED_IN_DEBATES if settings.min_trust is None else settings.min_trust
         return settings.model_copy(update={"collections": collections, "min_trust": trust})
 

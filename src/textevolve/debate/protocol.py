@@ -158,17 +158,18 @@ async def _debate(context: DebateContext) -> DebateResult:
             [partial(take_turn, context, r, i, ()) for r, i in places],
             context.concurrency,
         )
-        cvs = list(map(table.disagreement, range(profile.rounds)))
+        cvs = [table.disagreement(table.scores(r)) for r in range(profile.rounds)]
         stopped = table.broken(0) or stopped
     else:
         for r in range(profile.rounds):
             await table.play_round(r)
-            cvs.append(table.disagreement(r))
+            scores = table.scores(r)
+            cvs.append(table.disagreement(scores))
             moderated = profile.aggregation == "moderator"
             if moderated or (profile.protocol == "escalation" and r == 0):
-                certainty = measure_certainty(table.scores(r), profile, context.nonce)
+                certainty = measure_certainty(scores, profile, context.nonce)
                 context.listener(StepFinished(context.case.id, "certainty", certainty))
-            voters = int(arithmetic.voters(table.scores(r)))
+            voters = int(arithmetic.voters(scores))
             context.listener(StepFinished(context.case.id, "round", (r, cvs[-1], voters)))
             if ending := table.broken(r) or end_early(profile, r, cvs[-1], certainty, voters):
                 stopped = ending
@@ -242,7 +243,8 @@ class _Table:
     def _hear(self, turn: Turn) -> None:
         context = self.context
         self.turns.append(turn)
-        if move := measure_move(self.turns, turn, context.profile):
+        heard = context.listener is not silence
+        if heard and (move := measure_move(self.turns, turn, context.profile)):
             context.listener(StepFinished(context.case.id, "move", move))
         if turn.scores is not None:
             self.spoken.append((turn.round, quote_turn(self.context, turn, turn.scores)))
@@ -270,10 +272,10 @@ class _Table:
         context = self.context
         return stack_scores(self.turns, r + 1, context.profile, len(context.labels))[r]
 
-    def disagreement(self, r: int) -> float:
+    def disagreement(self, scores: Array) -> float:
         profile = self.context.profile
         weights = np.array(profile.weight_list)
-        return float(arithmetic.disagreement(self.scores(r), weights, profile.convergence_mode))
+        return float(arithmetic.disagreement(scores, weights, profile.convergence_mode))
 
     def broken(self, first: int) -> Stop | None:
         """Return the reason why the debate cannot continue: the budget is spent, or no agent

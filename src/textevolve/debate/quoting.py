@@ -134,6 +134,7 @@ def share_of_candidates(text: str, candidates: Sequence[str]) -> float:
     return len(quoted) / max(1, len(words))
 
 
+@lru_cache(maxsize=256)
 def _words(text: str) -> list[str]:
     return split_words(fold_case(text), "parts")
 
@@ -154,7 +155,22 @@ def share_of_words(text: str, other: str) -> float:
 
 
 def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:
-    return any(share_of_words(text, other) > limit for other in others)
+    return any(
+        _most_in_common(text, other) > limit and share_of_words(text, other) > limit
+        for other in others
+    )
+
+
+def _most_in_common(text: str, other: str) -> float:
+    """Return an upper bound of `share_of_words` that ignores the order of words, which decides
+    most comparisons in a fraction of the time."""
+    words = _words(text)
+    other_words = _words(other)
+    length = len(words) + len(other_words)
+    distinct = set(words)
+    other_distinct = set(other_words)
+    repeated = min(len(words) - len(distinct), len(other_words) - len(other_distinct))
+    return 2 * (len(distinct & other_distinct) + repeated) / length if length else 1.0
 
 
 def drop_inventions(text: str, sources: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
@@ -334,7 +335,13 @@ class DebateResult(Shown):
         text = f"scores {[round(score, 3) for score in scores]}" if scores else f"{self.result[0]}"
         return f"DebateResult({self.case.id!r}, {text}, best={self.best}, stopped={self.stopped!r})"
 
-    @property
+    def at(self, index: int) -> DebateResult:
+        """Return the result at another position in the run, with what was computed of it."""
+        moved = copy(self)
+        vars(moved)["index"] = index
+        return moved
+
+    @cached_property
     def agents(self) -> tuple[str, ...]:
         return tuple(a.name for a in self.profile.agents)
 
@@ -342,7 +349,7 @@ class DebateResult(Shown):
     def components(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.profile.components)
 
-    @property
+    @cached_property
     def weights(self) -> Array:
         return np.array(self.profile.weight_list)
 
@@ -361,7 +368,7 @@ class DebateResult(Shown):
         without scores."""
         return self._normalise(self.tensor.values)
 
-    @property
+    @cached_property
     def probabilities(self) -> Array:
         """Return each candidate's probability s_phi, shape (candidates,); they sum to 1, NaN for a
         candidate without scores."""
@@ -455,20 +462,20 @@ class DebateResult(Shown):
         moves = [measure_move(self.turns, turn, self.profile) for turn in self.turns]
         return tuple(move for move in moves if move is not None)
 
-    @property
+    @cached_property
     def voters(self) -> tuple[int, ...]:
         """Return the number of agents that gave scores in each round that ran; `convergence` is
         computed from their scores."""
         return tuple(arithmetic.voters(self.tensor.values).tolist())
 
-    @property
+    @cached_property
     def coverage(self) -> float:
         """Return the share in [0, 1] of turns with scores, over the rounds that ran."""
         if not self.tensor.values.size:
             return 0.0
         return float(arithmetic.coverage(self.tensor.values))
 
-    @property
+    @cached_property
     def usage(self) -> Usage:
         return sum((t.usage for t in self.turns), self.extra_usage)
 
@@ -492,6 +499,16 @@ class DebateResult(Shown):
 
     @cached_property
     def _result(self) -> tuple[EvaluationResult | Failure, ...]:
+        return tuple(
+            replace(outcome, feedback=str(self.feedback[j]))
+            if isinstance(outcome, EvaluationResult)
+            else outcome
+            for j, outcome in enumerate(self.outcomes)
+        )
+
+    @cached_property
+    def outcomes(self) -> tuple[EvaluationResult | Failure, ...]:
+        """Return the results without feedback, whose composition takes longer than the rest."""
         if not self.scored:
             failures = [turn.failure for turn in self.turns if turn.failure]
             if self.profile.aggregation in ("last-round", "moderator"):
@@ -510,7 +527,6 @@ class DebateResult(Shown):
             EvaluationResult(
                 score=min(1.0, max(0.0, score)),
                 passed=reaches(score, self.profile.threshold),
-                feedback=str(self.feedback[j]),
                 metadata={
                     "s_norm": float(self.scores[j]),
                     "probability": float(shares[j]),
@@ -649,17 +665,17 @@ def read_result(text: str | bytes) -> DebateResult:
 def result_metrics(result: DebateResult) -> dict[str, Any]:
     """Return the computed values as JSON-ready data; a missing value is None."""
     return {
-        "status": next((r.kind for r in result.result if isinstance(r, Failure)), "scored"),
+        "status": next((r.kind for r in result.outcomes if isinstance(r, Failure)), "scored"),
         "best": result.best,
         "tied": list(result.tied),
         "s_norm": finite(result.scores.tolist()),
         "probabilities": finite(result.probabilities.tolist()),
-        "scores": [r.score if isinstance(r, EvaluationResult) else None for r in result.result],
-        "passed": [r.passed if isinstance(r, EvaluationResult) else None for r in result.result],
+        "scores": [r.score if isinstance(r, EvaluationResult) else None for r in result.outcomes],
+        "passed": [r.passed if isinstance(r, EvaluationResult) else None for r in result.outcomes],
         "spread": finite(result.spread.tolist()) if result.tensor.values.size else [],
         "components": [
             dict(r.metadata["components"]) if isinstance(r, EvaluationResult) else None
-            for r in result.result
+            for r in result.outcomes
         ],
         "round_one": finite(result.round_one.tolist()),
         "coverage": result.coverage,

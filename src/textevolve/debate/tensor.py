@@ -202,6 +202,8 @@ def _deviation(values: Array, mean: Array) -> Array:
 
 def _mean_present(values: Array, axes: tuple[int, ...]) -> Array:
     present = ~np.isnan(values)
+    if present.size and present.all():  # nearly always, and it takes a third of the time
+        return np.asarray(values.mean(axis=axes))
     return _ratio(np.where(present, values, 0.0).sum(axis=axes), present.sum(axis=axes))
 
 

@@ -166,21 +166,23 @@ async def take_turn(
     if heard := context.listener is not silence:
         details = {"round": round, "agent": speaker.name, "model": model.name}
         context.listener(StepStarted(context.case.id, "turn", details))
-    meters = [UsageMeter(model)]
+    meter = decider_meter = UsageMeter(model)
     if context.profile.readout == "decide":
         decider = context.profile.decider or speaker.model
         deciding = speaker.model_copy(update={"model": decider})
-        meters.append(UsageMeter(context.model_of(deciding)))
+        decider_meter = UsageMeter(context.model_of(deciding))
 
     sample = _number_sample(context.profile, round, agent)
-    speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample, tuple(spoken))
+    speech = Speech(context, meter, decider_meter, speaker, tuple(history), sample, tuple(spoken))
 
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
-        turn = replace(
-            await _speak(speech, Turn(round, agent, model.name, order)),
-            usage=sum((meter.usage for meter in meters), Usage()),
-            seconds=sum(meter.seconds for meter in meters),
-        )
+        turn = await _speak(speech, Turn(round, agent, model.name, order))
+        usage = meter.usage
+        seconds = meter.seconds
+        if decider_meter is not meter:
+            usage += decider_meter.usage
+            seconds += decider_meter.seconds
+        turn = replace(turn, usage=usage, seconds=seconds)
         here.note(output=turn.argument)
 
     if heard:
@@ -197,7 +199,11 @@ def _number_sample(profile: Profile, round: int, agent: int) -> int:
     equals = [
         place
         for place, other in enumerate(profile.agents)
-        if other.model_copy(update={"name": speaker.name}) == speaker
+        if other is speaker
+        or (
+            other.persona == speaker.persona
+            and other.model_copy(update={"name": speaker.name}) == speaker
+        )
     ]
     if profile.protocol != "independent" and len(equals) == 1:
         return 0
@@ -224,7 +230,7 @@ async def _speak(speech: Speech, turn: Turn) -> Turn:
     except (ModelError, BudgetError) as error:
         spoken = replace(turn, failure=failure_of(error))
 
-    return replace(spoken, memories=memories)
+    return replace(spoken, memories=memories) if memories else spoken
 
 
 async def _score_only(speech: Speech, memories: Sequence[Memory], turn: Turn) -> Turn:
@@ -294,19 +300,19 @@ async def _argue_and_state(speech: Speech, memories: Sequence[Memory], turn: Tur
     answer = await ask_structured(speech.model, request, kind)
     argument = str(getattr(answer.value, "argument"))  # noqa: B009 - the type is made at run time
     text, sanitized = sanitize(keep_words(argument, words), context.nonce)
-    answered = replace(
-        turn,
-        argument=text,
-        points=read_points(answer.value, context.labels) if words is None else (),
-        parse_mode=answer.parse_mode,
-        sanitized=sanitized,
-    )
     if profile.readout == "logprob-weighted":
         scores = read_weighted(answer.responses[-1], context.labels, visible, names)
     else:
         scores = read_verbalized(answer.value, context.labels)
 
-    return replace(answered, scores=scores)
+    return replace(
+        turn,
+        argument=text,
+        points=read_points(answer.value, context.labels) if words is None else (),
+        scores=scores,
+        parse_mode=answer.parse_mode,
+        sanitized=sanitized,
+    )
 
 
 def _average(first_turn: Turn, other: Turn) -> Turn:
@@ -338,7 +344,10 @@ def quote_turn(context: DebateContext, turn: Turn, scores: ScoreMatrix) -> Debat
         lines.append(f"Response {context.labels[j]}: {', '.join(cells)}")
     marked = _quote(context, turn, f"{'; '.join(lines)}.")
 
-    return DebateMessage(marked, "" if turn.is_silent else quote_argument(context, turn))
+    # Readouts that state the scores with the argument never show an argument alone.
+    quotes = not turn.is_silent and context.profile.readout not in STATED
+
+    return DebateMessage(marked, quote_argument(context, turn) if quotes else "")
 
 
 def _quote(context: DebateContext, turn: Turn, scores: str = "") -> str:

@@ -100,6 +100,8 @@ def trace_judge(name: str, judge: Evaluator, root: Span = NO_SPAN) -> Evaluator:
     async def judge_traced(case: Case, /) -> Evaluation:
         with span("judge", name, root, input=case.input) as here:
             evaluation = await judge(case)
+            if here is NO_SPAN:
+                return evaluation
             for outcome in evaluation.result:
                 here.judge(name, outcome)
             if len(evaluation.result) == 1:
@@ -144,6 +146,11 @@ class JudgedCase(Shown):
         if self.failure is None:
             text = f"scores {[round(result.score, 3) for result in self.scores]}"
         return f"JudgedCase({self.case.id!r}, {text}, best={self.best})"
+
+    @property
+    def outcomes(self) -> tuple[EvaluationResult | Failure, ...]:
+        """Return the results, as a debate's are called without their feedback."""
+        return self.result
 
     @property
     def failure(self) -> Failure | None:

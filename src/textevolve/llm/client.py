@@ -553,7 +553,8 @@ class OpenAIClient:
                 completion = read_completion(raw)
         error = completion and completion.failure
         reported = completion and completion.usage
-        if completion is not None and reported is not None and reported.prompt_tokens:
+        is_whole = completion is not None and completion.choices and not error
+        if completion is not None and not is_whole and reported and reported.prompt_tokens:
             # Even half an answer, or one without a choice, is billed once it names its tokens.
             sent.usage = usage_of(reported, self._price, completion.timings)
         if completion is None or not (error or completion.choices):

@@ -15,9 +15,8 @@ if it had been sent with a fresh store (`DistinctCalls`).
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -64,7 +63,7 @@ class AnsweredCall:
 
 @dataclass(slots=True)
 class Tab:
-    """The calls within a block.
+    """The calls within a `with` block. They also stand on the enclosing tab.
 
     Attributes:
         failures: The attempts that were paid and gave no answer, oldest first.
@@ -75,6 +74,19 @@ class Tab:
     failures: list[PaidFailure] = empty_default(list)
     answers: list[Usage] = empty_default(list)
     calls: list[AnsweredCall] = empty_default(list)
+    _token: Token[Tab] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _tab.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _tab.reset(self._token)
+        if (outer := _tab.get(None)) is not None:
+            outer.failures += self.failures
+            outer.answers += self.answers
+            outer.calls += self.calls
 
     @property
     def usage(self) -> Usage:
@@ -88,22 +100,6 @@ class Tab:
 
 
 _tab: ContextVar[Tab] = ContextVar("tab")
-
-
-@contextmanager
-def open_tab() -> Generator[Tab]:
-    """Collect the calls within the block. They also stand on the enclosing tab."""
-    tab = Tab()
-    outer = _tab.get(None)
-    token = _tab.set(tab)
-    try:
-        yield tab
-    finally:
-        _tab.reset(token)
-        if outer is not None:
-            outer.failures += tab.failures
-            outer.answers += tab.answers
-            outer.calls += tab.calls
 
 
 def note_failure(usage: Usage, reason: str) -> None:
@@ -188,7 +184,7 @@ class UsageMeter:
         self.seconds = 0.0
 
     async def __call__(self, request: Request, /) -> Response:
-        with open_tab() as tab:
+        with Tab() as tab:
             try:
                 response = await self.model(request)
             finally:

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -31,7 +31,7 @@ from textevolve.errors import (
 )
 from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
-from textevolve.llm.meter import HUNG_UP, Tab, note_call, open_tab
+from textevolve.llm.meter import HUNG_UP, Tab, note_call
 from textevolve.llm.model import (
     NOTHING,
     Journal,
@@ -88,47 +88,46 @@ class Retrying:
         return self.model.name
 
     async def __call__(self, request: Request, /) -> Response:
-        async with AsyncExitStack() as stack:
-            return await self._try(request, stack)
-
-    async def _try(self, request: Request, stack: AsyncExitStack) -> Response:
         attempt = 0
         attempts_made = 0
         waited = 0.0
-        while True:
-            attempt += 1
-            try:
-                response = await self.model(request)
-                self.calls["answered"] += 1
-                return (
-                    replace(response, attempts=attempts_made + response.attempts)
-                    if attempts_made
-                    else response
-                )
-            except UnavailableError as error:
-                failed = error
-                self.calls["answered"] += error.status is not None
-            except ModelError as error:
-                error.attempts += attempts_made
-                raise
+        is_probe = False
+        try:
+            while True:
+                attempt += 1
+                try:
+                    response = await self.model(request)
+                    self.calls["answered"] += 1
+                    if not attempts_made:
+                        return response
+                    return replace(response, attempts=attempts_made + response.attempts)
+                except UnavailableError as error:
+                    failed = error
+                    self.calls["answered"] += error.status is not None
+                except ModelError as error:
+                    error.attempts += attempts_made
+                    raise
 
-            attempts_made += failed.attempts  # a pool makes several
-            if attempt == 1 and failed.address and not self.calls["answered"]:
-                await stack.enter_async_context(self.probes)
-            if attempt >= self.retries.attempts or self._is_absent():
-                raise self._give_up(attempts_made, failed)
-            wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
-            waited += wait
+                attempts_made += failed.attempts  # a pool makes several
+                if attempt == 1 and failed.address and not self.calls["answered"]:
+                    is_probe = await self.probes.acquire()
+                if attempt >= self.retries.attempts or self._is_absent():
+                    raise self._give_up(attempts_made, failed)
+                wait = backoff(self.retries, attempt, failed.retry_after, self.rng)
+                waited += wait
 
-            if waited >= self.deadline:
-                raise self._give_up(
-                    attempts_made,
-                    failed,
-                    f" (the next attempt would be in {wait:.1f} s, after the deadline)",
-                )
+                if waited >= self.deadline:
+                    raise self._give_up(
+                        attempts_made,
+                        failed,
+                        f" (the next attempt would be in {wait:.1f} s, after the deadline)",
+                    )
 
-            self.listener(CallRetried(self.name, str(failed), attempt, wait))
-            await asyncio.sleep(wait)
+                self.listener(CallRetried(self.name, str(failed), attempt, wait))
+                await asyncio.sleep(wait)
+        finally:
+            if is_probe:
+                self.probes.release()
 
     def _give_up(
         self, attempts_made: int, failed: UnavailableError, reason: str = ""
@@ -221,7 +220,7 @@ class Journaled:
         began = perf_counter()
         outcome: Response | ModelError
 
-        with open_tab() as tab:
+        with Tab() as tab:
             try:
                 outcome = await self.model(request)
             except ModelError as error:
@@ -449,7 +448,7 @@ class Allowance:
         await self.budget.claim(claim)
         spent = ClaimedCall()
 
-        with open_tab() as tab:
+        with Tab() as tab:
             try:
                 yield spent
                 self._learn(spent.usage, characters)

@@ -40,7 +40,7 @@ from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import BusyError, InputError, MismatchError
 from textevolve.evaluation import Case, Usage, empty_default
-from textevolve.events import CallFinished, Event, Listener, silence
+from textevolve.events import CallFinished, CallListener, Listener, silence
 from textevolve.judges.plain import OwnJudge
 from textevolve.labelling.tasks import item_rows
 from textevolve.ledger import collect_notes
@@ -509,13 +509,12 @@ async def perform(
         keeper = RecordKeeper(study, store, run.id)
         answers = Usage()
 
-        def hear(event: Event) -> None:
+        def hear(event: CallFinished) -> None:
             nonlocal answers  # those of the journal count too: a resumed run hears of all
-            if isinstance(event, CallFinished):
-                answers += event.usage
-            launch.listener(event)
+            answers += event.usage
 
-        work = _work(store, run, settings, replace(launch, listener=hear))
+        listener = CallListener(hear, launch.listener)
+        work = _work(store, run, settings, replace(launch, listener=listener))
         name = run.record.name
         facts = {"study": study.kind, "run_id": run.id, "run_name": name or None}
         work = open_tracing(settings).follow(f"{study.kind} {name or run.id}", facts, work)

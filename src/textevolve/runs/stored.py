@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -25,7 +25,7 @@ from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_mapping
 from textevolve.llm.providers import identify_address
-from textevolve.mappings import drop_empty, pick
+from textevolve.mappings import drop_empty, pick, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
@@ -322,15 +322,15 @@ class RecordKeeper:
         self.store.keep_records(self.run_id, records)
 
 
+COLUMNS = ("key", "position", "case", "score", "status", "reason", "variant", "passed", "cluster")
+"""The fields of a row that have columns in the store. The body has the others."""
+
+
 def keep_record(study: AnyStudy, record: Any, row: Row) -> StoredRecord:
     """Return a record in its stored form, with the columns of its `row`."""
     from textevolve.store.records import StoredRecord
 
-    columns = asdict(row)
-    for name in ("trials", "missing", "title"):  # which the body has
-        del columns[name]
-
-    return StoredRecord(**columns, body=study.encode(record))
+    return StoredRecord(**read_fields(row, *COLUMNS), body=study.encode(record))
 
 
 Records: TypeAlias = Callable[[], Iterator[Any]]

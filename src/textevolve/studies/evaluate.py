@@ -74,7 +74,7 @@ from textevolve.runs.aggregates import Aggregates, describe_judges, describe_sco
 from textevolve.runs.study import Asks, Row, Study, write_json
 from textevolve.settings import Settings
 from textevolve.showing import show_as
-from textevolve.spans import span
+from textevolve.spans import NO_SPAN, span
 from textevolve.studies.evaluate_spec import DebateParameters, EvaluateSpec, explicit_parameters
 from textevolve.studies.judged_report import (
     Judged,
@@ -519,6 +519,10 @@ async def run(
                     *(ask_judge(index, case, name, judge) for name, judge in judges.items())
                 )
 
+            # Nobody listens to most runs, and the texts of a case may be long.
+            if here is NO_SPAN:
+                return judgements
+
             here.note(output="\n\n".join(judgements[0].case.candidates))
             for judged in judgements:
                 for outcome in judged.result:
@@ -533,7 +537,7 @@ async def run(
         except (CallError, BudgetError, InputError) as error:
             return _fail(spec, case, index, failure_of(error), name)
         if isinstance(outcome, DebateResult) and not name:
-            return replace(outcome, index=index)
+            return outcome.at(index)
 
         judged = JudgedCase(case, index, outcome.result, outcome.usage)
         return _name_judgement(spec, judged, name) if name else judged
@@ -595,7 +599,7 @@ def find_row(judged: Judged) -> Row:
         variant=judge,
         cluster=mend_text(cluster_of(judged.case.parameters)),
     )
-    failure = select_failure(judged.result)
+    failure = select_failure(judged.outcomes)
     best = None
     if isinstance(judged, DebateResult):
         best = judged.best
@@ -605,7 +609,7 @@ def find_row(judged: Judged) -> Row:
     if failure is not None:
         title = judged.case.parameters.get(TITLE, "")
         return replace(row, status=failure.kind, reason=failure.reason, title=title)
-    results = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
+    results = [outcome for outcome in judged.outcomes if isinstance(outcome, EvaluationResult)]
     score = max(result.score for result in results) if best is None else results[best].score
 
     return replace(row, score=score, passed=any(result.passed for result in results))

@@ -40,7 +40,7 @@ from textevolve.llm.chains.scope import (
     trying_prompts,
 )
 from textevolve.llm.chains.steps import call, is_module, is_runnable, take_callee
-from textevolve.llm.meter import DistinctCalls, open_tab
+from textevolve.llm.meter import DistinctCalls, Tab
 from textevolve.llm.structured import IncompleteError, UnusableAnswer, describe_fault
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
@@ -98,7 +98,7 @@ class OpenedProgram:
         spent = TraceRecorder(chain.name, "chain")
 
         texts = dict(templates.parts) if self.names.whole else {}
-        with trying_prompts(texts) as trial, open_tab() as tab:
+        with trying_prompts(texts) as trial, Tab() as tab:
             try:
                 response = await chain_response(
                     self.bench, chain, example.values, spent, example.id

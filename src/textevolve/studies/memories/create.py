@@ -22,7 +22,7 @@ from textevolve.engine.local import stream
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Usage, attempt, empty_default
 from textevolve.json_texts import is_mapping
-from textevolve.llm.meter import open_tab, sum_calls
+from textevolve.llm.meter import Tab, sum_calls
 from textevolve.mappings import first_of
 from textevolve.memory.creation import (
     Action,
@@ -318,7 +318,7 @@ class _Work:
 
         at_once = self.bench.calls_per_case
         turns = dialogue.turns
-        with open_tab() as tab:
+        with Tab() as tab:
             points = await attempt(
                 extract_points(ground.model, turns, ground.settings, start.done_turns, at_once)
             )
@@ -337,7 +337,7 @@ class _Work:
         created: CreatedMemories | Failure = CreatedMemories(())
         # Keeping embeds texts by another model than that of the ground, so calls are counted by
         # the block and not by the model.
-        with open_tab() as tab:
+        with Tab() as tab:
             if turns:
                 keeping = self._keep(self._about(dialogue), reading)
                 created = await attempt(keeping, ConflictError, InputError)

@@ -28,7 +28,7 @@ from textevolve.evaluation import (
     select_skipped,
 )
 from textevolve.events import StepStarted
-from textevolve.llm.meter import Tab, open_tab, sum_calls
+from textevolve.llm.meter import Tab, sum_calls
 from textevolve.memory.creation import find_start, keep_points, read_decisions
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory.integration import (
@@ -177,7 +177,7 @@ async def run(
         yield IntegrationRecord(gathered)
         return
     bench.listener(StepStarted("1", "questions", {"memories": new.number}))
-    with open_tab() as tab:
+    with Tab() as tab:
         questions = await attempt(find_questions(bench.model, new.memories, spec))
     usage = sum_calls(tab)
     if isinstance(questions, Failure):
@@ -233,7 +233,7 @@ class _Integrating:
             scope=self._snapshot.scope,
         )
         store = self._target.store
-        with open_tab() as tab:
+        with Tab() as tab:
             recalled = await attempt(
                 recall_memories(store, self._bench.embed, settings, question, versions=versions)
             )
@@ -248,7 +248,7 @@ class _Integrating:
         """Store the insights of a question in one transaction, and return the result of the
         question. A resumed run stores them only once."""
         result = QuestionInsights(drawn.number, drawn.question, len(drawn.memories))
-        with open_tab() as tab:
+        with Tab() as tab:
             if isinstance(drawn.result, Failure):
                 result = replace(result, failure=drawn.result)
             else:

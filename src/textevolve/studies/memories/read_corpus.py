@@ -17,7 +17,7 @@ from textevolve.engine.local import gather_bounded
 from textevolve.errors import ConflictError, InputError
 from textevolve.evaluation import Case, Failure, Result, Results, Usage, attempt
 from textevolve.events import StepStarted
-from textevolve.llm.meter import open_tab, sum_calls
+from textevolve.llm.meter import Tab, sum_calls
 from textevolve.llm.prompts import prompt_versions
 from textevolve.memory.corpus import (
     BETWEEN,
@@ -191,7 +191,7 @@ class _Reading:
         chunks = split_document(case.input, format, self._spec.chunk_tokens)
         steps = align_chunks(self._known.get(case.id, []), chunks, case.id, self._role)
         unchanged = sum(step.action == "keep" for step in steps)
-        with open_tab() as tab:
+        with Tab() as tab:
             outcome = await attempt(self._change(steps, case.id), ConflictError)
         usage = sum_calls(tab)
         if isinstance(outcome, Failure):
