@@ -140,6 +140,7 @@ ROUTES: Mapping[str, Route] = {
             ("POST", "", "", {"text": "Ann has met nobody."}),
             ("POST", "/search", "memory", {"query": "Whom has Ann met?"}),
             ("POST", "/import", "", {}),
+            ("GET", "/audit", "", None),
             ("GET", "/{id}", "memory", None),
             ("GET", "/{id}/history", "memory", None),
             ("DELETE", "/{id}", "", None),

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.memory.recall import decay, fit_budget, normalise, weigh
+from textevolve.memory.sameness import words_of
+from textevolve.texts.prose import fold_case, fold_widths, split_words
 
 finite = st.floats(-1e300, 1e300, allow_nan=False)
 shares = st.floats(0, 1)
@@ -53,3 +55,13 @@ def test_budgets_are_filled_exactly(sizes, budget):
     assert room >= 0
     assert chosen == sorted(set(chosen))
     assert all(sizes[place] > room for place in range(len(sizes)) if place not in chosen)
+
+
+@given(
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+    | st.text("aB1 -.'", max_size=30)
+)
+def test_words_stand_in_the_folded_text(text):
+    words = words_of(text)
+    assert words == [fold_case(word) for word in split_words(text, "facts")]
+    assert all(word in fold_case(fold_widths(text)) for word in words)

@@ -2,10 +2,14 @@
 
 import csv
 import json
+import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from textevolve.errors import InputError
+from textevolve.memory_eval import published
 from textevolve.memory_eval.dataset import Malformed, read_users
 
 LOCOMO = {
@@ -90,6 +94,59 @@ def test_longmemeval_questions(tmp_path):
     assert question.evidence == ("I moved to Tromsø in March.",)
     (unanswerable,) = users[1].sessions[1].questions
     assert (unanswerable.answer, unanswerable.type) == ("unknown", "abstention")
+
+
+def test_long_files_are_read_one_user_at_a_time(tmp_path):
+    path = tmp_path / "longmemeval_m.json"
+    sample = {**LONGMEMEVAL, "padding": "x" * 100_000}
+    with path.open("w", encoding="utf-8") as file:
+        file.write("[\n")
+        for number in range(200):
+            file.write(json.dumps({**sample, "question_id": f"q{number}"}))
+            file.write(",\n" if number < 199 else "\n]\n")
+
+    tracemalloc.start()
+    try:
+        ids = [user.id for user in read_users(str(path))]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert ids == [f"q{number}" for number in range(200)]
+    assert peak < path.stat().st_size / 5
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=6), st.integers(1, 30), st.booleans())
+def test_pages_change_nothing(tmp_path_factory, texts, page, in_list):
+    path = tmp_path_factory.mktemp("pages") / "locomo.json"
+    samples = [{**LOCOMO, "sample_id": f"{n} {text}"} for n, text in enumerate(texts)]
+    written = json.dumps(samples) if in_list else "\n".join(map(json.dumps, samples))
+    path.write_text(written, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(published, "PAGE", page)
+        ids = [user.id for user in read_users(str(path))]
+    assert ids == [sample["sample_id"] for sample in samples]
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (',\n{"question_id": "q2", "hay', "value 2 is cut off"),
+        (",\n", "is cut off after value 1"),
+        ("]\n[", "something follows its list of 1 values"),
+    ],
+)
+def test_cut_files_are_refused(tmp_path, end, reason):
+    path = tmp_path / "longmemeval_s.json"
+    path.write_text(f"[{json.dumps(LONGMEMEVAL)}{end}", encoding="utf-8")
+    users = read_users(str(path))
+    assert next(users).id == "q1"
+    with pytest.raises(InputError, match=reason):
+        list(users)
+
+
+def test_samples_without_their_fields_are_named(tmp_path):
+    entries = list(read_users(write(tmp_path / "longmemeval_s.json", [LONGMEMEVAL, {}, 3])))
+    assert [isinstance(entry, Malformed) for entry in entries] == [False, True, True]
 
 
 def write_personamem(folder, contexts=True):

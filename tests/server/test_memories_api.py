@@ -63,6 +63,19 @@ def test_files_of_memories(notes, ask):
     assert [row["text"] for row in listed] == [row["text"] for row in rows]
 
 
+def test_audits_name_what_to_look_at(notes, ask):
+    first = ask(notes, {"text": "Ann drinks green tea."})[1]
+    again = ask(notes, {"text": "Ann drinks green tea!"})[1]
+    ask(notes, {"text": "Bob lives in Oslo.", "trust": 0.2})
+    status, audited = ask(f"{notes}/audit")
+    assert status == 200
+    findings = [(each["memory"]["text"], each["reason"]) for each in audited["data"]]
+    assert findings == [(again["text"], "duplicate"), ("Bob lives in Oslo.", "low trust")]
+    duplicate = audited["data"][0]
+    assert (duplicate["other"]["id"], duplicate["forget"]) == (first["id"], True)
+    assert ask(f"{notes.replace('/notes/', '/none/')}/audit")[0] == 404
+
+
 def test_memories_of_other_collections_are_not_found(notes, ask, model):
     kept = ask(notes, {"text": "A fact."})[1]["id"]
     other = notes.replace("/notes/", "/other/")

@@ -38,7 +38,7 @@ from textevolve.memory.record import (
 )
 from textevolve.memory.sameness import exact_words, is_label, words_of
 from textevolve.spans import span
-from textevolve.texts.prose import fold_case
+from textevolve.texts.prose import fold_case, fold_widths
 
 QUERY_CHARACTERS = 800
 """The maximum number of characters of a query: about 200 tokens of English."""
@@ -425,14 +425,20 @@ def _prefer_named(
     """Return the similarities to a query by the ids of the memories. Embeddings hardly distinguish
     names and numbers, so memories with all words of a query that consists of these alone, or with
     the exact words of another query, such as 88231 or DGIA, rank before the others."""
-    exact = frozenset(words_of(query)) if is_label(query) else exact_words(query)
+    is_name = is_label(query)
+    exact = frozenset(words_of(query)) if is_name else exact_words(query)
     preferred = dict(likeness)
     if not exact:
         return preferred
 
     for id in likeness:
-        shared = exact.intersection(words_of(memories[id].text))
-        if is_label(query):
+        text = memories[id].text
+        folded = fold_case(fold_widths(text))
+        # Splitting every candidate into words would take as long as a search.
+        if not any(word in folded for word in exact):
+            continue
+        shared = exact.intersection(words_of(text))
+        if is_name:
             preferred[id] += shared == exact
         else:
             preferred[id] += len(shared) / len(exact)

@@ -58,6 +58,8 @@ which capitalise every word."""
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, case-folded, without punctuation, and with accents normalised."""
+    if text.isascii():
+        return split_words(text.lower(), "facts")
     return [fold_case(word) for word in split_words(text, "facts")]
 
 

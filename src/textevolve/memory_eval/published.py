@@ -30,6 +30,11 @@ LOCOMO_TYPES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"
 OPEN_DOMAIN = 3
 ADVERSARIAL = 5
 """The category whose answers have an explanation after a semicolon, and that without answers."""
+PAGE = 2**18
+"""The number of characters of a file that are read at once."""
+BETWEEN = " \t\r\n,"
+"""The characters between the values of a list."""
+DECODER = json.JSONDecoder()
 WHICH = "Which answer fits me best?"
 BEAM_ANSWERS = ("answer", "ideal_response", "ideal_answer", "ideal_summary", "expected_compliance")
 """The fields of a question of BEAM that may hold the expected answer."""
@@ -42,7 +47,7 @@ def read_published(path: str) -> Iterator[Data] | None:
     `chat.json` of a chat or a folder of chats, with `probing_questions/` beside each.
 
     Raises:
-        InputError: a file beside it is missing, or cannot be read.
+        InputError: a file beside it is missing, or cannot be read. OSError: the file cannot be.
     """
     if path == STANDARD_INPUT:
         return None
@@ -54,10 +59,51 @@ def read_published(path: str) -> Iterator[Data] | None:
     if file.suffix != ".json":
         return None
 
-    samples = list(map(as_object, as_array(_load(file))))  # none in a file of JSON lines
-    if samples and "haystack_sessions" in samples[0]:
-        return map(_read_longmemeval, samples, count(1))
-    return map(_read_locomo, samples, count(1)) if samples and "qa" in samples[0] else None
+    samples = _stream(file)
+    try:
+        first = as_object(next(samples, None))
+    except InputError:
+        return None  # the reader of JSON lines names the place
+    for field, read in (("haystack_sessions", _read_longmemeval), ("qa", _read_locomo)):
+        if field in first:
+            return map(read, chain([first], map(as_object, samples)), count(1))
+    return None
+
+
+def _stream(file: Path) -> Iterator[Any]:
+    """Yield the values of the list that a file of JSON holds, or of a file without a list, one at a
+    time: LongMemEval has up to 2.7 GB.
+
+    Raises:
+        InputError: a value is no JSON, or the list has no end. OSError: the file cannot be read.
+    """
+    number = 0
+
+    with open(allowed_path(str(file)), encoding="utf-8-sig", errors="surrogateescape") as text:
+        buffer = text.read(PAGE).lstrip()
+        closing = "]" if buffer.startswith("[") else ""
+        buffer = buffer.removeprefix("[")
+        while buffer := buffer.lstrip(BETWEEN) or text.read(PAGE).lstrip(BETWEEN):
+            if buffer[0] == closing:
+                if buffer[1:].strip() or text.read(PAGE).strip():
+                    raise InputError(f"{file}: something follows its list of {number:,} values")
+                return
+            try:
+                value, end = DECODER.raw_decode(buffer)
+            except ValueError as error:
+                # Twice as much each time, so that a long value is not parsed too often.
+                more = text.read(max(PAGE, len(buffer)))
+                if not more:
+                    reason = f"value {number + 1:,} is cut off or no JSON ({error})"
+                    raise InputError(f"{file}: {reason}") from None
+                buffer += more
+                continue
+            number += 1
+            yield value
+            buffer = buffer[end:]
+
+    if closing:
+        raise InputError(f"{file}: is cut off after value {number:,} of its list")
 
 
 def _load(file: Path) -> list[Any] | None:
@@ -109,7 +155,7 @@ def _read_locomo(sample: Data, place: int) -> Data:
         sessions.append({"dialogue": _turns(dialogue, time)})
 
     questions: list[Data] = []
-    for question in map(as_object, as_array(sample["qa"])):
+    for question in map(as_object, as_array(sample.get("qa"))):
         category = question.get("category", 0)
         answer = UNKNOWN if category == ADVERSARIAL else question.get("answer")
         if category == OPEN_DOMAIN:
@@ -130,7 +176,7 @@ def _ask_last(sessions: Sequence[Data], questions: Sequence[Data]) -> list[Data]
 
 def _read_longmemeval(sample: Data, place: int) -> Data:
     """Read one question with its own history of sessions."""
-    histories = as_array(sample["haystack_sessions"])
+    histories = as_array(sample.get("haystack_sessions"))
     dates = as_array(sample.get("haystack_dates"))[: len(histories)]
     sessions = [
         {"dialogue": _turns(messages, date)} for messages, date in zip_longest(histories, dates)

@@ -433,6 +433,22 @@ def _read_memories(raw: bytes) -> tuple[list[MemorySpec], int]:
     return specs, closed
 
 
+@memories_router.get("/audit")
+async def audit_memories(memories: _ReadByTexts) -> Response:
+    """Return the memories to look at, each with a reason: duplicates, which `forget` marks, other
+    values of one statement, texts that are not understood alone, little trust, no use."""
+    findings = [
+        {
+            "memory": memory_data(finding.memory),
+            "other": finding.other and memory_data(finding.other),
+            "reason": finding.reason,
+            "forget": finding.forget,
+        }
+        for finding in await memories.audit()
+    ]
+    return respond({"data": findings})
+
+
 @memories_router.get("/{id}")
 async def show_memory(memories: _Read, id: _Id) -> Response:
     """Return one memory with its source and its current state."""

@@ -7,6 +7,7 @@ again, so each `superseded_by` refers to a memory that was stored later.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import unicodedata
 from collections import Counter
@@ -64,6 +65,7 @@ from textevolve.store.tables import (
 
 LONGEST_TEXT = 100_000
 """The maximum number of characters of a memory."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 CLOCKS_DIFFER = 60.0
 """The seconds by which a memory's time of creation may be ahead of this machine's clock."""
 
@@ -107,7 +109,7 @@ def _find_fault(memory: NewMemory) -> str:
         "relations": " ".join(chain.from_iterable(map(astuple, memory.relations))),
     }
     for name, text in texts.items():
-        if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        if "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
             return f"its {name} holds a NUL or half of a surrogate pair, which is not valid text"
     for name, share in (("importance", memory.importance), ("trust", memory.origin.trust)):
         if not 0 <= share <= 1:
@@ -276,7 +278,7 @@ class Transaction:
 
         return {
             **read_fields(memory, "importance", "valid_to", "reason", "text", "user"),
-            **asdict(memory.origin),
+            **read_fields(memory.origin, "source", "turn", "author", "trust"),
             "id": f"me_{secrets.token_hex(16)}",
             "namespace_id": self.namespace_id,
             "collection_id": self.collection.id,

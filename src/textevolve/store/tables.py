@@ -301,7 +301,8 @@ memories = _table(
     1,
     _AUTOINCREMENT,
     seq=_SERIAL,
-    id=partial(_TEXT, unique=True),
+    # The rows of one insert are written at once, and their numbers come back by these ids.
+    id=partial(_TEXT, unique=True, insert_sentinel=True),
     namespace_id=_TEXT,
     collection_id=_TEXT,
     kind=_TEXT,
