@@ -89,7 +89,7 @@ class Waiting(Frozen):
 class Launching(Waiting):
     """The arguments of all tools that begin a run."""
 
-    name: str = option("", "A name for the run.", max_length=200)
+    name: str = option("", "A name for the run.")
     namespace: str | None = option(None, "The namespace that the run belongs to.")
     limits: WireLimits = option(WireLimits(), "The most US dollars, tokens and calls of the run.")
 
