@@ -66,6 +66,7 @@ JUDGES: Mapping[str, JudgeRecipe] = {
     "probe": JudgeRecipe("probe"),
     "checklist": JudgeRecipe("checklist"),
     "trajectory": JudgeRecipe("trajectory", ACTED),
+    "investigator": JudgeRecipe("investigator+looks=2", ACTED),
     "reference": JudgeRecipe("reference", REFERRED),
     "pairwise": JudgeRecipe("pairwise"),
     "decide": JudgeRecipe("decide"),

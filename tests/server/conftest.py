@@ -27,10 +27,10 @@ ROUTES = []
 
 
 @contextmanager
-def started(options, settings, key=None):
+def started(options, settings, key=None, open_mcp=None):
     """The URL of a server that runs in a thread of its own."""
     ready = threading.Event()
-    app = create_app(options, settings, key, lambda _serving: ready.set())
+    app = create_app(options, settings, key, lambda _serving: ready.set(), open_mcp)
     ROUTES[:] = ROUTES or app.router.routes
     app.router.routes[:] = ROUTES
     listener = bind("127.0.0.1", 0)

@@ -424,6 +424,12 @@ WORK = {
         "serve --model local/qwen2.5-coder-1.5b",
         "serve --judge probe+rules --host 0.0.0.0 --keys",
     ),
+    "mcp": _command(
+        "serve:mcp",
+        "Answer coding agents and other MCP clients.",
+        "mcp --model local/qwen2.5-coder-1.5b",
+        "mcp --http --port 8400",
+    ),
     "jobs": _group(
         "Schedule studies (cron).",
         {

@@ -16,7 +16,13 @@ from textevolve.cli.results import calm_collector, fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
 from textevolve.errors import SettingsError
-from textevolve.server.options import ServerOptions, ViewOptions, find_client_key, is_here
+from textevolve.server.options import (
+    McpOptions,
+    ServerOptions,
+    ViewOptions,
+    find_client_key,
+    is_here,
+)
 from textevolve.settings import Settings, read_settings
 from textevolve.store import Store, open_store
 from textevolve.wiring import choose_model
@@ -26,7 +32,11 @@ if TYPE_CHECKING:
 
 
 def _serve(**values: Any) -> None:
-    options = ServerOptions(**read_given(ServerOptions, values))
+    _listen(ServerOptions(**read_given(ServerOptions, values)))
+
+
+def _listen(options: ServerOptions, open_mcp: Any = None) -> None:
+    """Serve until a signal arrives. `open_mcp`: as for `create_app`."""
     key = find_client_key(options)
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise SettingsError("a server needs more packages: pip install 'textevolve[server]'")
@@ -39,7 +49,11 @@ def _serve(**values: Any) -> None:
     listener = bind(options.host, options.port)
     url = url_of(listener)
     calm_collector()
-    listen(create_app(options, settings, key, lambda serving: _announce(serving, url)), listener)
+
+    def announce(serving: Serving) -> None:
+        _announce(serving, url)
+
+    listen(create_app(options, settings, key, announce, open_mcp), listener)
 
 
 def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
@@ -72,6 +86,26 @@ def _describe_protection(options: ServerOptions) -> str:
 _serve.__name__ = "serve"
 _serve.__doc__ = ServerOptions.__doc__
 serve = shape_command(_serve, parameters_of(ServerOptions), ())
+
+
+def _mcp(**values: Any) -> None:
+    options = McpOptions(**read_given(McpOptions, values))
+    if find_spec("mcp") is None or find_spec("fastapi") is None:
+        raise SettingsError("MCP needs more packages: pip install 'textevolve[mcp]'")
+    from textevolve.server.mcp import open_mcp, run_stdio
+
+    if options.http:
+        _listen(options, open_mcp)
+        return
+    settings = read_settings(store=options.store)
+    fetch_weights(_find_models(options, settings), settings)
+    calm_collector()
+    asyncio.run(run_stdio(options, settings))
+
+
+_mcp.__name__ = "mcp"
+_mcp.__doc__ = McpOptions.__doc__
+mcp = shape_command(_mcp, parameters_of(McpOptions), ())
 
 
 def view(

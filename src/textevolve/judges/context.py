@@ -98,6 +98,8 @@ def _examples() -> tuple[tuple[str, str], ...]:
 
 VERDICT_PROMPTS = ("verdict_label", "criterion")
 """The prompts of rubrics in checks, and of judges with a prompt of the user's."""
+LOOKING_PROMPTS = ("investigate", "look", "decide_now")
+"""The prompts of the judge that looks into records."""
 
 
 def prompt(name: str) -> Template:
@@ -107,8 +109,8 @@ def prompt(name: str) -> Template:
 def judge_prompts() -> dict[str, str]:
     """Return the version of each prompt of the judges by its name, and that of their examples."""
     turns = "".join(turn.text for turn in example_turns(""))
-    # Those of verdicts are the identity of the judges that have no others.
-    apart = prompt_versions("judges", *VERDICT_PROMPTS).items()
+    # These are the identity of the judges that have no others.
+    apart = prompt_versions("judges", *VERDICT_PROMPTS, *LOOKING_PROMPTS).items()
     versions = dict(prompt_versions("judges").items() - apart)
 
     return {**versions, "judges.examples": text_hash(turns)[:12]}

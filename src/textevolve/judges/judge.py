@@ -64,6 +64,7 @@ _MODULES = (
     "debates",
     "pairwise",
     "probe",
+    "investigator",
     "decide",
     "measures",
     "statements",

@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import uvicorn
@@ -26,7 +26,7 @@ from textevolve.server import resources_api
 from textevolve.server.decisions import wires as decisions_api
 from textevolve.server.decisions.serving import Serving, open_serving
 from textevolve.server.errors import DESCRIPTION, RESPONSES, TAGS, ApiError, as_api_error, respond
-from textevolve.server.guard import TRUSTED, Guard
+from textevolve.server.guard import MCP_PATH, TRUSTED, Guard
 from textevolve.server.identity import Identities, open_limits
 from textevolve.server.jobs_api import open_scheduler
 from textevolve.server.jobs_api import router as jobs_router
@@ -132,9 +132,11 @@ def create_app(
     settings: Settings,
     key: str | None = None,
     ready: Callable[[Serving], None] = lambda _serving: None,
+    open_mcp: Callable[[ServerState], AbstractAsyncContextManager[Any]] | None = None,
 ) -> FastAPI:
     """Return the server as an ASGI application. `key`: a key with all scopes that clients may send,
     besides the stored keys. `ready` is called with the served models and judges once they are open.
+    `open_mcp` opens the application for MCP clients; None: they are not answered.
 
     Raises, when it starts:
         InputError: a judge or an alias cannot be used.
@@ -143,9 +145,13 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        async with open_state(options, settings, key) as app.state.server:
-            await asyncio.to_thread(require_keys, options, app.state.server.resources, key)
-            ready(app.state.server.serving)
+        async with AsyncExitStack() as stack:
+            state = await stack.enter_async_context(open_state(options, settings, key))
+            app.state.server = state
+            await asyncio.to_thread(require_keys, options, state.resources, key)
+            if open_mcp is not None:
+                app.add_route(MCP_PATH, await stack.enter_async_context(open_mcp(state)))
+            ready(state.serving)
             yield
 
     # The pages of FastAPI's documentation load scripts from elsewhere.

@@ -43,8 +43,10 @@ from textevolve.server.state import ServerState
 MIB = 2**20
 LARGEST_BODY = 2 * MIB
 """The most bytes of a request's body on paths that are not in `LARGER`."""
+MCP_PATH = "/v1/mcp"
 LARGER: Mapping[str, int] = {
     "/v1/studies": 64 * MIB,
+    MCP_PATH: 64 * MIB,
     "/v1/namespaces": 64 * MIB,
     "/v1/chat/completions": 20 * MIB,
     "/v1/responses": 20 * MIB,

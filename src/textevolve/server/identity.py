@@ -85,12 +85,16 @@ def needs(scope: KeyScope) -> Callable[[Request], Awaitable[Caller]]:
     lacks this scope."""
 
     async def check(request: Request) -> Caller:  # else it is run in a thread
-        caller = caller_of(request)
-        if not caller.may(scope):
-            raise ApiError(403, "permission_denied", f"the key has no scope '{scope}'")
-        return caller
+        return require_scope(caller_of(request), scope)
 
     return check
+
+
+def require_scope(caller: Caller, scope: KeyScope) -> Caller:
+    """Return the caller, or raise a 403 error if it lacks this scope."""
+    if not caller.may(scope):
+        raise ApiError(403, "permission_denied", f"the key has no scope '{scope}'")
+    return caller
 
 
 MayRead: TypeAlias = Annotated[Caller, Depends(needs("read"))]

@@ -46,7 +46,8 @@ log = logging.getLogger("textevolve.server")
 async def open_scheduler(server: ServerState) -> AsyncGenerator[None]:
     """Run jobs when they are due, unless the server was started with --no-jobs or only shows
     pages."""
-    if not (server.options.jobs and server.options.serves):
+    options = server.options
+    if not (options.jobs and options.serves and options.resumes):
         yield
         return
     desk = JobDesk(server.runner.settings, server.resources, server.store, log.info)

@@ -114,6 +114,32 @@ class ServerOptions(Frozen):
     serves: ClassVar[bool] = True
     """True if the server answers with models and judges; False if it only shows pages."""
 
+    @property
+    def resumes(self) -> bool:
+        """Return whether unfinished runs of other servers on the store are resumed, and jobs run.
+        A server that a client starts and stops works only on the runs of that client."""
+        return True
+
+
+class McpOptions(ServerOptions):
+    """Answer MCP clients, such as coding agents: judge texts, run and read studies, search
+    memories, as tools.
+
+    The client starts this command and talks to it over standard input and output. Its rights are
+    those of an HTTP client on this machine: it reads no files, and names no code and no addresses
+    that the options do not allow.
+    """
+
+    http: bool = option(
+        False,
+        "Listen at http://HOST:PORT/v1/mcp (streamable HTTP) instead, with all other paths of"
+        " `textevolve serve`.",
+    )
+
+    @property
+    def resumes(self) -> bool:
+        return self.http
+
 
 class ViewOptions(ServerOptions):
     """Look at what a store keeps, in a browser on this machine; no model is needed."""

@@ -42,6 +42,7 @@ from textevolve.server.identity import (
     caller_of,
     check_namespace,
     needs,
+    require_scope,
 )
 from textevolve.server.state import Server, ServerState
 from textevolve.server.studies.runner import allowed_models
@@ -322,17 +323,33 @@ def _memories_for(scope: KeyScope, *, embeds: bool = False) -> Any:
         namespace: Annotated[str, Path(description="The namespace.")],
         collection: Annotated[str, Path(description="The collection's name.")],
     ) -> AsyncGenerator[AsyncMemories]:
-        caller = await needs(scope)(request)
-        space = await open_namespace_of(server, caller, namespace)
-        memories_view = space.memories(collection)
-        stored_collection = await memories_view.collection()
-        local = stored_collection.embedder.startswith(f"{PROVIDER}/")
-        if embeds and scope == "read" and not local:
-            await needs("run")(request)  # an endpoint charges for the embedding of the query
-        async with charging(server, caller, namespace) if embeds else nullcontext():
-            yield memories_view
+        caller = require_scope(caller_of(request), scope)
+        place = (namespace, collection)
+        async with open_memories(server, caller, place, scope, embeds=embeds) as opened:
+            yield opened
 
     return Depends(memories)
+
+
+@asynccontextmanager
+async def open_memories(
+    server: ServerState, caller: Caller, place: tuple[str, str], scope: KeyScope, *, embeds: bool
+) -> AsyncGenerator[AsyncMemories]:
+    """Open the collection of a namespace, for a caller who has the scope. `place`: the names of
+    both. `embeds`: as in `_memories_for`.
+
+    Raises:
+        ApiError: the caller may not see the namespace, or may not embed texts.
+    """
+    namespace, collection = place
+    space = await open_namespace_of(server, caller, namespace)
+    memories_view = space.memories(collection)
+    stored_collection = await memories_view.collection()
+    local = stored_collection.embedder.startswith(f"{PROVIDER}/")
+    if embeds and scope == "read" and not local:
+        require_scope(caller, "run")  # an endpoint charges for the embedding of the query
+    async with charging(server, caller, namespace) if embeds else nullcontext():
+        yield memories_view
 
 
 _Read: TypeAlias = Annotated[AsyncMemories, _memories_for("read")]
@@ -404,9 +421,14 @@ async def search_memories(
     search: _Search,
 ) -> Response:
     """Find memories that are relevant to a text, best first, with the parts of each score."""
+    return respond(await find_memories(memories, search))
+
+
+async def find_memories(memories: AsyncMemories, search: MemorySearch) -> dict[str, Any]:
+    """Search a collection; return the memories as JSON-ready data, with the counts."""
     recalled = await memories.search(**search.model_dump(exclude_unset=True))
     counts = omit(asdict(recalled), ("memories", "summarised"))
-    return respond({"data": list(map(asdict, recalled.memories)), **counts})
+    return {"data": list(map(asdict, recalled.memories)), **counts}
 
 
 @memories_router.post("/import", openapi_extra=IMPORTED)

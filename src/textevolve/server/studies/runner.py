@@ -246,6 +246,7 @@ class Runner:
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: dict[str, asyncio.Task[None]] = empty_default(dict)
     _begun: set[str] = empty_default(set)
+    _endings: set[asyncio.Task[None]] = empty_default(set)
 
     def __post_init__(self) -> None:
         self.uploads = Uploads(files_folder(self.store.location), self._used_files)
@@ -264,6 +265,12 @@ class Runner:
     def works_on(self, run_id: str) -> bool:
         """Check whether this server works on a run, or has queued it."""
         return run_id in self._tasks
+
+    async def wait(self, run_id: str, seconds: float) -> None:
+        """Wait until this server no longer works on a run, at most for some seconds."""
+        task = self._tasks.get(run_id)
+        if task is not None:
+            await asyncio.wait([task], timeout=seconds)
 
     async def is_busy(self, run_id: str) -> bool:
         """Check like `works_on`, but first wait for a cancelled or finished run to end."""
@@ -305,6 +312,12 @@ class Runner:
         await asyncio.to_thread(self.store.want_run, run_id, "cancelled")
         await self._end(run_id)
 
+    def give_up(self, run_id: str) -> None:
+        """Cancel a run without waiting for its end, for a caller who is being cancelled."""
+        task = asyncio.create_task(self.cancel(run_id))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
     async def _end(self, run_id: str) -> None:
         if (task := self._tasks.get(run_id)) is not None:
             task.cancel()
@@ -318,7 +331,7 @@ class Runner:
         for run_id, task in list(self._tasks.items()):
             if run_id not in self._begun:
                 task.cancel()
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._endings]
 
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
@@ -338,7 +351,9 @@ class Runner:
                     if served is None or served.wanted == "cancelled":
                         await self._end(run_id)
 
-                abandoned = set(await asyncio.to_thread(self._find_left))
+                abandoned = free
+                if self.options.resumes:
+                    abandoned = set(await asyncio.to_thread(self._find_left))
             except StoreError as error:
                 log.warning("the server cannot read its runs from the store now: %s", error)
                 continue
@@ -483,9 +498,10 @@ async def keep_running(runner: Runner) -> AsyncGenerator[None]:
     if not runner.options.serves:
         yield
         return
-    await asyncio.to_thread(runner.uploads.sweep)
-    for served in await asyncio.to_thread(runner.store.unfinished_served):
-        runner.submit(served.run_id)
+    if runner.options.resumes:
+        await asyncio.to_thread(runner.uploads.sweep)
+        for served in await asyncio.to_thread(runner.store.unfinished_served):
+            runner.submit(served.run_id)
     looking = asyncio.create_task(runner.look())
 
     try:
