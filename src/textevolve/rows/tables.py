@@ -24,6 +24,7 @@ from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.exports import read_session
+from textevolve.rows.trajectories import is_trajectory, read_trajectory_row
 
 # The text of files and standard input, and JSON parsed from text.
 
@@ -271,9 +272,12 @@ def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
     """Return the rows of an Inspect log (a list under `samples`), or those of a list under
-    `results`, where promptfoo has its results; None if the document has neither list."""
+    `results`, where promptfoo has its results; a session or a trajectory alone; None if it is
+    none of these."""
     if (session := read_session(document)) is not None:
         return [session]
+    if is_trajectory(document):
+        return [document]
     if isinstance(document.get("samples"), list) and "eval" in document:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
@@ -325,8 +329,10 @@ def read_completion(output: Mapping[str, Any]) -> str | None:
 
 @_checked
 def read_tool_result(row: Row) -> Row:
-    """Convert a promptfoo result to a row with input, output and reference; return any other row
-    unchanged."""
+    """Convert a promptfoo result to a row with input, output and reference, and a trajectory in
+    ATIF to a chat; return any other row unchanged."""
+    if is_trajectory(row):
+        return read_trajectory_row(row)
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
         return row
     response, case, prompt, provider, variables = (
