@@ -31,7 +31,7 @@ from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, par
 from textevolve.mappings import omit, pick
 from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
-from textevolve.rows.trajectories import id_of, is_trajectory, read_steps
+from textevolve.rows.trajectories import METRICS, id_of, is_trajectory, read_steps
 from textevolve.texts.dates import read_moment
 
 Lines = Iterable[tuple[str, str]]
@@ -503,10 +503,6 @@ def _read_trajectory(
         for id, subagent in step.subagents:
             caller = f"{where} {id}"
             yield from _read_trajectory(subagent, f"{caller} {id_of(subagent)}", trace, caller)
-
-
-METRICS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
-"""The metrics of a step of a trajectory that become attributes of its node."""
 
 
 def _parse_document(where: str, text: str) -> object:

@@ -29,6 +29,8 @@ OF_AGENTS = ("model_name", "reasoning_effort", "metrics", "llm_call_count")
 STEP_FIELDS = (*OF_STEPS, *OF_AGENTS)
 """The fields of a step that its message keeps under the same names; those of `OF_AGENTS` only
 steps of the agent may have."""
+METRICS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
+"""The metrics of a step that nodes and samples have, too."""
 ENVIRONMENT = "environment"
 """The role of an observation that is the result of no tool call."""
 _SOURCES = {ASSISTANT: "agent", USER: "user"}
