@@ -63,7 +63,7 @@ HIDDEN = "(hidden)"
 """The thought of a part that has none in plain text."""
 ARGUMENTS = (
     *("arguments", "args", "input", "parameters", "input_parameters", "kwargs"),
-    *("tool_input", "params"),
+    *("inputParameters", "tool_input", "params"),
 )
 """The fields that may hold the arguments of a call."""
 # The Responses API has items without a role: calls, their outputs, and thoughts.

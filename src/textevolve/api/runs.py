@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from textevolve.report.markdown import write_markdown
 from textevolve.rows.writing import plain
 from textevolve.runs import driver
 from textevolve.runs.driver import Launch
+from textevolve.runs.logs import LOGS, is_log_target, write_logs
 from textevolve.runs.report import (
     ListedRun,
     RunComparison,
@@ -95,19 +97,27 @@ class SavedRun(Shown):
         with self._opened() as (_, run, records):
             return plain(make_data(run, records))
 
-    def export(self, *files: str | Path) -> None:
+    def export(self, *files: str | Path, to: str = "") -> None:
         """Write the results to files, in the formats of their endings: .json, .jsonl, .csv,
         .parquet, .html or .md.
 
+        Args:
+            files: The names of the files.
+            to: A folder for files of another program: inspect:FOLDER, every-eval-ever:FOLDER or
+                atif:FOLDER.
+
         Raises:
-            InputError: a file cannot be written.
+            InputError: a file cannot be written, or the run has no outputs for such a folder.
         """
+        if to and not is_log_target(to):
+            raise InputError(f"'{to}': must be one of {', '.join(LOGS)}, a colon and a folder")
         with self._opened() as (store, run, records):
             names = list(map(str, files))
-            if not names:
+            if not (names or to):
                 raise InputError("name a file to write, such as results.csv")
             check_outputs(run.study, names, files_read(run.spec))
-            for line in write_outputs(store, run, records, names):
+            lines = write_outputs(store, run, records, names)
+            for line in chain(lines, write_logs(store, run, to) if to else ()):
                 logging.getLogger("textevolve").info(line)
 
     def _rows(self) -> TableRows:
@@ -202,9 +212,9 @@ class AsyncRuns:
             compared = compare_stored(store, *runs)
             return ComparedRuns(compared.data, compared, report_comparison(compared, runs))
 
-    async def export(self, run: str, *files: str | Path) -> None:
+    async def export(self, run: str, *files: str | Path, to: str = "") -> None:
         """Write the results of a run to files, like `SavedRun.export`."""
-        await asyncio.to_thread((await self.get(run)).export, *files)
+        await asyncio.to_thread((await self.get(run)).export, *files, to=to)
 
     async def resume(self, run: str = "last") -> Any:
         """Perform the missing part of a run, and return its result, as the verb that began it

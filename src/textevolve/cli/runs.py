@@ -30,6 +30,7 @@ from textevolve.remote.trackers import send_scores, write_run
 from textevolve.report import wording
 from textevolve.report.blocks import Column, Report, Table, main_score
 from textevolve.runs import driver
+from textevolve.runs.logs import is_log_target, write_logs
 from textevolve.runs.report import (
     ListedRun,
     compare_stored,
@@ -177,7 +178,8 @@ def export(
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="An MLflow server to which the run is written, too: mlflow:URL; default: none.",
+            help="Where the run is written as well: mlflow:URL, or a folder for files of another"
+            " program: inspect:FOLDER, every-eval-ever:FOLDER, atif:FOLDER; default: nowhere.",
         ),
     ] = None,
     store: options.StoreFile = None,
@@ -191,7 +193,10 @@ def export(
         _restore(opened, full_run, settings)
         for line in write_outputs(opened, full_run, read_records(opened, full_run), output or ()):
             say(line)
-        if to is not None:
+        if to is not None and is_log_target(to):
+            for line in write_logs(opened, full_run, to):
+                say(line)
+        elif to is not None:
             say(f"written to {sync.run(write_run(opened, full_run, to, settings))}")
 
 

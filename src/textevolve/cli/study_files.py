@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from textevolve.cli import say
 from textevolve.errors import InputError
 from textevolve.report.files import open_target
+from textevolve.report.wording import count
+from textevolve.rows.writing import write_lines
 from textevolve.runs.study import kinds, schema_of, schema_of_all, write_example
+from textevolve.studies.promptfoo import convert_config
 
 StudyKind = Annotated[str | None, typer.Argument(help="A kind of study, such as calibrate.")]
 
@@ -32,11 +36,31 @@ def init(
     output: Annotated[
         str, typer.Option("--output", "-o", help="The file to write; - is standard output.")
     ] = "study.yaml",
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="A configuration of promptfoo that becomes the study, with a file of rows beside"
+            " it; default: an example is written.",
+        ),
+    ] = None,
 ) -> None:
-    """Write a commented example of a study file, with every field at its default."""
-    if kind is None:
-        raise InputError(f"name a kind of study: {', '.join(kinds())}")
-    text = write_example(kind, "" if output == "-" else output)
+    """Write a commented example of a study file, with every field at its default; or convert a
+    configuration of promptfoo."""
+    if (kind is None) == (config is None):
+        raise InputError(f"name a kind of study, or a file with --from: {', '.join(kinds())}")
+    if config is not None:
+        study, rows = convert_config(config)
+        data = Path(output).with_suffix(".jsonl")
+        if data.exists() or output == "-":
+            raise InputError(f"{data}: exists already; write to another file with -o")
+        with open_target(data) as target:
+            write_lines(lambda: rows, target)
+        say(f"written to {data}: {count(len(rows), 'row')}")
+        text = yaml.safe_dump({**study, "data": str(data)}, sort_keys=False, allow_unicode=True)
+    else:
+        text = write_example(kind or "", "" if output == "-" else output)
     if output != "-" and Path(output).exists():
         raise InputError(f"{output}: exists already; write to another file with -o")
     with open_target(output) as target:

@@ -1,5 +1,5 @@
 """Read spans and logs from the documents of files: OTLP's JSON, as an exporter or a collector of
-OpenTelemetry writes it, and exports of Phoenix, MLflow and LangSmith.
+OpenTelemetry writes it, exports of Phoenix, MLflow and LangSmith, and trajectories in ATIF.
 
 A file is one document, or has one on each line; OTLP's names are in the style of JSON or of the
 protocol's files. Some instrumentations write messages to logs, not to spans: a file may have both,
@@ -28,9 +28,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from textevolve.errors import InputError
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, parse_text, write_text
-from textevolve.mappings import omit
+from textevolve.mappings import omit, pick
 from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
+from textevolve.rows.trajectories import METRICS, id_of, is_trajectory, read_steps
 from textevolve.texts.dates import read_moment
 
 Lines = Iterable[tuple[str, str]]
@@ -65,8 +66,10 @@ HEXADECIMAL = {*hexdigits, "-"}
 EXPORT = "export"
 SPAN = "span"
 LOG = "log"
+TRAJECTORY = "trajectory"
 FORMS = {"resourceSpans": SPAN, "resource_spans": SPAN, "resourceLogs": LOG, "resource_logs": LOG}
-"""The forms of records by the fields of OTLP's documents in which they are; others are `EXPORT`."""
+"""The forms of records by the fields of OTLP's documents in which they are; others are `EXPORT`, or
+a `TRAJECTORY` in ATIF."""
 LISTS = (
     *(*FORMS, "scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "logRecords", "log_records"),
     *("data", "runs", "spans", "traces", "child_runs"),
@@ -344,6 +347,8 @@ def _list_records(document: object, form: str, shared: SpanFields) -> Iterator[t
 
     if is_array(document):
         inner = [("", item) for item in as_array(document)]
+    elif is_trajectory(record):
+        yield TRAJECTORY, document
     elif columns and all(
         isinstance(column, dict) and [*column] == [*columns[0]] for column in columns
     ):
@@ -447,6 +452,59 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
     yield source, _parse_document(source, first_line + "".join(line for _, line in later_lines))
 
 
+def _read_trajectory(
+    document: Mapping[str, Any], where: str, trace: str, parent: str = ""
+) -> Iterator[Span]:
+    """Yield the spans of a trajectory in ATIF: one for each step of its agent and for each of its
+    tool calls, in their order. A step without a time has that of the step before it. A step that
+    was copied from an earlier trajectory is no step of this one, only a part of its input.
+
+    Args:
+        document: The trajectory.
+        where: Its place, which makes the ids of its spans unique.
+        trace: The id of the trace.
+        parent: The id of the span around it, if it is of a sub-agent.
+    """
+    agent = as_object(document.get("agent"))
+    before: list[object] = []
+    start = 0
+
+    for number, step in enumerate(read_steps(document), 1):
+        fields = step.fields
+        start = max(start, _read_time(fields.get("timestamp")))
+        own_messages = [message for message in step.messages if message["role"] == "assistant"]
+        spans: list[tuple[str, object, SpanFields]] = []
+        if fields.get("source") == "agent":
+            model = fields.get("model_name") or agent.get("model_name") or agent.get("name")
+            metrics = as_object(fields.get("metrics"))
+            attributes = {
+                "openinference.span.kind": "CHAIN" if fields.get("llm_call_count") == 0 else "LLM",
+                "gen_ai.input.messages": [*before] or None,
+                "gen_ai.output.messages": own_messages or None,
+                "gen_ai.usage": metrics,
+                "gen_ai.tool.definitions": agent.get("tool_definitions"),
+                **pick(metrics, METRICS),
+            }
+            spans.append((f"{where} {number}", model, attributes))
+
+        results = {message.get("tool_call_id"): message["content"] for message in step.messages}
+        for call in as_array(own_messages[0].get("tool_calls")) if own_messages else ():
+            attributes = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.call.arguments": call["arguments"],
+                "gen_ai.tool.call.result": results.get(call["id"]),
+            }
+            spans.append((f"{where} {call['id']}", call["name"], attributes))
+
+        before += step.messages
+        for id, name, attributes in spans:
+            shown = {} if fields.get("is_copied_context") else _flatten(attributes)
+            yield Span(trace, id, parent, str(name or "agent"), start, 0, shown, (), None)
+        for id, subagent in step.subagents:
+            caller = f"{where} {id}"
+            yield from _read_trajectory(subagent, f"{caller} {id_of(subagent)}", trace, caller)
+
+
 def _parse_document(where: str, text: str) -> object:
     try:
         return json.loads(text)
@@ -475,10 +533,15 @@ def _read_records(
     """Read each span and each log of a document; report each that cannot be used."""
     numbers: Counter[str] = Counter()
     for form, record in _list_records(document, EXPORT, {}):
-        noun = LOG if form == LOG else SPAN
+        noun = form if form in (LOG, TRAJECTORY) else SPAN
         numbers[noun] += 1
         place = f"{where}: {noun} {numbers[noun]}"
         try:
-            yield place, READERS[form](record)
+            if form == TRAJECTORY:
+                trajectory = as_object(record)
+                trace = id_of(trajectory) or place
+                yield from [(place, s) for s in _read_trajectory(trajectory, place, trace)]
+            else:
+                yield place, READERS[form](record)
         except UNREADABLE as error:
             reading.report(f"{place}: {' '.join(str(error).split())[:300]}")

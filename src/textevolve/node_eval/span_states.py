@@ -115,11 +115,12 @@ def read_raw(raw: object, role: str) -> SpanMessage:
 def _write_parts(parts: RecordedMessage | MessageParts, text: str) -> str:
     """Return the results, the text and the calls of a message, one below the other."""
     results = [write_json(result_text(result, write_part)) for result in parts.results]
-    calls = list(map(_write_call, parts.calls))
+    calls = list(map(write_call, parts.calls))
     return "\n".join(filter(None, (*results, text, *calls)))
 
 
-def _write_call(call: RecordedCall) -> str:
+def write_call(call: RecordedCall) -> str:
+    """Return a tool call as it stands in the text of a node."""
     # Arguments that were not recorded are no empty ones.
     arguments = "…" if call.arguments is None else write_json(call.arguments)
     return f"{call.name}({arguments})"

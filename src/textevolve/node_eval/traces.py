@@ -51,6 +51,7 @@ from textevolve.rows import parse_row, read_lines, read_rows
 from textevolve.rows.columns import Columns
 from textevolve.rows.exports import find_session_log
 from textevolve.rows.tables import open_text
+from textevolve.rows.trajectories import is_trajectory
 
 # Convert OpenTelemetry's spans to the nodes of an agent: select the spans that are nodes, find
 # their types, and sort them into supersteps.
@@ -535,7 +536,7 @@ def _begins_spans(line: str) -> bool:
     if start == "{" or start.startswith("[") or OTLP.search(line):
         return True
     record = parse_text(line, "{")
-    return is_object(record) and is_export(record)
+    return is_object(record) and (is_export(record) or is_trajectory(record))
 
 
 def _read_line(where: str, line: str, reading: Reading, unread: Columns) -> NodeLine | None:

@@ -57,7 +57,9 @@ REFERENCES = (
 IMAGES = "images"
 CANDIDATE_IMAGES = "candidate_images"
 """The default columns with images: those of the input, and those of the candidates."""
-CONTEXTS = ("context", "contexts", "retrieved_contexts", "retrieval_context")
+CONTEXTS = ("retrieved_contexts", "retrieval_context", "context", "contexts")
+"""The names of columns with the context of an answer: what was retrieved for it comes before what
+should have been."""
 CHECKS = ("checks", "assert")
 """The names of columns with the checks of a row."""
 UNAPPLIED = "the column '%s' has checks that no judge applies: add --judge checks"

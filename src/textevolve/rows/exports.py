@@ -35,11 +35,13 @@ class KnownExport:
         fields: The fields by which a row is recognised; it has them all.
         paths: For each usual column the paths that may have its value; the first that has it
             counts.
+        joined: The columns that may be lists of texts with a | between them.
     """
 
     program: str
     fields: frozenset[str]
     paths: Mapping[str, tuple[str, ...]]
+    joined: tuple[str, ...] = ()
 
     def read(self, row: Row, own_names: Collection[str] = ()) -> Row:
         """Return the row with the usual columns in place of the fields that they are read from.
@@ -49,19 +51,36 @@ class KnownExport:
         for column, paths in self.paths.items():
             for path in () if column in own_names else paths:
                 if (value := find_path(row, path)) is not None:
-                    values[column] = value
+                    is_joined = column in self.joined and isinstance(value, str)
+                    values[column] = _JOIN.split(value) if is_joined else value
                     roots.add(path.partition(".")[0])
                     break
 
         return {**{name: row[name] for name in row if name not in roots}, **values}
 
 
+_JOIN = re.compile(r"(?<=[^\s|-])\|(?=[^\s|-])")
+"""A | between two texts; one beside a blank stands in a table or in a command."""
 _LABELS = {
     f"label_{number}": (
         f"annotations.{number - 1}.result.0.value.choices.0",
         f"annotations.{number - 1}.result.0.value.rating",
     )
     for number in range(1, 6)
+}
+
+_INPUT = ("input.messages", "input.input", "input.question", "input.*", "input")
+_LANGFUSE = {
+    "input": _INPUT,
+    "output": ("output.content", "output.output", "output.answer", "output.*", "output"),
+}
+_LANGFUSE_ITEM = {
+    "input": _INPUT,
+    "reference": tuple(
+        f"{name}{path}"
+        for name in ("expectedOutput", "expected_output")
+        for path in (".output", ".answer", ".*", "")
+    ),
 }
 
 KNOWN_EXPORTS = (
@@ -118,26 +137,29 @@ KNOWN_EXPORTS = (
             ),
         },
     ),
+    KnownExport("Langfuse", frozenset(("projectId", "input", "output")), _LANGFUSE),
+    KnownExport("Langfuse", frozenset(("projectId", "input", "expectedOutput")), _LANGFUSE_ITEM),
+    KnownExport("Langfuse", frozenset(("datasetId", "input", "expectedOutput")), _LANGFUSE_ITEM),
+    KnownExport("Langfuse", frozenset(("dataset_id", "input", "expected_output")), _LANGFUSE_ITEM),
     KnownExport(
-        "Langfuse",
-        frozenset(("projectId", "input", "output")),
+        "Every Eval Ever",
+        frozenset(("sample_id", "evaluation_id", "answer_attribution")),
         {
-            "input": ("input.messages", "input.input", "input.question", "input.*", "input"),
-            "output": ("output.content", "output.output", "output.answer", "output.*", "output"),
+            "id": ("sample_id",),
+            "input": ("input.raw",),
+            "output": ("output.raw.0",),
+            "reference": ("input.reference",),
         },
     ),
     KnownExport(
-        "Langfuse",
-        frozenset(("projectId", "input", "expectedOutput")),
+        "DeepEval",
+        frozenset(("input", "actual_output")),
         {
-            "input": ("input.messages", "input.input", "input.question", "input.*", "input"),
-            "reference": (
-                "expectedOutput.output",
-                "expectedOutput.answer",
-                "expectedOutput.*",
-                "expectedOutput",
-            ),
+            "retrieval_context": ("retrieval_context",),
+            "context": ("context",),
+            "tool_calls": ("tools_called",),
         },
+        joined=("retrieval_context", "context"),
     ),
 )
 

@@ -24,6 +24,7 @@ from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
 from textevolve.rows.chats import read_chat, write_chat
 from textevolve.rows.exports import read_session
+from textevolve.rows.trajectories import is_trajectory, read_trajectory_row
 
 # The text of files and standard input, and JSON parsed from text.
 
@@ -271,9 +272,12 @@ def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
     """Return the rows of an Inspect log (a list under `samples`), or those of a list under
-    `results`, where promptfoo has its results; None if the document has neither list."""
+    `results`, where promptfoo has its results; a session or a trajectory alone; None if it is
+    none of these."""
     if (session := read_session(document)) is not None:
         return [session]
+    if is_trajectory(document):
+        return [document]
     if isinstance(document.get("samples"), list) and "eval" in document:
         return list(map(_read_sample, document["samples"]))
     results = document.get("results")
@@ -325,8 +329,14 @@ def read_completion(output: Mapping[str, Any]) -> str | None:
 
 @_checked
 def read_tool_result(row: Row) -> Row:
-    """Convert a promptfoo result to a row with input, output and reference; return any other row
-    unchanged."""
+    """Convert a promptfoo result to a row with input, output and reference, a trajectory in ATIF to
+    a chat, and an item of OpenAI's evals to its fields; return any other row unchanged."""
+    if is_trajectory(row):
+        return read_trajectory_row(row)
+    if row.keys() >= _EVAL_RESULT or (
+        row.keys() <= {"item", "sample"} and is_object(row.get("item"))
+    ):
+        return _read_eval_item(row)
     if not {"promptIdx", "testIdx", "testCase"} <= row.keys():
         return row
     response, case, prompt, provider, variables = (
@@ -350,6 +360,32 @@ def read_tool_result(row: Row) -> Row:
         result["group"] = json.dumps(of_test, sort_keys=True)
 
     return drop_empty(result)
+
+
+_EVAL_RESULT = {"datasource_item", "sample"}
+"""The fields of a result of OpenAI's evals."""
+
+
+def _read_eval_item(row: Row) -> Row:
+    """Return an item of OpenAI's evals as a row: its fields, and the request and the answer of a
+    run. The answer is empty if there is none, since the item may have one as its reference."""
+    item = as_object(row.get("datasource_item", row.get("item")))
+    item = as_object(item.get("item")) or item
+    if "sample" not in row:
+        return item
+    sample = as_object(row["sample"])
+    answers = list(map(as_object, as_array(sample.get("output"))))
+    texts = [read_message(answer).text for answer in answers if is_message(answer)]
+    of_run = {
+        "id": row.get("datasource_item_id"),
+        "input": sample.get("input"),
+        "tool_calls": answers if any(answer.get("tool_calls") for answer in answers) else None,
+        "results": row.get("results"),
+        "error": sample.get("error"),
+    }
+    output = sample.get("output_text") or next(filter(None, reversed(texts)), "")
+
+    return {**item, **drop_empty(of_run), "output": output}
 
 
 def _fill(template: str, variables: Mapping[str, Any]) -> str:

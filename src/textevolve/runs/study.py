@@ -46,6 +46,7 @@ from textevolve.events import StepFinished, StepStarted
 from textevolve.json_texts import as_object
 from textevolve.judges.judge import Judge
 from textevolve.mappings import map_values, omit
+from textevolve.messages import RawMessage
 from textevolve.rows import mend_halves, read_text
 from textevolve.spec import Frozen, option, option_properties
 from textevolve.texts.yaml_lines import find_line, line_of, parse_yaml
@@ -343,6 +344,8 @@ class Study(Generic[S, R, T]):
             share a row.
         at_threshold: Returns a record with the verdicts that a threshold of the command gives it.
             None: records keep their own verdicts.
+        chats: Converts records to chats, each with its id, for files of trajectories. None: such
+            files have the outputs in `rows`.
         reads: Returns a function that keeps the part of a case that results depend on. The rest,
             such as a column that nothing reads, identifies no run.
     """
@@ -372,6 +375,7 @@ class Study(Generic[S, R, T]):
     reads: Callable[[S], Callable[[Case], Case]] = read_whole
     at_threshold: Callable[[R, float], R] | None = None
     join: Callable[[Iterable[R]], Iterable[Mapping[str, Any]]] | None = None
+    chats: Callable[[Iterable[R]], Iterable[tuple[str, Sequence[RawMessage]]]] | None = None
 
     def table(self, records: Iterable[R]) -> Iterable[Mapping[str, Any]]:
         """Return the rows of all records in a table."""

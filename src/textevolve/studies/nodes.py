@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import ClassVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 from pydantic import field_validator, model_validator
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Failure
+from textevolve.evaluation import Case, EvaluationResult, Failure
 from textevolve.events import Event, StepFinished
-from textevolve.json_texts import as_array, as_object
+from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.judges.judge import Judge, SeveralJudges, require_absolute
 from textevolve.judges.plain import RulesJudge
-from textevolve.messages import drop_thoughts
+from textevolve.mappings import drop_empty, pick
+from textevolve.messages import RecordedCall, drop_thoughts
 from textevolve.node_eval.evaluators import (
     NO_INPUT,
     NO_OUTPUT,
@@ -42,13 +44,15 @@ from textevolve.node_eval.judging import (
     place_nodes,
     split_history,
 )
-from textevolve.node_eval.span_states import OTHERS
+from textevolve.node_eval.span_states import OTHERS, write_call
 from textevolve.node_eval.traces import gather_episodes, read_episodes
 from textevolve.report import wording
+from textevolve.rows.trajectories import METRICS
 from textevolve.runs.study import Asks, Study, StudySpec
 from textevolve.spec import Frozen, Several, option
 from textevolve.studies.node_report import (
     Record,
+    UnusedLine,
     as_case,
     as_record,
     data,
@@ -369,6 +373,75 @@ def recorded(spec: NodesSpec, reading: Reading) -> Iterator[Record]:
     yield from unused_lines(reading, number)
 
 
+def list_chats(records: Iterable[Record]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield each episode as a chat with its id, and each agent inside another one as a chat of its
+    own, whose id has the names of the nodes around it."""
+    episodes: dict[str, list[HistoryItem]] = {}
+    for record in records:
+        if not isinstance(record, UnusedLine):
+            id = "/".join((record.episode, *record.item.path))
+            episodes.setdefault(id, []).append(record.item)
+
+    for id, items in episodes.items():
+        yield id, _list_messages(items)
+
+
+def _list_messages(items: Sequence[HistoryItem]) -> list[dict[str, Any]]:
+    """Return the nodes of an agent as messages: the request of the first one, and what each said or
+    returned, with what is known of it beside its message."""
+    asked = as_object(items[0].input_state)
+    messages: list[dict[str, Any]] = as_array(asked.get("messages"))
+    messages = messages or [{"role": "user", "content": _write_state(items[0].input_state)}]
+    waiting: list[dict[str, Any]] = []
+
+    for item in items:
+        said = as_array(as_object(item.output_state).get("messages"))
+        content = _write_state(item.output_state)
+        if item.instruction is Instruction.TOOL_CALL and not said:
+            call = next((call for call in waiting if call["name"] == item.node), None)
+            if call is None:
+                call = {"id": str(len(messages)), "name": item.node, "arguments": item.input_state}
+                messages.append({"role": "assistant", "tool_calls": [call]})
+            else:
+                waiting.remove(call)
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+            continue
+
+        message = dict(said[-1]) if said else {"role": "assistant", "content": content}
+        calls = as_array(message.get("tool_calls"))
+        # The text of a node has its calls at the end.
+        written = "\n".join(write_call(RecordedCall(**call)) for call in calls)
+        message["content"] = message["content"].removesuffix(written).rstrip("\n")
+        waiting += calls
+        messages.append(message | _describe_node(item))
+
+    return messages
+
+
+def _write_state(state: Any) -> str:
+    """Return the text of a state, or else the whole state; empty if none was recorded."""
+    text = as_object(state).get("text")
+    return "" if state is None else write_text(state if text is None else text)
+
+
+def _describe_node(item: HistoryItem) -> dict[str, Any]:
+    """Return what is known of a node beside its message, as fields of a step of ATIF."""
+    metrics = pick(item.attributes, METRICS)
+    rewards = {
+        name: result.score
+        for name, result in item.evaluation_results.items()
+        if isinstance(result, EvaluationResult)
+    }
+    time = datetime.fromtimestamp(item.timestamp, UTC).isoformat() if item.timestamp else None
+    fields = {
+        "model_name": item.node,
+        "timestamp": time,
+        "metrics": metrics,
+        "extra": {"rewards": rewards} if rewards else {},
+    }
+    return drop_empty(fields)
+
+
 def note(event: Event) -> str | None:
     """Describe how many spans of a trace were left out because they are not steps of an agent, and
     how many outputs were judged without their thoughts."""
@@ -406,4 +479,5 @@ STUDY = Study(
     flat=flatten_node,
     note=note,
     streams=True,
+    chats=list_chats,
 )
