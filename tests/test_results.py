@@ -1,12 +1,13 @@
 """Logs of Inspect and results of promptfoo are rows."""
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from textevolve.errors import InputError
+from textevolve.errors import InputError, SettingsError
 from textevolve.rows import read_rows
 from textevolve.trajectory import ToolUse, read_tool_calls
 
@@ -79,6 +80,8 @@ def test_an_archive_of_inspect(tmp_path):
 
 def test_an_archive_as_inspect_itself_writes_it():
     """Version 0.3.285 compresses by Zstandard."""
+    if sys.version_info < (3, 14):
+        pytest.importorskip("backports.zstd")
     path = Path(__file__).parent / "node_eval" / "fixtures" / "exports" / "inspect.eval"
     first, second = read(path)
     calls = read_tool_calls(first.pop("tool_calls"), "row 1")
@@ -86,6 +89,15 @@ def test_an_archive_as_inspect_itself_writes_it():
     assert first == {**ASKED, "id": "1", "output": "High water is at noon.", "reference": "noon"}
     choices = "EMPTY: what pulls the sea?\nA) the moon\nB) the wind"
     assert second == {"id": "2", "input": choices, "reference": "A"}
+
+
+def test_an_archive_names_the_package_that_it_needs(monkeypatch):
+    path = Path(__file__).parent / "node_eval" / "fixtures" / "exports" / "inspect.eval"
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.setitem(sys.modules, "backports.zstd.zipfile", None)
+    if sys.version_info < (3, 14):
+        with pytest.raises(SettingsError, match=r"textevolve\[inspect\]"):
+            read(path)
 
 
 def test_a_log_of_inspect(tmp_path):

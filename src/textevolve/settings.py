@@ -91,9 +91,20 @@ BatchWire: TypeAlias = Literal["openai", "none"]
 """The protocol by which a provider takes batch jobs: OpenAI's, or none."""
 
 
+ChatWireName: TypeAlias = Literal["chat", "messages", "responses"]
+"""The protocol by which a provider chats: OpenAI's chat completions, Anthropic's Messages, or
+OpenAI's Responses."""
+
+
+Login: TypeAlias = Literal["azure", "bedrock"]
+"""The login that gives a provider's short-lived keys: Microsoft Entra's or that of AWS."""
+
+
 class Provider(_Frozen):
-    """A provider of models at an OpenAI-compatible address. `key_env` names the environment
-    variable that holds its key.
+    """A provider of models. `key_env` names the environment variable that holds its key.
+
+    `base_url`: a name in braces stands for an environment variable. `wire`: the protocol by which
+    it chats. `login`: used without a key, to get short-lived ones.
 
     `reasoning_effort`: how much a model thinks before it answers, in the provider's own words, such
     as "low". The journal identifies a model by its name: to use one model in two ways, define two
@@ -114,6 +125,8 @@ class Provider(_Frozen):
     """
 
     base_url: str
+    wire: ChatWireName = "chat"
+    login: Login | None = None
     key_env: str | None = None
     default_model: str | None = None
     headers: dict[str, SecretStr] = {}

@@ -1,8 +1,10 @@
+import sys
+
 import pytest
 
 from textevolve.addresses import is_loopback
 from textevolve.errors import InputError, SettingsError
-from textevolve.llm.providers import PROVIDERS, normalise_url, resolve
+from textevolve.llm.providers import PROVIDERS, identify_address, normalise_url, resolve
 from textevolve.settings import Price, Provider, Settings
 
 SETTINGS = Settings()
@@ -12,10 +14,40 @@ def test_every_provider_of_the_table_is_an_address_or_local() -> None:
     for name, provider in PROVIDERS.items():
         if name == "local":
             continue
-        assert normalise_url(provider.base_url) == provider.base_url
+        address = provider.base_url.replace("{AZURE_OPENAI_ENDPOINT}", "https://my")
+        address = address.replace("{ANTHROPIC_FOUNDRY_RESOURCE}", "my")
+        address = address.replace("{AWS_REGION}", "us-east-1")
+        assert normalise_url(address) == address
         assert provider.keyless or provider.key_env, name
-        assert is_loopback(provider.base_url) == provider.keyless
-        assert provider.keyless or provider.base_url.startswith("https://")
+        assert is_loopback(address) == provider.keyless
+        assert provider.keyless or address.startswith("https://")
+
+
+def test_an_address_of_an_account_is_read_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "k" * 20)
+    with pytest.raises(SettingsError, match="azure: its address needs AZURE_OPENAI_ENDPOINT"):
+        resolve("azure/gpt", SETTINGS)
+    identities = set[str]()
+    for account in ("one", "two"):
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", f"https://{account}.openai.azure.com/")
+        endpoint = resolve("azure/gpt", SETTINGS)
+        assert endpoint.base_url == f"https://{account}.openai.azure.com/openai/v1"
+        identities.add(identify_address("azure/gpt", SETTINGS))
+    assert len(identities - {""}) == 2
+    assert not identify_address("anthropic/claude", SETTINGS)
+
+
+def test_a_login_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setitem(sys.modules, "aws_bedrock_token_generator", None)
+    with pytest.raises(SettingsError, match=r"pip install 'textevolve\[bedrock\]'"):
+        resolve("bedrock/m", SETTINGS)
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "k" * 20)
+    endpoint = resolve("bedrock-anthropic/anthropic.claude", SETTINGS)
+    assert endpoint.base_url == "https://bedrock-mantle.eu-west-1.api.aws/anthropic/v1"
+    assert (endpoint.wire, endpoint.key and endpoint.key.renew) == ("messages", None)
 
 
 def test_a_provider_and_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""The client of the OpenAI protocol: chat, embeddings, decisions and the list of models.
+"""The client of one endpoint: chat, embeddings, decisions and the list of models. It chats by the
+OpenAI protocol or another `ChatWire`.
 
 One call is one attempt: retries, limits, budget and journal are wrappers around this model. Its
 HTTP connections are in `connections`.
@@ -37,7 +38,7 @@ from textevolve.llm.meter import SentCall, note_failure
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price, usage_of
 from textevolve.llm.prompts import count_tokens, find_cut, prompt_tokens
-from textevolve.llm.providers import Endpoint, Key, normalise_url
+from textevolve.llm.providers import SETTINGS, Endpoint, Key, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
     SCHEMA_FIELD,
@@ -56,18 +57,11 @@ from textevolve.llm.refusals import (
 from textevolve.llm.structured import is_lost
 from textevolve.llm.wire import EventStream, as_response, chat_body, dump_vector, telling
 from textevolve.llm.wrappers import ProgressWatch
-from textevolve.protocol.chat import (
-    CHATS,
-    STREAMED,
-    Completion,
-    Embeddings,
-    ModelList,
-    encode,
-    read_completion,
-)
+from textevolve.protocol.chat import STREAMED, Completion, Embeddings, ModelList, encode
+from textevolve.protocol.chat_wires import CHAT_WIRES
 from textevolve.protocol.contents import ReportedUsage, answer_ending
 from textevolve.protocol.decisions import WIRES, DecisionAnswer, read_answers, write_questions
-from textevolve.settings import LARGEST_ANSWER, Price, PromptCache, Timeouts
+from textevolve.settings import LARGEST_ANSWER, ChatWireName, Price, PromptCache, Timeouts
 
 Shape = TypeVar("Shape", bound=BaseModel)
 _LOG = logging.getLogger("textevolve")
@@ -94,6 +88,7 @@ class EndpointOptions(TypedDict, total=False):
         chats: False for a model that only answers typed questions.
         decision_price: The price of decisions, if it differs from the price of chats.
         prompt_cache: How shared beginnings of prompts are marked for the endpoint's cache.
+        wire: The protocol of chats, by its name in `CHAT_WIRES`.
         headers: Additional headers of each request; their values count as secrets, except short
             ones from the settings.
         reports_cost: Whether the cost that the endpoint or LiteLLM's proxy reports for a call
@@ -112,6 +107,7 @@ class EndpointOptions(TypedDict, total=False):
     chats: bool
     decision_price: Price | None
     prompt_cache: PromptCache
+    wire: ChatWireName
     headers: Mapping[str, Key] | None
     reports_cost: bool
 
@@ -134,14 +130,20 @@ class OpenAIClient:
         self.model = model
         self.name = options.get("name") or f"{self.base_url}#{model}"
         limits = options.get("timeouts") or Timeouts()
+        self._wire = CHAT_WIRES[options.get("wire", "chat")]
+        headers = {n: Key(SecretStr(text), SETTINGS) for n, text in self._wire.headers.items()}
+        key = options.get("key")
+        if self._wire.key_header and isinstance(key, Key) and key.renew is None:
+            headers[self._wire.key_header] = key
+            key = None
         self._http = Http(
             self.name,
             self.base_url,
-            options.get("key"),
+            key,
             limits,
             CONNECTIONS,
             options.get("largest_answer", LARGEST_ANSWER),
-            options.get("headers"),
+            headers | dict(options.get("headers") or {}),
         )
         self._reports_cost = options.get("reports_cost", False)
         self._watch: ProgressWatch | None = None
@@ -150,18 +152,19 @@ class OpenAIClient:
         self._price = options.get("price")
         self._max_tokens_field = options.get("max_tokens_field", "max_tokens")
         self._extra = dict(options.get("extra") or {})
-        self._text_url = URL(self.base_url + CHATS)
+        self._text_url = URL(self.base_url + self._wire.path)
         self.chats = options.get("chats", True)
         self.decision_wire: Wire | None = options.get("decisions")
         self._decision_price = options.get("decision_price") or self._price
         self._prompt_cache: PromptCache = options.get("prompt_cache", "none")
         self._warned: set[str] = set()
-        self._refused: set[str] = set()
+        self._refused = set(self._wire.lacks)
         self._refused_temperatures: set[float] = set()
         self._most_tokens: int | None = None
         self._refused_schemas: set[str] = set()
         self._followed: bool | None = None
-        self._forces: bool | None = None
+        # Only llama.cpp's server forces tokens.
+        self._forces: bool | None = False if self._wire.write else None
 
     @property
     def http(self) -> Http:
@@ -283,8 +286,11 @@ class OpenAIClient:
         """Send a chat request; return the response and the completion that it was read from. Fields
         that the endpoint refuses are no longer sent from then on, except those in `more`. A refusal
         that may be about the schema is settled by one try without it."""
+        if request.top_logprobs and "logprobs" in self._wire.lacks:
+            raise without_logprobs(self.name, "its protocol has none")
         doubted: ModelError | None = None
         reason = ""
+        write = self._wire.write
         while True:
             body = self.body(request) | (more or {})
             if doubted is not None:
@@ -294,7 +300,8 @@ class OpenAIClient:
             received = str if events is None else events.received
             with SentCall(prompt_tokens(request), self._price, received) as sent:
                 hears = events and events.feed
-                status, headers, raw = await self._post(self._text_url, encode(body), hears)
+                encoded = encode(write(body) if write else body)
+                status, headers, raw = await self._post(self._text_url, encoded, hears)
                 outcome = self._read_outcome(status, raw, sent, events)
                 if isinstance(outcome, Completion):
                     if doubted is not None:
@@ -439,7 +446,7 @@ class OpenAIClient:
         heard = telling() if "stream" in body else None
         if heard is None:
             return None
-        return EventStream(self.name, heard, self._http.without_key)
+        return EventStream(self.name, heard, self._http.without_key, self._wire)
 
     async def _post(
         self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
@@ -524,6 +531,8 @@ class OpenAIClient:
             other = "max_tokens" if field == "max_completion_tokens" else "max_completion_tokens"
             field = field if other in self._refused else other
         body = chat_body(self.model, request, field) | self._extra
+        if self._wire.default_tokens is not None:
+            body.setdefault(field, self._wire.default_tokens)
         if self._most_tokens is not None and field in body:
             body[field] = min(body[field], self._most_tokens)
         if body.get("temperature") in self._refused_temperatures:
@@ -550,7 +559,7 @@ class OpenAIClient:
         sent.answered = True
         if completion is None:
             with suppress(ValueError, RecursionError):
-                completion = read_completion(raw)
+                completion = self._wire.read(raw)
         error = completion and completion.failure
         reported = completion and completion.usage
         is_whole = completion is not None and completion.choices and not error
@@ -668,6 +677,7 @@ def connect(
         decision_price=find_price(endpoint, decides=True),
         extra={"reasoning_effort": effort} if effort is not None else None,
         prompt_cache=endpoint.prompt_cache,
+        wire=endpoint.wire,
         headers=endpoint.headers,
         reports_cost=endpoint.reports_cost and endpoint.price is None,
     )

@@ -8,9 +8,12 @@ so all features of the endpoint (tools, schemas, images) work.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import math
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,6 +55,9 @@ REAL_KEY = 8
 occur in an answer as words, so they are not removed from answers."""
 LONG_VALUE = 16
 """The fewest characters of a header's value in the settings that counts as a secret."""
+LOGIN_SECONDS = 240.0
+"""The seconds after which a login is asked for another key. Both logins renew their keys five
+minutes or more before these expire."""
 PROXY_STATUSES = (403, 502, 503, 504)
 """The statuses of a proxy's own answers, if it cannot reach the endpoint or does not allow it."""
 _BLANK = b"\xef\xbb\xbf \r\n\t"
@@ -104,10 +110,13 @@ class Http:
             for n, text in self._headers.items()
             if values[n].source != SETTINGS or len(text) >= LONG_VALUE
         )
-        if key is not None:
+        self._renew = key.renew if isinstance(key, Key) else None
+        self._renewed = -math.inf
+        self._logged_in: dict[str, str] = {}
+        self._renewing = asyncio.Lock()
+        if key is not None and self._renew is None:
             text = _header_text(name, key.secret if isinstance(key, Key) else key)
-            self._headers["Authorization"] = f"Bearer {text}"
-            self.secrets = (text, *self.secrets)
+            self._headers |= self._authorise(text)
 
         self._timeouts = timeouts
         self._connections = connections
@@ -179,6 +188,8 @@ class Http:
         """
         data = io.BytesIO(body) if body is not None and len(body) > LARGE else body
         session = self._session or self._open()
+        if self._renew is not None:
+            extra = {**(extra or {}), **await self._log_in(self._renew)}
 
         try:
             answer = await session.request(
@@ -198,6 +209,28 @@ class Http:
             failed = self.unreachable(error)
 
         raise failed
+
+    def _authorise(self, key: str) -> dict[str, str]:
+        """Return the header with a key, which counts as a secret from now on."""
+        self.secrets = tuple(dict.fromkeys((key, *self.secrets)))
+        return {"Authorization": f"Bearer {key}"}
+
+    async def _log_in(self, renew: Callable[[], str]) -> dict[str, str]:
+        """Return the header with a key of the login, which is renewed every few minutes.
+
+        Raises:
+            AccessError: the login gives no key.
+        """
+        async with self._renewing:
+            if time.monotonic() - self._renewed > LOGIN_SECONDS:
+                try:
+                    self._logged_in = self._authorise(await asyncio.to_thread(renew))
+                except Exception as error:  # noqa: BLE001 - a login raises what it likes
+                    reason = self.scrub(str(error)) or type(error).__name__
+                    raise AccessError(f"{self.name}: the login gives no key: {reason}") from None
+                self._renewed = time.monotonic()
+
+        return self._logged_in
 
     async def read(
         self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None

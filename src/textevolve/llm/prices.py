@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from textevolve.addresses import is_loopback
 from textevolve.errors import SettingsError
 from textevolve.evaluation import Usage
-from textevolve.llm.providers import PROVIDERS, Endpoint, normalise_url, resolve
+from textevolve.llm.providers import PROVIDERS, Endpoint, fill_address, normalise_url, resolve
 from textevolve.protocol.contents import ReportedTimings, ReportedUsage
 from textevolve.settings import Price, Settings
 
@@ -30,6 +30,7 @@ LISTS: Mapping[str, str] = {
     **{name: name for name in ("together", "fireworks", "cerebras")},
     "gemini": "google",
     "xai": "x-ai",
+    **dict.fromkeys(("bedrock", "bedrock-anthropic"), "aws"),
 }
 """The names of providers in genai-prices by our names of them."""
 
@@ -93,8 +94,9 @@ def _list_of(base_url: str, lists: Mapping[str, str]) -> str | None:
     """Return the name of the price list for an address, so a provider whose address the settings
     change has no price list (None)."""
     for name, listed in lists.items():
-        if normalise_url(PROVIDERS[name].base_url) == base_url:
-            return listed
+        with suppress(SettingsError):  # its variable is not set, so that it is not the one
+            if normalise_url(fill_address(name, PROVIDERS[name].base_url)) == base_url:
+                return listed
     return None
 
 

@@ -12,8 +12,10 @@ and no message contains a part of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -30,7 +32,9 @@ from textevolve.mappings import omit, read_fields
 from textevolve.reach import check_known_model, check_model, confine
 from textevolve.settings import (
     BatchWire,
+    ChatWireName,
     Decisions,
+    Login,
     Price,
     PromptCache,
     Provider,
@@ -44,10 +48,12 @@ SERVICE = "textevolve"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A provider's key. `source`: a description of where it was found."""
+    """A provider's key. `source`: a description of where it was found. `renew`: returns a
+    short-lived key instead of `secret`; it may block, and raises whatever its login raises."""
 
     secret: SecretStr
     source: str
+    renew: Callable[[], str] | None = None
 
 
 def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key | None:
@@ -71,6 +77,51 @@ def find_key(provider: str, variable: str, *, ask_keyring: bool = True) -> Key |
     return Key(SecretStr(text), source) if text else None
 
 
+def log_in(name: str, login: Login, base_url: str) -> Key:
+    """Return the key of a provider that is reached by a login: Microsoft Entra's (an environment, a
+    managed identity, `az login`), or that of AWS (an environment, a profile, a role).
+
+    Raises:
+        SettingsError: the package of the login is not installed.
+    """
+    try:
+        if login == "bedrock":
+            renew = import_module("aws_bedrock_token_generator").provide_token
+        else:
+            identity: Any = import_module("azure.identity")
+            hub = (
+                "ai"
+                if base_url.endswith(".services.ai.azure.com/anthropic/v1")
+                else "cognitiveservices"
+            )
+            renew = identity.get_bearer_token_provider(
+                identity.DefaultAzureCredential(), f"https://{hub}.azure.com/.default"
+            )
+    except ImportError as error:
+        raise SettingsError(
+            f"{name} needs a key or a login: the login needs the package {error.name};"
+            f" pip install 'textevolve[{login}]'"
+        ) from error
+
+    return Key(SecretStr(""), f"the login of {login}", renew)
+
+
+def fill_address(name: str, address: str) -> str:
+    """Return a provider's address with environment variables in the place of names in braces.
+
+    Raises:
+        SettingsError: a variable is not set.
+    """
+
+    def find(match: re.Match[str]) -> str:
+        if value := os.environ.get(match[1], "").strip().rstrip("/"):
+            return value
+        raise SettingsError(f"{name}: its address needs {match[1]}; set it in the environment")
+
+    return _VARIABLE.sub(find, address)
+
+
+_VARIABLE = re.compile(r"\{(\w+)\}")
 SETTINGS = "the settings"
 
 
@@ -158,6 +209,7 @@ class Endpoint:
     members: tuple[Endpoint, ...] = ()
     batches: BatchWire = "openai"
     batch_discount: float | None = None
+    wire: ChatWireName = "chat"
     headers: Mapping[str, Key] = empty_default(dict)
 
     @property
@@ -171,6 +223,7 @@ OF_PROVIDER = (
     "reasoning_effort",
     "batches",
     "batch_discount",
+    "wire",
     "requests_per_minute",
     "tokens_per_minute",
 )
@@ -211,11 +264,13 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         raise InputError(f"{name}: no model is named; write {name}/MODEL")
     full = f"{name}/{model}"
     check_model(full)
-    address = provider.base_url
-    if provider is PROVIDERS.get(OPENAI):
+    address = fill_address(name, provider.base_url)
+    if provider is PROVIDERS.get(name) and provider.key_env == OPENAI_KEY:
         address = os.environ.get(OPENAI_ADDRESS) or address
     base_url = "" if name == LOCAL else normalise_url(address)
     key = _key(full, name, provider, asks=asks)
+    if key is None and asks and provider.login is not None:
+        key = log_in(full, provider.login, base_url)
     decider = _local_decider(model, settings) if name == LOCAL else _decider(provider, model)
 
     return Endpoint(
@@ -245,7 +300,9 @@ def identify_address(spec: str, settings: Settings) -> str:
     usual = PROVIDERS.get(endpoint.provider)
     if "://" in spec or endpoint.is_local:
         return ""
-    if usual is not None and endpoint.base_url == normalise_url(usual.base_url):
+    # An address with a variable is another one for each account.
+    address = "{" if usual is None else usual.base_url
+    if "{" not in address and endpoint.base_url == normalise_url(address):
         return ""
 
     return digest_data(endpoint.base_url)
@@ -358,7 +415,7 @@ def _key(spec: str, name: str, provider: Provider, *, asks: bool) -> Key | None:
     if provider.key_env is None:
         return None
     key = find_key(name, provider.key_env, ask_keyring=not provider.keyless)
-    if key is None and asks and not provider.keyless:
+    if key is None and asks and not provider.keyless and provider.login is None:
         raise SettingsError(
             f"{spec} needs a key: set {provider.key_env} in the environment, or run: keyring set "
             f"textevolve {name}"
@@ -460,13 +517,14 @@ def _split(address: str) -> SplitResult:
 # deepseek-flash (deepseek-chat was withdrawn on 24 July). genai-prices 0.2.3 has prices of all.
 # Discounts of batch jobs are those that the providers' pages say of all models (read in 2026).
 OPENAI = "openai"
+OPENAI_KEY = "OPENAI_API_KEY"
 OPENAI_ADDRESS = "OPENAI_BASE_URL"
-"""The provider of OpenAI's API, and the environment variable by which OpenAI's own clients replace
-its address; they then send their calls and keys to the new address."""
+"""The environment variable by which OpenAI's own clients replace its address; they then send their
+calls and keys to the new address."""
 PROVIDERS: Mapping[str, Provider] = {
     OPENAI: Provider(
         base_url="https://api.openai.com/v1",
-        key_env="OPENAI_API_KEY",
+        key_env=OPENAI_KEY,
         default_model="gpt-6-luna",
         max_tokens_field="max_completion_tokens",
         decisions="decisions",
@@ -474,9 +532,48 @@ PROVIDERS: Mapping[str, Provider] = {
         prompt_cache="key",
         batch_discount=0.5,
     ),
+    "openai-responses": Provider(
+        base_url="https://api.openai.com/v1",
+        wire="responses",
+        key_env=OPENAI_KEY,
+        max_tokens_field="max_completion_tokens",
+        prompt_cache="key",
+        batches="none",
+    ),
     "anthropic": Provider(
         base_url="https://api.anthropic.com/v1",
+        wire="messages",
         key_env="ANTHROPIC_API_KEY",
+        prompt_cache="breakpoints",
+        batches="none",
+    ),
+    "azure": Provider(
+        base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1",
+        key_env="AZURE_OPENAI_API_KEY",
+        login="azure",
+        max_tokens_field="max_completion_tokens",
+        batches="none",
+    ),
+    "azure-anthropic": Provider(
+        base_url="https://{ANTHROPIC_FOUNDRY_RESOURCE}.services.ai.azure.com/anthropic/v1",
+        wire="messages",
+        key_env="ANTHROPIC_FOUNDRY_API_KEY",
+        login="azure",
+        prompt_cache="breakpoints",
+        batches="none",
+    ),
+    "bedrock": Provider(
+        base_url="https://bedrock-mantle.{AWS_REGION}.api.aws/v1",
+        key_env="AWS_BEARER_TOKEN_BEDROCK",
+        login="bedrock",
+        batches="none",
+    ),
+    "bedrock-anthropic": Provider(
+        base_url="https://bedrock-mantle.{AWS_REGION}.api.aws/anthropic/v1",
+        wire="messages",
+        key_env="AWS_BEARER_TOKEN_BEDROCK",
+        login="bedrock",
+        prompt_cache="breakpoints",
         batches="none",
     ),
     "gemini": Provider(

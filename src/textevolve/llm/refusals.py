@@ -89,7 +89,8 @@ _NO_IMAGES = re.compile(
     re.IGNORECASE,
 )
 _UNSUPPORTED = re.compile(
-    r"support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|extra|unavailable",
+    r"support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|extra|unavailable"
+    r"|deprecated|may only be set",
     re.IGNORECASE,
 )
 _SCHEMA = re.compile(

@@ -29,6 +29,7 @@ from textevolve.protocol.chat import (
     write_schema_format,
     write_tool_choice,
 )
+from textevolve.protocol.chat_wires import CHAT_WIRES, ChatWire
 from textevolve.protocol.contents import StreamedThoughts, read_loosely
 from textevolve.settings import Price
 
@@ -172,14 +173,20 @@ class EventStream:
         name: The model's name, for errors.
         progress: Receives the text of the answer, without reasoning at its beginning.
         without_key: Removes keys from a text of the endpoint.
+        wire: The protocol of the events.
     """
 
     def __init__(
-        self, name: str, progress: TextSender, without_key: Callable[[bytes], bytes]
+        self,
+        name: str,
+        progress: TextSender,
+        without_key: Callable[[bytes], bytes],
+        wire: ChatWire = CHAT_WIRES["chat"],
     ) -> None:
         self._name = name
         self._told = progress
         self._without_key = without_key
+        self._read_event = wire.open_stream()
         self._begun = False
         self._plain = False
         self._rest = b""
@@ -237,7 +244,7 @@ class EventStream:
 
     def _add(self, data: bytes) -> bool:
         try:
-            chunk = read_loosely(CompletionChunk.model_validate_json, data)
+            chunk = read_loosely(self._read_event, data)
         except (ValueError, RecursionError):
             return False
 

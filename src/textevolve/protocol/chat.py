@@ -445,13 +445,13 @@ def _rest_of(whole: str, beginning: str) -> str:
 def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) -> Completion:
     """Join the chunks of a stream into a completion. `clean`: removes keys from a text; it is
     applied to the whole answer, reasoning and refusal, and not to tool calls. The first chunk with
-    an error makes the completion that error alone."""
+    an error makes the completion that error, with the usage so far."""
     choices = [choice for chunk in chunks for choice in chunk.choices]
     errors: list[object] = [chunk.error for chunk in chunks]
     errors += [choice.failure for choice in choices]
-    for error in filter(None, errors):
-        return Completion(error=error)
     usage = [chunk.usage for chunk in chunks if chunk.usage]
+    for error in filter(None, errors):
+        return Completion(error=error, usage=usage[-1] if usage else None)
     timings = [chunk.timings for chunk in chunks if chunk.timings]
     calls = join_tool_calls(call for chunk in chunks for call in chunk.tool_calls)
     message = _Message(

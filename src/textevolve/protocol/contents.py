@@ -87,6 +87,7 @@ REFUSAL = "refusal"
 
 _ENDINGS: Mapping[str, AnswerEnding] = {
     **dict.fromkeys((LENGTH, "model_length", "max_tokens", "max_output_tokens"), "cut"),
+    **dict.fromkeys(("model_context_window_exceeded", "pause_turn"), "cut"),
     **dict.fromkeys((FILTERED, "safety", "recitation", "prohibited_content"), "filtered"),
     **dict.fromkeys(("blocklist", "spii", "sensitive", "guardrail_intervened"), "filtered"),
     **dict.fromkeys(("error", "abort", "aborted", "cancelled", "network_error"), "failed"),

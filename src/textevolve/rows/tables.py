@@ -237,37 +237,27 @@ _VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 """A variable in a template of promptfoo."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
 """The assertions of promptfoo whose value is a reference answer."""
-_ZSTANDARD = 93
-"""The number of a method of compression in ZIP archives."""
 
 
 def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
     """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
-    sample."""
+    sample, compressed by Zstandard."""
     try:
-        with zipfile.ZipFile(file) as log:
+        archives: Any = import_module("backports.zstd.zipfile")
+    except ImportError:
+        archives = zipfile  # which reads Zstandard from Python 3.14 on
+
+    try:
+        with archives.ZipFile(file) as log:
             for member in sorted(log.namelist()):
                 if member.startswith("samples/"):
-                    text = mend_halves(_read_member(log, member, name).decode())
+                    text = mend_halves(log.read(member).decode())
                     yield f"{name}: {member}", _read_sample(json.loads(text))
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, NotImplementedError, archives.BadZipFile) as error:
+        if isinstance(error, NotImplementedError):
+            purpose = f"{name}: reading logs of Inspect before Python 3.14"
+            import_optional("backports.zstd", purpose, "inspect")
         raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
-
-
-def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
-    """Return the content of a file in a log. Inspect compresses with Zstandard, which `zipfile`
-    reads from Python 3.14 on."""
-    info = log.getinfo(member)
-    if info.compress_type != _ZSTANDARD or sys.version_info >= (3, 14):
-        return log.read(info)
-    pyarrow = import_pyarrow("pyarrow", f"{name}: reading logs of Inspect before Python 3.14")
-    # The compressed bytes are read as a file of their own, for which the checksum does not hold.
-    size = info.file_size
-    info.file_size = info.compress_size
-    info.compress_type = 0
-    del info.CRC
-
-    return pyarrow.decompress(log.read(info), size, "zstd", asbytes=True)
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:

@@ -2,6 +2,7 @@
 
 It answers `/v1/chat/completions`, streamed on request, `/v1/embeddings`, `/v1/models` and its own
 `/stats`; and if they are enabled, `/v1/systemone`, `/v1/decisions`, `/tokenize` and the batch API.
+Scripts answer `/v1/messages` and `/v1/responses`, too, with the bodies of these protocols.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ from textevolve.llm.testing.faults import (
     misbehave,
 )
 from textevolve.protocol.chat import write_embeddings
+from textevolve.protocol.chat_wires import CHAT_WIRES
 from textevolve.protocol.contents import Wire
 
 Script = Callable[[Mapping[str, Any], int], Answer | Fault | str | None]
 """A script: a function from a request's body and its number (from 1) to the answer; None: the
 default answer."""
 
-ASKED = ("/chat/completions", "/systemone", "/decisions")
+CHAT_PATHS = tuple(wire.path for wire in CHAT_WIRES.values())
+ASKED = (*CHAT_PATHS, "/systemone", "/decisions")
 DIMENSION = 32
 FILLING = b" " * 65_536
 
@@ -170,7 +173,7 @@ class ScriptedServer:
 
         wire: Wire | None = next((wire for wire in self.wires if path == f"/{wire}"), None)
         tokenizes = self.tokenizes and path == "/tokenize"
-        answers = wire or tokenizes or path in ("/chat/completions", "/embeddings")
+        answers = wire or tokenizes or path in (*CHAT_PATHS, "/embeddings")
         if method != "POST" or not answers:
             return Answer(status=404, body=b'{"error":{"message":"no such path"}}')
         try:
