@@ -36,8 +36,8 @@ from textevolve.rows.writing import plain
 from textevolve.runs.stored import StudyRun, read_records
 from textevolve.runs.study import OURS, schema_of
 from textevolve.server.app import open_state
-from textevolve.server.guard import LARGER, MCP_PATH
 from textevolve.server.errors import as_api_error
+from textevolve.server.guard import LARGER, MCP_PATH
 from textevolve.server.identity import THIS_MACHINE, Caller, caller_of, require_scope
 from textevolve.server.options import ServerOptions
 from textevolve.server.resources_api import MemorySearch, find_memories, open_memories
