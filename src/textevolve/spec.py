@@ -101,8 +101,7 @@ def option(
 
 def option_properties(field: FieldInfo) -> Mapping[str, Any]:
     """Return the properties of a field that were passed to `option`, without its description."""
-    extra = field.json_schema_extra
-    return as_object(extra)
+    return as_object(field.json_schema_extra)
 
 
 def _as_several(value: Any) -> Any:
