@@ -42,7 +42,7 @@ from textevolve.llm.weights import fetch
 from textevolve.memory_eval.dataset import user_to_line
 from textevolve.memory_eval.evaluation import MemoryEvaluation, SessionTimes
 from textevolve.memory_eval.judging import Label, MemoryJudgement, MemoryVerdict, Subject
-from textevolve.memory_eval.published import UNKNOWN
+from textevolve.memory_eval.dataset import UNKNOWN
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.settings import Local, Provider, Settings, read_settings
 from textevolve.studies.memory_eval import MemoryEvaluationSpec

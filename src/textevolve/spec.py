@@ -9,12 +9,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from textevolve.errors import InputError
+from textevolve.json_texts import as_object
 from textevolve.mappings import omit
 from textevolve.terms import advise, find_term
 
@@ -100,8 +101,7 @@ def option(
 
 def option_properties(field: FieldInfo) -> Mapping[str, Any]:
     """Return the properties of a field that were passed to `option`, without its description."""
-    extra = field.json_schema_extra
-    return cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}
+    return as_object(field.json_schema_extra)
 
 
 def _as_several(value: Any) -> Any:

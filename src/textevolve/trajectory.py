@@ -150,7 +150,8 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
                 f" the fields {', '.join(PASSAGE_FIELDS)}, not {item!r:.60}"
             )
 
-        texts += [text] if text.strip() else []
+        if text.strip():
+            texts.append(text)
 
     return tuple(texts)
 

@@ -249,10 +249,11 @@ def _format_memory(memory: Memory, nonce: str) -> str:
     """Return the text with its date, its source, and its trust if that is below 1."""
     day = None if memory.created is None else datetime.date.fromtimestamp(memory.created)
     details = [str(day)] if day else []
-    details += [memory.source] if memory.source else []
-    details += (
-        [f"trust {memory.trust:.1f}"] if memory.trust is not None and memory.trust < 1 else []
-    )
+    if memory.source:
+        details.append(memory.source)
+    if memory.trust is not None and memory.trust < 1:
+        details.append(f"trust {memory.trust:.1f}")
+
     where = f" ({', '.join(details)})" if details else ""
 
     return _clean(" ".join(memory.text.split()) + where, nonce)

@@ -65,7 +65,10 @@ class ClientOptions:
             SettingsError: a file or a value cannot be used.
         """
         model_name = model or self.model
-        overrides = {**self._overrides, **({"model": model_name} if model_name else {})}
+        overrides = dict(self._overrides)
+        if model_name:
+            overrides["model"] = model_name
+
         if self._settings is None:
             return read_settings(**overrides)
 

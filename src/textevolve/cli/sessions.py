@@ -75,7 +75,9 @@ def show(
             continue
         who = (chat.user or "user") if message.role == "user" else chat.agent
         marks = ["stopped"] if details.interrupted else []
-        marks += [f"{len(details.memories)} recalled"] if details.memories else []
+        if details.memories:
+            marks.append(f"{len(details.memories)} recalled")
+
         note = f" [{', '.join(marks)}]" if marks else ""
         typer.echo(f"\n{who}, {moment(message.created)}{note}\n{visible(message.text)}")
 

@@ -39,10 +39,11 @@ def describe_state(job: StoredJob, last: StoredJobRun | None) -> str:
     return "waiting" if job.due is not None else "ended"
 
 
-def describe_job(job: StoredJob, last: StoredJobRun | None) -> dict[str, Any]:
-    """Return a job as JSON-ready data, with its newest run (`last`). The field `due`, its next
-    time, is null if the job never runs again."""
+def describe_job(job: StoredJob, runs: Sequence[StoredJobRun]) -> dict[str, Any]:
+    """Return a job as JSON-ready data, with the newest of its runs, which is the first. The field
+    `due`, its next time, is null if the job never runs again."""
     spec = read_job(job)
+    last = next(iter(runs), None)
     return {
         "id": job.id,
         "namespace": job.namespace,

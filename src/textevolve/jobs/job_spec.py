@@ -98,9 +98,13 @@ class JobSpec(Frozen):
     def settings(self, settings: Settings, namespace: str) -> Settings:
         """Return the settings of the job's runs, in which names without a namespace belong to the
         job's namespace."""
-        overrides: dict[str, Any] = {"concurrency": self.concurrency} if self.concurrency else {}
-        overrides |= {"batch": True} if self.batch else {}
-        return settings.model_copy(update={"namespace": namespace, **overrides})
+        overrides: dict[str, Any] = {"namespace": namespace}
+        if self.concurrency:
+            overrides["concurrency"] = self.concurrency
+        if self.batch:
+            overrides["batch"] = True
+
+        return settings.model_copy(update=overrides)
 
 
 def read_job(job: StoredJob) -> JobSpec:

@@ -598,7 +598,6 @@ class StepImprover:
         """
         if step not in self.judges:
             return answer, Usage()
-        plan = self.plan
         generator = ModelGenerator(model, self.plan)
         existing = [answer]
 
@@ -606,7 +605,7 @@ class StepImprover:
             return existing.pop() if existing else await generator(task, **options)
 
         context = OptimizationContext(write, self.judges[step], listener=self.listener)
-        improved = await optimize_text(prompt, plan, context, f"{self.case}/{step}")
+        improved = await optimize_text(prompt, self.plan, context, f"{self.case}/{step}")
         if improved.status == "budget":
             raise BudgetError(improved.reason)
 

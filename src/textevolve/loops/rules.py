@@ -248,8 +248,10 @@ class Keywords(_Rule):
         if not broken:
             return RULE_HOLDS
         instructions = [f"Use the word or phrase {_quote(missing)}."] if missing else []
-        instructions += [f"Use at least one of: {_quote(self.any)}."] if lacks_any else []
-        instructions += [f"Do not use {_quote(unwanted)}."] if unwanted else []
+        if lacks_any:
+            instructions.append(f"Use at least one of: {_quote(self.any)}.")
+        if unwanted:
+            instructions.append(f"Do not use {_quote(unwanted)}.")
 
         return self._broken(1 - broken / total, *instructions)
 

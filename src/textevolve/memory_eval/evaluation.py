@@ -420,6 +420,8 @@ def to_json(metrics: MemoryMetrics) -> dict[str, Any]:
     return data
 
 
+# The records of an evaluation, and their sums, which are all that is kept in memory.
+
 TEXT_KEPT = 20_000
 """The maximum number of characters of a text in a record; the journal stores the whole text."""
 

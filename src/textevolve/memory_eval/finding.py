@@ -41,17 +41,17 @@ def open_system(spec: str, settings: Settings | None = None) -> MemorySystem:
         SettingsError: a configuration, a key or a package that it needs is wrong or missing.
     """
     spec = spec.strip()
-    name, colon, argument = spec.partition(":")
-    if name == "none" and not colon:
+    if spec == "none":
         return NoMemory()
-    if name == "context" and not colon:
+    if spec == "context":
         return WholeContext()
-    if name == "recorded" and not colon:
+    if spec == "recorded":
         raise InputError(
             "recorded: this system only reads results from the data; it takes no dialogues"
         )
 
     settings = settings or read_settings()
+    name, _, argument = spec.partition(":")
 
     if name.lower() in ("http", "https"):
         from textevolve.memory_eval.http_system import open_http

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from random import Random
 
 from textevolve.memory_eval.dataset import (
+    UNKNOWN,
     DialogueTurn,
     MemoryPoint,
     MemoryQuestion,
@@ -21,7 +22,6 @@ from textevolve.memory_eval.dataset import (
     Session,
     User,
 )
-from textevolve.memory_eval.published import UNKNOWN
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _START = datetime(2025, 1, 6, 9)

@@ -245,7 +245,8 @@ def as_node(
     its kind; then the conventions apply."""
     name = node_name_of(span)
     ids = {**shared, **ids_of(span), "span_id": span.span_id}
-    ids |= {"parent_id": around[-1].span_id} if around else {}
+    if around:
+        ids["parent_id"] = around[-1].span_id
     known_responses = (
         instructions.get(key) for key in (name, span.name, span.operation, span.kind)
     )
@@ -255,7 +256,8 @@ def as_node(
     if state and instruction is Instruction.GENERATE and "tools" not in state:
         # Some record the tools on offer with the agent alone.
         offers = (tools_of(outer.attributes) for outer in reversed(around))
-        state |= {"tools": tools} if (tools := next(filter(None, offers), None)) else {}
+        if tools := next(filter(None, offers), None):
+            state["tools"] = tools
 
     item = HistoryItem(
         timestamp=span.start / 1e9,

@@ -15,12 +15,13 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs, parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from fastapi import Request, Response
-from starlette.requests import ClientDisconnect, cookie_parser
+from starlette.requests import ClientDisconnect
 
 from textevolve.server import identity
 from textevolve.server.errors import ApiError, bad_request
@@ -216,9 +217,9 @@ def cookie_name(scope: AsgiScope, kind: str) -> str:
     return f"{prefix}te_{kind}_{port}" if port else f"{prefix}te_{kind}"
 
 
-def read_cookie(scope: AsgiScope, headers: Mapping[str, bytes], kind: str) -> str:
-    cookies = cookie_parser(headers.get("cookie", b"").decode("latin-1"))
-    return cookies.get(cookie_name(scope, kind), "")
+def read_cookie(scope: AsgiScope, kind: str) -> str:
+    """Return the value of a cookie of this server; empty if the request has none."""
+    return Request(scope).cookies.get(cookie_name(scope, kind), "")
 
 
 def make_cookie(scope: AsgiScope, kind: str, value: str, seconds: float) -> str:
@@ -315,7 +316,9 @@ def check_csrf(headers: Mapping[str, bytes], body: bytes, seed: str) -> None:
     """
     sent = headers.get("x-csrf-token", b"").decode("latin-1")
     if not sent and media_type(headers) == FORM:
-        sent = _form_token(body)
+        with suppress(ValueError):
+            sent = parse_form(body).get("csrf", "")
+
     if not seed or not hmac.compare_digest(sent.encode(), csrf_token(seed).encode()):
         raise ApiError(403, "forbidden_csrf", "the page has expired; reload it")
 
@@ -324,13 +327,13 @@ def media_type(headers: Mapping[str, bytes]) -> bytes:
     return headers.get("content-type", b"").split(b";")[0].strip().lower()
 
 
-def _form_token(body: bytes) -> str:
-    try:
-        fields = parse_qs(body.decode(), max_num_fields=100)
-    except ValueError:
-        return ""
+def parse_form(body: bytes) -> dict[str, str]:
+    """Return the fields of a form by their names; of a repeated field, the last value.
 
-    return fields.get("csrf", [""])[-1]
+    Raises:
+        ValueError: the body is not a form.
+    """
+    return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
 
 
 def _server_origins(scope: AsgiScope, headers: Mapping[str, bytes]) -> Sequence[str]:
@@ -425,7 +428,7 @@ class Guard:
         headers = read_headers(scope)
         set_root(self.options, scope, headers)
         server: ServerState = scope["app"].state.server
-        token = read_cookie(scope, headers, "session")
+        token = read_cookie(scope, "session")
         options = self.options
         keys = options.keys or bool(server.identities.env_key) or not is_here(options.host)
         sender = await find_sender(server.identities, _bearer(headers), token, needed=keys)
@@ -575,7 +578,7 @@ def _set_csrf(
 ) -> str | None:
     """Store the CSRF token in the scope. Return the text that it is derived from if the request
     must contain the token; otherwise None."""
-    seed = token or read_cookie(scope, headers, "csrf")
+    seed = token or read_cookie(scope, "csrf")
     page = is_page(scope["path"])
     if not seed and page and scope["method"] == "GET":
         seed = secrets.token_urlsafe(32)

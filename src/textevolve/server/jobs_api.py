@@ -72,8 +72,7 @@ def get_job(server: Server, caller: MayRead, namespace: str, name: str) -> Respo
     """One job, with its newest runs."""
     job = server.resources.read(stored_jobs.get_job, namespace, name)
     runs = server.resources.read(stored_jobs.list_job_runs, job, RUNS)
-    data = describe_job(job, runs[0] if runs else None)
-    return respond({**data, "history": list(map(describe_job_run, runs))})
+    return respond({**describe_job(job, runs), "history": list(map(describe_job_run, runs))})
 
 
 @router.delete("/{name}", status_code=204)
@@ -104,5 +103,4 @@ def describe_jobs(resources: Store, namespace: str) -> list[dict[str, Any]]:
 
 
 def _describe(resources: Store, job: StoredJob) -> dict[str, Any]:
-    runs = resources.read(stored_jobs.list_job_runs, job, 1)
-    return describe_job(job, runs[0] if runs else None)
+    return describe_job(job, resources.read(stored_jobs.list_job_runs, job, 1))

@@ -52,8 +52,12 @@ def describe_failures(assertions: Sequence[Assertion], run: str) -> str:
     if len(assertions) > 1:
         below = sum(assertion.passed is False for assertion in wrong)
         unjudged = len(wrong) - below
-        parts = [f"{below} of {len(assertions)} texts are not good enough"] * bool(below)
-        parts += [f"{unjudged} of {len(assertions)} could not be judged"] * bool(unjudged)
+        parts: list[str] = []
+        if below:
+            parts.append(f"{below} of {len(assertions)} texts are not good enough")
+        if unjudged:
+            parts.append(f"{unjudged} of {len(assertions)} could not be judged")
+
         lines.append(", and ".join(parts))
 
     for assertion in wrong[:SHOWN]:

@@ -65,8 +65,8 @@ class JudgingSession:
         """Return the id of the next judgement, such as `test_tides.py::test_cause #2`, and its
         number in the session."""
         with self._guard:
-            self._judged = self._judged + 1
-            self._all = self._all + 1
+            self._judged += 1
+            self._all += 1
             again = f" #{self._judged}" if self._judged > 1 else ""
             return f"{self._test}{again}", self._all
 
@@ -91,9 +91,10 @@ class JudgingSession:
 
         with self._guard:
             if self._run is None:
-                options = self.options
                 limits = Limits(cost=self.options.max_cost)
-                self._run = AssertionRun(self._key, self.read_settings(), options.judge, limits)
+                self._run = AssertionRun(
+                    self._key, self.read_settings(), self.options.judge, limits
+                )
 
             return self._run
 

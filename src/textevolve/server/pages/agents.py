@@ -1,5 +1,5 @@
-"""Pages about agents: the resources of each namespace, an agent with its versions, and chats with
-it."""
+"""Pages about agents and memories: the resources of each namespace, an agent with its versions,
+chats with it, and collections."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 from jinja2 import Environment
@@ -30,7 +29,7 @@ from textevolve.server.errors import (
     bad_request,
     respond_error,
 )
-from textevolve.server.guard import root_of
+from textevolve.server.guard import parse_form, root_of
 from textevolve.server.identity import THIS_MACHINE
 
 SECTIONS = (
@@ -131,19 +130,15 @@ def draw_report(blocks: Iterable[Block]) -> Markup:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Read the fields of a form by their names; of a repeated field, the last value.
+    """Read the fields of a form by their names, as `parse_form` does.
 
     Raises:
         ApiError: the body is not a form.
     """
     try:
-        fields = parse_qs(
-            (await request.body()).decode(), keep_blank_values=True, max_num_fields=100
-        )
+        return parse_form(await request.body())
     except ValueError:
         raise bad_request("the form cannot be read") from None
-
-    return {name: values[-1] for name, values in fields.items()}
 
 
 @lru_cache(maxsize=1)

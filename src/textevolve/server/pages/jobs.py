@@ -36,7 +36,7 @@ def show_job(
     return draw(
         request,
         "job.html",
-        job=describe_job(job, None),
+        job=describe_job(job, ()),
         written=write_job_yaml(job),
         times=resources.read(stored_jobs.list_job_runs, job, RUNS),
         zone=time.strftime("%Z"),

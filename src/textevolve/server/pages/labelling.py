@@ -26,7 +26,7 @@ from textevolve.labelling.tasks import (
     show_to,
     turn,
 )
-from textevolve.server.guard import cookie_name, make_cookie
+from textevolve.server.guard import make_cookie, read_cookie
 from textevolve.server.identity import Caller, MayLabel
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import Server
@@ -158,7 +158,7 @@ def take_answer(id: str, desk: OpenDesk, form: Form) -> Response:
 def _labeller_of(request: Request, caller: Caller) -> str:
     """Return the name of the caller's key, or without a key the name in the cookie; an empty text
     if there is none or it is invalid."""
-    stored = request.cookies.get(cookie_name(request.scope, COOKIE), "")
+    stored = read_cookie(request.scope, COOKIE)
     name = caller.name if caller.key else unquote(stored)
     try:
         return check_labeller(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from textevolve.server.guard import cookie_name, make_cookie
+from textevolve.server.guard import make_cookie, read_cookie
 from textevolve.server.identity import SESSION_SECONDS, caller_of
 from textevolve.server.pages.drawing import draw, read_form
 from textevolve.server.state import Server
@@ -44,7 +44,7 @@ async def log_in(request: Request, server: Server) -> Response:
 
 @router.post("/logout")
 async def log_out(request: Request, server: Server) -> Response:
-    token = request.cookies.get(cookie_name(request.scope, "session"), "")
+    token = read_cookie(request.scope, "session")
     if token:
         await server.identities.end_session(token)
     answer = RedirectResponse("/login", SEE_OTHER)

@@ -93,7 +93,8 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
 
         parts = [event for name, event in news.items() if last.get(name) != event]
         parts += map(encode_record, records)
-        parts += [status_event] if is_over and not records else []
+        if is_over and not records:
+            parts.append(status_event)
         last |= news
 
         if parts:
