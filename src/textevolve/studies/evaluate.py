@@ -146,8 +146,9 @@ class Evaluations(Result):
         self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         self.decided += count_decided(judged)
+        # That of a debate says nothing of numbers, and is composed only if somebody reads it.
         feedback = [
-            content.feedback for content in judged.result if not isinstance(content, Failure)
+            content.feedback for content in judged.outcomes if not isinstance(content, Failure)
         ]
         self.no_number += sum(map(has_no_number, feedback))
 
