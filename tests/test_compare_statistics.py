@@ -5,14 +5,21 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from textevolve.bench.variants import compare_variants, describe_differences
 from textevolve.runs.aggregates import Aggregates
 from textevolve.runs.study import Row
-from textevolve.statistics.comparisons import compare_pairs, items_needed, permutation_p
+from textevolve.statistics.comparisons import (
+    MANY_UNITS,
+    compare_pairs,
+    difference_interval,
+    items_needed,
+    permutation_p,
+    sign_flip_test,
+)
 from textevolve.statistics.intervals import cluster_mean, cluster_share, t_quantile
 
 SIMULATIONS = 500
@@ -200,3 +207,28 @@ def test_more_tests_need_more_items():
     needed = items_needed(treatment, control, tests=4)
     assert needed == items_needed(treatment, control, alpha=0.0125)
     assert needed > items_needed(treatment, control)
+
+
+@given(better=st.integers(500, 560), groups=st.sampled_from([None, "pairs"]))
+@settings(max_examples=5)
+def test_many_equal_differences_are_drawn_by_value(better, groups):
+    """Right and wrong answers of many rows: McNemar's exact test, worked out by the binomial
+    distribution."""
+    rows = 2 * MANY_UNITS
+    theirs = np.zeros(rows)
+    theirs[:500] = 1.0
+    ours = np.zeros(rows)
+    ours[500 : 500 + better] = 1.0
+    names = None if groups is None else [str(n // 2) for n in range(rows)]
+
+    test = sign_flip_test(ours, theirs, names, draws=4000)
+    exact = stats.binomtest(better, better + 500).pvalue
+    if groups is None:
+        assert test.p == pytest.approx(exact, abs=5 * math.sqrt(exact / 4000))
+        interval = difference_interval(ours, theirs)
+        spread = 1.96 * (ours - theirs).std() / math.sqrt(rows)
+        middle = (better - 500) / rows
+        assert (interval.low, interval.high) == pytest.approx(
+            (middle - spread, middle + spread), abs=0.2 * spread
+        )
+    assert (test.first, test.second) == (better, 500)

@@ -468,14 +468,14 @@ class DebateResult(Shown):
         computed from their scores."""
         return tuple(arithmetic.voters(self.tensor.values).tolist())
 
-    @cached_property
+    @property
     def coverage(self) -> float:
         """Return the share in [0, 1] of turns with scores, over the rounds that ran."""
         if not self.tensor.values.size:
             return 0.0
         return float(arithmetic.coverage(self.tensor.values))
 
-    @cached_property
+    @property
     def usage(self) -> Usage:
         return sum((t.usage for t in self.turns), self.extra_usage)
 
@@ -664,6 +664,8 @@ def read_result(text: str | bytes) -> DebateResult:
 
 def result_metrics(result: DebateResult) -> dict[str, Any]:
     """Return the computed values as JSON-ready data; a missing value is None."""
+    usage = result.usage
+
     return {
         "status": next((r.kind for r in result.outcomes if isinstance(r, Failure)), "scored"),
         "best": result.best,
@@ -693,9 +695,9 @@ def result_metrics(result: DebateResult) -> dict[str, Any]:
             for t in result.turns
             if t.failure
         ],
-        "tokens": result.usage.tokens,
-        "calls": result.usage.calls,
-        "cost": result.usage.cost,
+        "tokens": usage.tokens,
+        "calls": usage.calls,
+        "cost": usage.cost,
         "seconds": round(result.seconds, 3),
     }
 

@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import FunctionType
 from typing import Any, ClassVar, TypeAlias, cast
 
 from textevolve.errors import InputError
@@ -129,7 +131,9 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
 
 def call_metric(metric: LabelMetric, output: str, label: Any, row: Mapping[str, Any]) -> Any:
     """Call the metric for an output and return its value; errors pass through."""
-    shape = _shape_of(metric)
+    # A function keeps its shape, and reading it takes longer than most metrics.
+    is_function = isinstance(metric, FunctionType)
+    shape = _known_shape_of(metric) if is_function else _shape_of(metric)
     if shape is None:
         return metric(output, label, row)
     if shape < 0:
@@ -225,6 +229,8 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
 
     return needed or min(len(names), 2)
 
+
+_known_shape_of = lru_cache(maxsize=64)(_shape_of)
 
 LABEL = "{label}"
 IGNORE_CASE = "ignore-case"

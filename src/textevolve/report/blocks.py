@@ -282,12 +282,15 @@ class MatrixRow:
 class Matrix:
     """A table of rows of data and variants (columns). `rows` may be a generator over a run of any
     size, which a renderer reads once, in its order. A reader of the page may sort the rows by the
-    first score of a variant's entries. `expected`: the heading of the rows' references."""
+    first score of a variant's entries. `expected`: the heading of the rows' references. `number`:
+    the number of rows if it is known, so that a renderer which shows the first ones need not read
+    the others."""
 
     title: str
     variants: Sequence[str]
     rows: Iterable[MatrixRow]
     expected: str = "expected"
+    number: int | None = None
 
 
 # A part of a report.
@@ -493,7 +496,7 @@ def as_table(matrix: Matrix, most: int, *, outputs: bool = False) -> Table:
     rows are only counted. `outputs`: whether the beginning of each variant's output is included."""
     rows = iter(matrix.rows)
     first_rows = list(islice(rows, most))
-    hidden = sum(1 for _ in rows)
+    hidden = sum(1 for _ in rows) if matrix.number is None else matrix.number - len(first_rows)
     # The first columns that rows were made of tell them apart, or else their input.
     columns = dict.fromkeys(name for row in first_rows for name in row.columns)
     heads = list(columns)[:COLUMNS_SHOWN] or [INPUT]

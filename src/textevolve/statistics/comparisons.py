@@ -124,6 +124,10 @@ ALPHA = 0.05  # the level of tests
 FLIPS = 10_000  # the number of random patterns of signs or splits
 # The largest number of groups for which all patterns of signs are counted.
 EXACT_UNITS = 16  # up to 2**16 patterns of signs are counted one by one
+MANY_UNITS = 4096
+MANY_EQUAL = 8
+"""Above so many units, so many of which on average have the same difference, the units of one
+difference are drawn together: the same distribution in a fraction of the time."""
 _BLOCK = 4096  # sign patterns held at once,
 _CELLS = 4_000_000  # and signs
 
@@ -169,9 +173,9 @@ def sign_flip_test(
     if not differences.size:
         p = float("nan")
     elif exact:
-        p = _count_as_far(sums, _all_signs(sums.size)) / (1 << sums.size)
+        p = _count_as_far(sums, sums, _all_flips(sums.size)) / (1 << sums.size)
     else:
-        beyond = _count_as_far(sums, _random_signs(sums.size, draws, seed))
+        beyond = _count_as_far(sums, *_random_flips(sums, draws, seed))
         p = (1 + beyond) / (1 + draws)
 
     return PairedTest(p, differences.size, better, worse, exact)
@@ -245,8 +249,9 @@ def difference_interval(
         return Interval(reason="no variation between the groups")
     exact = units <= EXACT_UNITS
     ends: list[Array] = []  # of each pattern, the means of those that flip and of those that do not
-    for signs in _all_signs(units) if exact else _random_signs(units, draws, seed):
-        flipped = (signs < 0) @ sums
+    values, patterns = (sums, _all_flips(units)) if exact else _random_flips(sums, draws, seed)
+    for flips in patterns:
+        flipped = flips @ values
         sides = np.stack([flipped, total - flipped])
         ends.append(ratio(sides[..., 0], sides[..., 1]))
 
@@ -327,26 +332,43 @@ def items_needed(
     return float(math.ceil(max(z**2 / mean**2, reach) * per_group - TIE))
 
 
-def _all_signs(units: int) -> Iterator[Array]:
-    """Yield every pattern of signs for `units` differences, in blocks (patterns, units)."""
+def _all_flips(units: int) -> Iterator[Array]:
+    """Yield every pattern of which of `units` differences flip, in blocks (patterns, units)."""
     bits = np.arange(units)
     for start in range(0, 1 << units, _BLOCK):
         patterns = np.arange(start, min(start + _BLOCK, 1 << units))
-        yield np.where((patterns[:, None] >> bits) & 1, -1.0, 1.0)
+        yield (patterns[:, None] >> bits) & 1
 
 
-def _random_signs(units: int, draws: int, seed: int) -> Iterator[Array]:
+def _random_flips(sums: Array, draws: int, seed: int) -> tuple[Array, Iterator[Array]]:
+    """Return values, and random patterns of how many of each flip, in blocks (patterns, values).
+    The values are the sums, each of which flips or does not; of many sums that are often equal, as
+    those of right and wrong answers are, they are the distinct ones, of which a binomial number
+    flips."""
+    values = sums
+    counts = np.ones(len(sums), int)
+    if len(sums) > MANY_UNITS:
+        values, counts = np.unique(sums, axis=0, return_counts=True)
+    joined = len(values) * MANY_EQUAL <= len(sums)
+    if not joined:
+        values = sums
+    block = max(1, min(_BLOCK, _CELLS // len(values)))
     generator = np.random.default_rng(seed)
-    block = max(1, min(_BLOCK, _CELLS // units))
-    for start in range(0, draws, block):
-        size = (min(block, draws - start), units)
-        yield np.where(generator.random(size) < 0.5, -1.0, 1.0)
+
+    def draw() -> Iterator[Array]:
+        for start in range(0, draws, block):
+            size = (min(block, draws - start), len(values))
+            yield generator.binomial(counts, 0.5, size) if joined else generator.random(size) < 0.5
+
+    return values, draw()
 
 
-def _count_as_far(sums: Array, patterns: Iterator[Array]) -> int:
-    """Count the sign patterns under which the sum is at least as far from 0 as the observed sum."""
-    reach = abs(float(sums.sum())) - TIE * float(np.abs(sums).sum())
-    return sum(int((np.abs(signs @ sums) >= reach).sum()) for signs in patterns)
+def _count_as_far(sums: Array, values: Array, patterns: Iterator[Array]) -> int:
+    """Count the patterns under which the sum is at least as far from 0 as the observed sum. In each
+    pattern so many of each of the values flip."""
+    total = float(sums.sum())
+    reach = abs(total) - TIE * float(np.abs(sums).sum())
+    return sum(int((np.abs(total - 2 * (flips @ values)) >= reach).sum()) for flips in patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,11 +326,13 @@ def report(spec: CompareSpec, comparison: Comparison) -> Report:
     if kin := _list_kin(spec):
         facts["Judged by its own family"] = kin
 
-    return Report("Comparison", comparison.sentence, _blocks(comparison), facts)
+    number = comparison.rows if spec.samples == 1 else None
+    return Report("Comparison", comparison.sentence, _blocks(comparison, number), facts)
 
 
-def _blocks(comparison: Comparison) -> Iterator[Block]:
-    """Yield the blocks of a comparison's report that other studies do not have."""
+def _blocks(comparison: Comparison, number: int | None = None) -> Iterator[Block]:
+    """Yield the blocks of a comparison's report that other studies do not have. `number`: the
+    number of rows of the matrix if it is known."""
     if comparison.differences:
         yield _differences(comparison)
     names = list(dict.fromkeys(name for v in comparison.variants for name in v.scorers))
@@ -340,7 +342,7 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
     if any(v.seconds is not None or v.cut for v in comparison.variants):
         yield _spending(comparison)
     names = [v.variant for v in comparison.variants]
-    yield Matrix("Outputs", names, matrix_rows(comparison.outputs, names))
+    yield Matrix("Outputs", names, matrix_rows(comparison.outputs, names), number=number)
 
 
 def _differences(comparison: Comparison) -> Table:

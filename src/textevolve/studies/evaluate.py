@@ -146,9 +146,10 @@ class Evaluations(Result):
         self.candidates = max(self.candidates, len(judged.case.candidates))
         self.usage += judged.usage
         self.decided += count_decided(judged)
-        for outcome in judged.result:
-            if isinstance(outcome, EvaluationResult):
-                self.no_number += outcome.feedback.startswith(NO_NUMBER)
+        # That of a debate says nothing of numbers, and is composed only if somebody reads it.
+        for content in judged.outcomes:
+            if not isinstance(content, Failure):
+                self.no_number += content.feedback.startswith(NO_NUMBER)
 
         if isinstance(judged, DebateResult):
             self.debates += 1
