@@ -282,10 +282,17 @@ READS: Mapping[str, tuple[str, ...]] = {
     "faithfulness": ("passage",),
     "context-recall": ("reference", "passage"),
     "context-precision": ("reference", "passage"),
+    "investigator": ("passage",),
 }
 """What judges read beside the input and the candidates; a judge that is not named reads nothing
 more."""
-WITHOUT_INPUT = ("trajectory", "context-recall", "faithfulness", "embedding@MODEL")
+WITHOUT_INPUT = (
+    "trajectory",
+    "investigator",
+    "context-recall",
+    "faithfulness",
+    "embedding@MODEL",
+)
 """Judges that do not read the input."""
 UNREAD = "what no judge reads"
 ASKING = {name: recipe for name, recipe in {**JUDGES, **OPTIONS_OF_JUDGES}.items() if recipe.asks}

@@ -2,8 +2,9 @@
 into long passages, by three tools, and then decides about criteria.
 
 Other judges see a call cut at a number of characters, or a context that may not fit the model.
-This one sees titles first, and asks for what it wants to read, at most so many times. The tools are
-answered here from the case alone, and each look is a call of the model, in one growing chat.
+This one sees beginnings first, and asks for what it wants to read, at most so many times. The
+tools are answered here from the case alone, and each look is a call of the model, in one growing
+chat.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ TITLES = 40
 """The most titles that one look lists."""
 MATCHES = 20
 """The most places that a search shows."""
+BEGINNING = 120
+"""The characters of its text that are listed with a title."""
 AROUND = 80
 """The characters that a search shows on either side of a match."""
 PIECE = 8000
@@ -168,6 +171,7 @@ async def _investigate(
         instruction=context.quoted_instruction,
         response=context.quoted_response(candidate),
         sections=len(sections),
+        titles=context.quoted(_list(sections, 1)),
         criteria=numbered,
         looks=looks,
     )
@@ -176,7 +180,7 @@ async def _investigate(
     tokens = LOOK_TOKENS + VERDICT_TOKENS * len(criteria)
 
     async def ask(answer: type[Any]) -> Any:
-        request = Request(messages, temperature=0.0, max_tokens=tokens, seed=context.seed)
+        request = Request(messages=messages, temperature=0.0, max_tokens=tokens, seed=context.seed)
         return (await ask_structured(context.model, request, answer)).value
 
     while len(steps) < looks:
@@ -230,17 +234,23 @@ def _look(sections: Sequence[Section], step: _Step) -> str:
         return f"There is no section {number}; there are {len(sections)}."
 
     if step.action == "list":
-        rest = list(enumerate(sections, 1))[number - 1 :]
-        lines = [
-            f"{n}. {section.title}, {len(section.text):,} characters: {section.text[:AROUND]}"
-            for n, section in rest[:TITLES]
-        ]
-        return "\n".join([*lines, *_count_more(len(rest) - TITLES, "sections")])
+        return _list(sections, number)
 
     text = sections[number - 1].text
     start = min(max(step.start, 0), len(text))
     end = min(start + SHOWN, len(text))
     return f"Section {number}, characters {start} to {end} of {len(text)}:\n{text[start:end]}"
+
+
+def _list(sections: Sequence[Section], first: int) -> str:
+    """Return the titles and the beginnings of sections, from a number on."""
+    rest = list(enumerate(sections, 1))[first - 1 :]
+    lines = [
+        f"{n}. {section.title}, {len(section.text):,} characters:"
+        f" {' '.join(section.text[:BEGINNING].split())}"
+        for n, section in rest[:TITLES]
+    ]
+    return "\n".join([*lines, *_count_more(len(rest) - TITLES, "sections")])
 
 
 def _search(sections: Sequence[Section], words: str) -> str:
