@@ -370,6 +370,63 @@ def list_chats() -> dict[str, Situation]:
     return situations
 
 
+TRAJECTORY = {
+    "schema_version": "ATIF-v1.8",
+    "session_id": "chat",
+    "agent": {"name": word("agent"), "version": "1"},
+    "notes": word("notes"),
+    "steps": [
+        {"step_id": 1, "source": "system", "message": word("system")},
+        {"step_id": 2, "source": "user", "message": word("question")},
+        {
+            "step_id": 3,
+            "source": "agent",
+            "message": word("remark"),
+            "reasoning_content": word("thought"),
+            "tool_calls": [
+                {"tool_call_id": "a", "function_name": word("tool 1"), "arguments": ARGUMENTS}
+            ],
+            "observation": {
+                "results": [
+                    {"source_call_id": "a", "content": word("result 1")},
+                    {"content": word("event")},
+                ]
+            },
+        },
+        {"step_id": 4, "source": "agent", "message": word("reply")},
+    ],
+    "subagent_trajectories": [
+        {
+            "schema_version": "ATIF-v1.8",
+            "trajectory_id": "inner",
+            "agent": {"name": "inner", "version": "1"},
+            "steps": [{"step_id": 1, "source": "agent", "message": word("errand")}],
+        }
+    ],
+}
+"""A trajectory of a harness, with a word in each part."""
+
+
+def list_trajectories() -> dict[str, Situation]:
+    """Return each command that reads trajectories."""
+    parts = ("system", "question", "remark", *ONE_CALL[1:], "event")
+    places = {**name_places(*parts), "thought": Place(word("thought"), THOUGHTS)}
+    of_chats = {
+        "errand": Place(word("errand"), ("sub-agent",)),
+        "notes": Place(word("notes"), ("notes",)),
+        "agent": Place(word("agent"), ("agent",)),
+    }
+    files = {"t.json": json.dumps(TRAJECTORY)}
+    commands = {("evaluate", "trajectory"): of_chats, ("nodes evaluate", "probe"): {}}
+    return {
+        name: Situation(
+            run_command(files, *name.split(), "t.json", "--judge", judge, "-m", "MODEL"),
+            {**places, **more},
+        )
+        for (name, judge), more in commands.items()
+    }
+
+
 CALLED = ("OpenAI", "OpenAI without ids of calls", "OpenAI with function_call", "Anthropic")
 CALLED += ("Gemini", "LangChain", "Responses")
 """The chats with tool calls."""

@@ -48,5 +48,11 @@ def list_outputs(cli: Cli) -> list[str]:
     return re.findall(r"\.\w+", refusal.partition("must end in")[2])
 
 
+def list_programs(cli: Cli) -> list[str]:
+    """Return the other programs for which a run is written to a folder."""
+    help_text = re.sub(r"[\s│]", "", cli("runs", "export", "--help").out)
+    return re.findall(r"([a-z-]+):FOLDER", help_text)
+
+
 FAULTS = tuple(Fault)
 BATCH_FAULTS = tuple(BatchFault)

@@ -153,6 +153,8 @@ class Run:
         shown: What `runs show --json` printed.
         printed: What the run printed with `--json`.
         seen: For each file of rows, the texts that `compare --outputs` gave to a metric.
+        logs: The inputs and outputs that `evaluate` read in the files that `runs export` wrote for
+            each other program, or its refusal.
     """
 
     written: dict[str, bytes] = field(default_factory=dict)
@@ -162,6 +164,7 @@ class Run:
     shown: str = ""
     printed: str = ""
     seen: dict[str, list[str] | str] = field(default_factory=dict)
+    logs: dict[str, list[tuple[str, str]] | str] = field(default_factory=dict)
 
     @property
     def rows(self) -> Rows:
@@ -197,10 +200,54 @@ def _run_study(world: World, kind: str, study: Study) -> Run:
     _do(world, "config", "store", "copy", "store.db", "copy.db")
     _do(world, "runs", "export", "last", "copied.jsonl", "--store", "copy.db")
     run.copied = _read(world, "copied.jsonl")
+    for program in PROGRAMS if kind in LOGGED else ():
+        run.logs[program] = _read_log(world, program)
     for ending in TABLES:
         if study.column and (kind, ending) not in NESTED:
             run.seen[ending] = _compare_outputs(world, f"written{ending}", study.column)
     return run
+
+
+LOGGED: Mapping[str, tuple[str, str]] = {
+    "evaluate": ("input", "candidates"),
+    "compare": ("input", "text"),
+}
+"""The kinds of studies that are written for other programs, with the fields of their records that
+hold the input and the outputs."""
+PROGRAMS: Mapping[str, str] = {
+    "inspect": "*.json",
+    "every-eval-ever": "data/*/*/*/*_samples.jsonl",
+    "atif": "*.json",
+}
+"""The files with outputs that are written for each other program, within the folder."""
+
+
+def _read_log(world: World, program: str) -> list[tuple[str, str]] | str:
+    """Let `evaluate` read the files that are written for a program. Return the inputs and outputs
+    that it read, or its refusal."""
+    _do(world, "runs", "export", "last", "--to", f"{program}:{program}")
+    pairs: list[tuple[str, str]] = []
+    for number, file in enumerate(sorted((world.home / program).glob(PROGRAMS[program]))):
+        target = f"{program}-{number}.jsonl"
+        store = ("--store", f"{program}.db")
+        outcome = world.cli(
+            "evaluate", str(file), "--judge", "look:length", "-o", target, "--json", *store
+        )
+        if outcome.code not in (0, 3):
+            return outcome.err
+        for row in read_lines(_read(world, target).decode()):
+            pairs += [(row["input"], candidate["text"]) for candidate in row["candidates"]]
+    return pairs
+
+
+def list_pairs(run: Run, kind: str) -> list[tuple[str, str]]:
+    """Return the inputs and outputs of a run's records."""
+    name, place = LOGGED[kind]
+    texts = [
+        (row[name], [c["text"] for c in row[place]] if kind == "evaluate" else [row[place]])
+        for row in run.rows
+    ]
+    return [(input, text) for input, outputs in texts for text in outputs]
 
 
 READ_BY_EVALUATE: Mapping[str, tuple[str, str]] = {

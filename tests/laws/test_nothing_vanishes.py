@@ -39,6 +39,7 @@ SITUATIONS = {
     **kinds.list_studies(),
     **chats.list_chats(),
     **agents.list_agents(),
+    **{f"{name} / a trajectory": part for name, part in chats.list_trajectories().items()},
     **{f"evaluate by {name}": part for name, part in agents.list_judges().items()},
     **{f"nodes evaluate / a span, {name}": part for name, part in agents.list_spans().items()},
     **{f"columns of {name}": part for name, part in rows.list_unread_columns().items()},

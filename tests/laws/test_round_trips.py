@@ -24,7 +24,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from laws.matrix import check_known, check_members, parametrize
-from laws.registries import list_outputs, list_row_formats
+from laws.registries import list_outputs, list_programs, list_row_formats
 from laws.round_trips_documents import (
     DOORS,
     LABEL_READERS,
@@ -52,13 +52,16 @@ from laws.round_trips_documents import ENDINGS as LABEL_ENDINGS
 from laws.round_trips_exports import (
     AWKWARD,
     ENDINGS,
+    LOGGED,
     NESTED,
+    PROGRAMS,
     READ_BY_EVALUATE,
     STUDIES,
     TABLES,
     evaluate_export,
     expand_cases,
     find_differences,
+    list_pairs,
     read_table,
     run_study,
 )
@@ -252,6 +255,23 @@ def test_evaluate_reads_an_export(request, cell):
     assert read_pairs == pairs
 
 
+LOGS = {
+    f"{kind} / {program} / read by evaluate": (kind, program)
+    for kind in LOGGED
+    for program in PROGRAMS
+}
+
+
+@parametrize(LAW, "cell", LOGS, quick=1)
+def test_evaluate_reads_a_log_for_another_program(request, cell):
+    kind, program = cell
+    run = run_study(request, kind)
+    read_pairs = run.logs[program]
+    assert not isinstance(read_pairs, str), read_pairs
+    # A summary has a line for each score of an output.
+    assert set(read_pairs) == set(list_pairs(run, kind))
+
+
 RATED = {f"evaluate / {ending} / read by bench rate": ending for ending in (".csv", ".parquet")}
 
 
@@ -397,6 +417,10 @@ def test_each_ending_of_exports_is_tried(cli):
     check_members("format of exports", list_outputs(cli), ENDINGS)
 
 
+def test_each_program_is_tried(cli):
+    check_members("log for", list_programs(cli), PROGRAMS)
+
+
 def test_each_kind_has_an_export(cli):
     schemas = json.loads(cli("run", "schema").out)["oneOf"]
     kinds = [schema["properties"]["kind"]["const"] for schema in schemas]
@@ -406,7 +430,7 @@ def test_each_kind_has_an_export(cli):
 def test_known_failures_are_cells():
     matrices = (
         *(TEXTS, HARD, FIGURES, SCALES, ALIKE, TABLES_OF_VALUES, TEXT_OF_STUDY, READ_BY_COMPARE),
-        *(READ_AGAIN, RATED, LABELS, MEMORIES, THINGS, PLACEHOLDERS),
+        *(READ_AGAIN, LOGS, RATED, LABELS, MEMORIES, THINGS, PLACEHOLDERS),
         ("calibrate / best.txt / read by compare",),
     )
     check_known(LAW, *matrices)

@@ -18,9 +18,8 @@ from textevolve.mappings import drop_empty, drop_none, omit, pick
 from textevolve.messages import RawMessage, read_message, result_text
 from textevolve.rows.chats import ASSISTANT, USER, speaker_of
 
-Trajectory: TypeAlias = Mapping[str, Any]
+AtifDocument: TypeAlias = Mapping[str, Any]
 """A document of ATIF."""
-Messages: TypeAlias = list[dict[str, Any]]
 
 VERSION = "ATIF-v1.8"
 """The version that is written. Any version of ATIF is read."""
@@ -37,7 +36,7 @@ _SOURCES = {ASSISTANT: "agent", USER: "user"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrajectoryStep:
     """A step of a trajectory.
 
     Attributes:
@@ -47,8 +46,8 @@ class Step:
     """
 
     fields: Mapping[str, Any]
-    messages: Messages
-    subagents: Sequence[tuple[str, Trajectory]]
+    messages: list[dict[str, Any]]
+    subagents: Sequence[tuple[str, AtifDocument]]
 
 
 def is_trajectory(document: Mapping[str, Any]) -> bool:
@@ -61,7 +60,7 @@ def _list_objects(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return list(map(as_object, as_array(fields.get(name))))
 
 
-def read_steps(document: Trajectory) -> Iterator[Step]:
+def read_steps(document: AtifDocument) -> Iterator[TrajectoryStep]:
     """Yield the steps of a trajectory. Ids of calls are unique within a step alone, so messages
     have the number of the step before them."""
     embedded = _list_objects(document, "subagent_trajectories")
@@ -69,7 +68,7 @@ def read_steps(document: Trajectory) -> Iterator[Step]:
     calls: dict[str, dict[str, Any]] = {}
 
     for number, fields in enumerate(_list_objects(document, "steps"), 1):
-        own_calls: Messages = []
+        own_calls: list[dict[str, Any]] = []
         for call in _list_objects(fields, "tool_calls"):
             id = str(call.get("tool_call_id"))
             name = str(call.get("function_name") or "")
@@ -87,7 +86,7 @@ def read_steps(document: Trajectory) -> Iterator[Step]:
         observed = _list_objects(as_object(fields.get("observation")), "results")
         # A result without the id of its call is that of the only call.
         only_call = own_calls[0] if len(own_calls) == len(observed) == 1 else None
-        called: list[tuple[str, Trajectory]] = []
+        called: list[tuple[str, AtifDocument]] = []
         for result in observed:
             call = calls.get(str(result.get("source_call_id")), only_call)
             id = "" if call is None else call["id"]
@@ -101,13 +100,13 @@ def read_steps(document: Trajectory) -> Iterator[Step]:
                 about = {"role": "tool", "tool_call_id": id, "name": call["name"]}
                 messages.append({**about, "content": content})
 
-        yield Step(fields, messages if any(said.values()) else messages[1:], called)
+        yield TrajectoryStep(fields, messages if any(said.values()) else messages[1:], called)
 
 
 SUBAGENTS = "subagent_trajectory_ref"
 
 
-def _find_answer(document: Trajectory) -> str:
+def _find_answer(document: AtifDocument) -> str:
     """Return the last text of a trajectory's agent, which is the result of a sub-agent; empty if it
     says nothing."""
     messages = [message for step in read_steps(document) for message in step.messages]
@@ -115,12 +114,12 @@ def _find_answer(document: Trajectory) -> str:
     return next(filter(None, reversed(texts)), "")
 
 
-def id_of(document: Trajectory) -> str:
+def id_of(document: AtifDocument) -> str:
     """Return the id of a trajectory, or else that of its session; empty without either."""
     return str(document.get("trajectory_id") or document.get("session_id") or "")
 
 
-def read_trajectory_row(document: Trajectory) -> dict[str, Any]:
+def read_trajectory_row(document: AtifDocument) -> dict[str, Any]:
     """Return a trajectory as a row: a chat with its number of steps, and the other fields of the
     document. What sub-agents did is recorded as left out."""
     steps = list(read_steps(document))
@@ -176,7 +175,7 @@ def write_trajectory(
             "message": message.text,
         }
         step |= pick(raw, STEP_FIELDS if source == "agent" else OF_STEPS)
-        calls: Messages = [
+        calls: list[dict[str, Any]] = [
             {
                 "tool_call_id": call.id or str(place),
                 "function_name": call.name,

@@ -37,7 +37,7 @@ LogFiles: TypeAlias = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LoggedOutput:
     """An output of a run.
 
     Attributes:
@@ -77,14 +77,19 @@ class Sample:
         """The scores that are not missing."""
         return drop_none(self.entry.scores)
 
+    def passed(self, name: str) -> bool | None:
+        """Return the verdict of a judge or metric; None if it is not the one that decides."""
+        decides = name == "score" or len(self.entry.scores) == 1
+        return self.entry.passed if decides else None
+
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class VariantLog:
     """The samples of one variant of a run."""
 
     run: StudyRun
     variant: str
-    samples: Sequence[Sample]
+    samples: Sequence[LoggedOutput]
 
     @property
     def model(self) -> str:
@@ -116,7 +121,7 @@ class Log:
         return {name: (fmean(values), len(values)) for name, values in scores.items()}
 
 
-def read_logs(store: Store, run: StudyRun) -> list[Log]:
+def read_logs(store: Store, run: StudyRun) -> list[VariantLog]:
     """Return the outputs of a run by variant; several candidates of a case are variants, too.
 
     Raises:
@@ -125,7 +130,7 @@ def read_logs(store: Store, run: StudyRun) -> list[Log]:
     study = run.study
     if study.rows is None:
         raise InputError(f"run {run.id}: a run of {study.kind} has no outputs to write as a log")
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[LoggedOutput]] = {}
 
     for stored in store.iterate_records(run.id, RecordFilter()):
         record = decode_record(study, run.id, stored)
@@ -137,10 +142,10 @@ def read_logs(store: Store, run: StudyRun) -> list[Log]:
                 fields: Mapping[str, Any] = table[place] if len(table) > place else {}
                 candidate = f"candidate {place + 1}" if len(row.entries) > 1 else ""
                 variant = ", ".join(filter(None, (stored.variant, candidate)))
-                sample = Sample(stored.case, row.input, row.reference, entry, fields)
+                sample = LoggedOutput(stored.case, row.input, row.reference, entry, fields)
                 samples.setdefault(variant, []).append(sample)
 
-    return [Log(run, variant, of_variant) for variant, of_variant in samples.items()]
+    return [VariantLog(run, variant, of_variant) for variant, of_variant in samples.items()]
 
 
 def write_inspect(store: Store, run: StudyRun) -> LogFiles:
@@ -184,7 +189,7 @@ def write_inspect(store: Store, run: StudyRun) -> LogFiles:
         yield f"{log.created:%Y-%m-%dT%H-%M-%S}_{log.id[:8]}.json", json.dumps(plain(document))
 
 
-def _write_inspect_sample(sample: Sample, model: str) -> dict[str, Any]:
+def _write_inspect_sample(sample: LoggedOutput, model: str) -> dict[str, Any]:
     entry = sample.entry
     answer = {"role": "assistant", "content": entry.output, "source": "generate"}
     stop = "max_tokens" if sample.fields.get("cut") else "stop"
@@ -215,7 +220,7 @@ def _write_inspect_sample(sample: Sample, model: str) -> dict[str, Any]:
                 "value": score,
                 "answer": entry.output,
                 "explanation": entry.reasons.get(name) or sample.fields.get("reason"),
-                "metadata": drop_none({"passed": entry.passed}),
+                "metadata": drop_none({"passed": sample.passed(name)}),
             }
             for name, score in sample.scores.items()
         },
@@ -288,7 +293,7 @@ def write_every_eval_ever(store: Store, run: StudyRun) -> LogFiles:
         yield f"{folder}/{log.id}.json", json.dumps(plain(document))
 
 
-def _write_eval_lines(log: Log, sample: Sample) -> Iterator[dict[str, Any]]:
+def _write_eval_lines(log: VariantLog, sample: LoggedOutput) -> Iterator[dict[str, Any]]:
     """Yield a line for each score of a sample; a sample without a score has none."""
     fields = sample.fields
     output = sample.entry.output
@@ -301,7 +306,7 @@ def _write_eval_lines(log: Log, sample: Sample) -> Iterator[dict[str, Any]]:
     }
     seconds = fields.get("seconds")
     for name, score in sample.scores.items():
-        passed = sample.entry.passed
+        passed = sample.passed(name)
         line = {
             "schema_version": EVAL_SCHEMA,
             "evaluation_id": log.id,
@@ -345,7 +350,7 @@ def write_trajectories(store: Store, run: StudyRun) -> LogFiles:
         yield f"trajectory_{number}.json", json.dumps(plain(document))
 
 
-def _list_messages(sample: Sample) -> list[dict[str, Any]]:
+def _list_messages(sample: LoggedOutput) -> list[dict[str, Any]]:
     """Return the messages of a sample: its input, its tool calls with their results, its output."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": sample.input}]
     for number, call in enumerate(as_array(sample.fields.get("tool_calls")), 1):

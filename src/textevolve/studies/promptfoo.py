@@ -24,8 +24,6 @@ from textevolve.rows.columns import TITLES, is_text_column
 from textevolve.studies.compare_spec import CHATS
 from textevolve.texts.yaml_lines import parse_yaml
 
-Fields = Mapping[str, Any]
-
 FILE = "file://"
 PROVIDER_NAMES = {
     **{name: name for name in PROVIDERS},
@@ -155,7 +153,7 @@ def _read_providers(providers: Any) -> tuple[list[str], dict[str, Any]]:
     return list(dict.fromkeys(models)), first_settings
 
 
-def _list_tests(tests: Any, folder: Path) -> Iterator[Fields]:
+def _list_tests(tests: Any, folder: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the tests of a list, or of the files that it names. The columns of a table are
     variables."""
     for test in tests if is_array(tests) else [tests] if tests else ():
@@ -175,7 +173,9 @@ def _list_tests(tests: Any, folder: Path) -> Iterator[Fields]:
             )
 
 
-def _list_rows(test: Fields, default: Fields, name: str, folder: Path) -> list[dict[str, Any]]:
+def _list_rows(
+    test: Mapping[str, Any], default: Mapping[str, Any], name: str, folder: Path
+) -> list[dict[str, Any]]:
     """Return a row for each combination of a test's variables."""
     own = _open_reference(test.get("vars"), folder)
     values = {**as_object(_open_reference(default.get("vars"), folder)), **as_object(own)}
