@@ -19,10 +19,11 @@ from textevolve.llm.client import OpenAIClient
 from textevolve.llm.model import Message, Request, Response, ToolCall
 from textevolve.llm.providers import Key
 from textevolve.llm.testing import Answer, ScriptedServer
+from textevolve.llm.testing.answers import completion
 from textevolve.llm.wire import AnswerPiece, ask_streaming
 from textevolve.llm.wrappers import Retrying
 from textevolve.protocol.contents import answer_ending
-from textevolve.settings import Price, Retries
+from textevolve.settings import Price, Retries, allow_file
 
 PRICE = Price(input=3, output=15, cached_input=0.3, cache_write=3.75)
 KEY = Key(SecretStr("sk-ant-0123456789"), "a test")
@@ -282,6 +283,46 @@ async def test_a_failed_response_is_no_answer(server, code, calls, error) -> Non
     with pytest.raises(error, match="Sorry"):
         await call(server, ask(), "responses")
     assert len(server.requests) == calls
+
+
+# Both, in a whole debate
+
+
+def obliges(body: dict[str, Any], _number: int) -> Answer:
+    """Answer by the schema, in the protocol of the request."""
+    turns = body.get("messages") or body["input"]
+    shape = body.get("output_config") or body.get("text") or {}
+    chat = {"messages": [{"role": "user", "content": str(turns[-1]["content"])}]}
+    if "format" in shape:
+        schema = {"schema": shape["format"]["schema"]}
+        chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+    text = json.loads(completion(chat, 1))["choices"][0]["message"]["content"]
+    if "messages" in body:
+        return answers(message(text))
+    return answers(response(said(type="output_text", text=text)))
+
+
+@pytest.mark.parametrize("wire", ["messages", "responses"])
+def test_a_debate_is_held_by_each_protocol(cli, home, server, wire) -> None:
+    server.script = obliges
+    (home / "textevolve.toml").write_text(
+        f'[providers.mine]\nbase_url = "{server.url}"\nwire = "{wire}"\nkeyless = true\n'
+        'reasoning_effort = "low"\n'
+    )
+    allow_file(home / "textevolve.toml")
+    debate = ("evaluate", "Say hello.", "Hello!", "--rounds", "1", "--readout", "verbalized")
+    outcome = cli(*debate, "-m", "mine/claude", "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["failure"] is None
+    efforts = {
+        body.get("output_config", body.get("reasoning"))["effort"] for body in server.requests
+    }
+    assert efforts == {"low"}
+    sent = server.calls
+    assert cli(*debate, "-m", "mine/claude").code == 0
+    assert server.calls == sent  # from the journal
+    doctor = cli("doctor", "mine/claude")
+    assert doctor.code == 0, doctor.out
 
 
 # Logins

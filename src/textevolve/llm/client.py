@@ -158,7 +158,7 @@ class OpenAIClient:
         self._decision_price = options.get("decision_price") or self._price
         self._prompt_cache: PromptCache = options.get("prompt_cache", "none")
         self._warned: set[str] = set()
-        self._refused = set(self._wire.lacks)
+        self._refused: set[str] = set()
         self._refused_temperatures: set[float] = set()
         self._most_tokens: int | None = None
         self._refused_schemas: set[str] = set()
@@ -286,7 +286,7 @@ class OpenAIClient:
         """Send a chat request; return the response and the completion that it was read from. Fields
         that the endpoint refuses are no longer sent from then on, except those in `more`. A refusal
         that may be about the schema is settled by one try without it."""
-        if request.top_logprobs and "logprobs" in self._wire.lacks:
+        if request.top_logprobs and not self._wire.has_logprobs:
             raise without_logprobs(self.name, "its protocol has none")
         doubted: ModelError | None = None
         reason = ""

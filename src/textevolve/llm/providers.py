@@ -114,7 +114,7 @@ def fill_address(name: str, address: str) -> str:
     """
 
     def find(match: re.Match[str]) -> str:
-        if value := os.environ.get(match[1], "").strip().rstrip("/"):
+        if value := os.environ.get(match[1], "").strip("/ "):
             return value
         raise SettingsError(f"{name}: its address needs {match[1]}; set it in the environment")
 

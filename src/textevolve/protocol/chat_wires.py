@@ -42,7 +42,7 @@ class ChatWire:
             state of the stream, a dictionary.
         key_header: The header of a provider's key; empty: `Authorization`, as a bearer token.
         headers: The headers that each request needs.
-        lacks: The fields of a chat completion that the protocol does not have.
+        has_logprobs: Whether the protocol has log-probabilities.
         default_tokens: The limit of an answer's tokens where a request has none, if the protocol
             demands one.
     """
@@ -53,7 +53,7 @@ class ChatWire:
     read_event: Callable[[JsonObject, JsonObject], JsonObject] | None = None
     key_header: str = ""
     headers: Mapping[str, str] = empty_default(dict)
-    lacks: frozenset[str] = frozenset()
+    has_logprobs: bool = True
     default_tokens: int | None = None
 
     def read(self, raw: bytes) -> Completion:
@@ -419,7 +419,7 @@ CHAT_WIRES: Mapping[str, ChatWire] = {
         read_anthropic_event,
         key_header="x-api-key",
         headers={"anthropic-version": "2023-06-01"},
-        lacks=frozenset(("seed", "logprobs")),
+        has_logprobs=False,
         default_tokens=ANSWER_TOKENS,
     ),
     "responses": ChatWire(
@@ -427,7 +427,6 @@ CHAT_WIRES: Mapping[str, ChatWire] = {
         write_responses_body,
         list_response_events,
         read_response_event,
-        lacks=frozenset(("seed",)),
     ),
 }
 """The protocols by the names that a provider's `wire` has."""
