@@ -327,7 +327,8 @@ class RunPlan:
             stored = stored.model_copy(update={"described": described})
         spec = read_spec(self.study, stored)
         identity = identify_run(stored, spec)
-        identities = [identity, identify_earlier(identity, self.study.asks(spec))]
+        asks = self.study.asks(spec)
+        identities = [identity, identify_earlier(identity, asks)]
         fingerprint = Fingerprint(identities, self.study.reads(spec))
         cases = self.cases
         if cases is None:
@@ -351,6 +352,8 @@ class RunPlan:
         try:
             with collect_notes() as notes:
                 store.add_cases(draft.id, noted())
+                for judge in asks.judges:
+                    judge.note_levels(asks.rubric)
             for line in notes:  # the command line shows them at the end of the run
                 logging.getLogger("textevolve").warning(line, extra={"at_end": True})
             if pins := row_pins.pin(self.settings):
