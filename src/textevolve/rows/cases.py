@@ -62,6 +62,7 @@ from textevolve.rows.columns import (
 )
 from textevolve.rows.images import folder_of, list_images, read_images
 from textevolve.rows.tables import name_of
+from textevolve.texts.placeholders import placeholders_of
 from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 
 _GAP = "\n\n"
@@ -94,6 +95,7 @@ class RowReading:
         compared: Whether the case keeps what its row holds, by which equal rows are found.
         checks: Returns the checks of a row as a parameter, from the column with them (None without
             one), the row and its place; None if no judge applies them.
+        shared_checks: The checks of the study, which may name columns as those of a row do.
     """
 
     map: Mapping[str, str] = empty_default(dict)
@@ -108,6 +110,7 @@ class RowReading:
     answered: bool = False
     compared: bool = False
     checks: Callable[[Any, Mapping[str, Any], str], Mapping[str, Any] | None] | None = None
+    shared_checks: tuple[Any, ...] = ()
 
 
 def cases_of_row(
@@ -366,6 +369,8 @@ class _RowSource:
         cell = self.take_first(names, "checks")
         if cell is None:  # those of an exported case
             cell = as_object(self.row.get("parameters")).get(CHECKED)
+        named_columns = placeholders_of(write_text([*self.reading.shared_checks, cell]))
+        self.read |= {name: name for name in named_columns if name in self.row}
         checks = self.reading.checks(cell, self.row, self.where)
 
         return {} if checks is None else {CHECKED: checks}

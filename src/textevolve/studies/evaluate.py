@@ -417,6 +417,7 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         answered=spec.target is not None,
         compared=True,
         checks=partial(take_checks, spec.check) if applies_checks(spec) else None,
+        shared_checks=tuple(spec.check),
     )
 
 
