@@ -46,6 +46,7 @@ class Decide(QuestionJudge):
     pairwise: bool = judge_option(default=False, help="compare two candidates")
     choice: bool = judge_option(default=False, help="choose among all candidates")
     by_criteria: ClassVar[bool] = True
+    reads_levels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.choice and (self.reference or self.examples or self.pairwise):

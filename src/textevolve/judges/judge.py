@@ -38,7 +38,14 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 
 from textevolve.errors import InputError
-from textevolve.judges.rubric import ask_criteria, expand_rubric, is_rubric_name, read_criteria
+from textevolve.judges.rubric import (
+    ask_criteria,
+    expand_rubric,
+    has_levels,
+    is_rubric_name,
+    read_criteria,
+)
+from textevolve.ledger import leave_out
 from textevolve.mappings import drop_empty
 from textevolve.reach import is_file
 from textevolve.rows import read_text
@@ -118,6 +125,7 @@ class Judge(ABC):
         asks: Whether it calls a model that the run chooses.
         is_debate: Whether it holds a debate, whose result has more than scores.
         by_criteria: Whether each line of its rubric is a criterion of its own.
+        reads_levels: Whether it asks on which of a line's levels a response is, not yes or no.
     """
 
     source: str = field(default="", kw_only=True, repr=False)
@@ -127,6 +135,7 @@ class Judge(ABC):
     asks: ClassVar[bool] = False
     is_debate: ClassVar[bool] = False
     by_criteria: ClassVar[bool] = False
+    reads_levels: ClassVar[bool] = False
 
     # As data a judge is its text, wherever it stands.
     __pydantic_serializer__: ClassVar = SchemaSerializer(
@@ -281,6 +290,15 @@ class Judge(ABC):
             ask_criteria(read_criteria(rubric))
 
         return rubric
+
+    def note_levels(self, rubric: str = "") -> None:
+        """Record in the ledger the levels of its rubric, or of `rubric`, that it does not ask
+        about."""
+        for leaf in self.leaves():
+            lines = read_criteria(leaf.find_rubric(rubric if leaf.takes_rubric else ""))
+            if leaf.is_relative or not leaf.reads_levels:
+                reason = f"{leaf.name} asks about no levels of a rubric; the judge decide does"
+                leave_out("scale", reason, sum(map(has_levels, lines)))
 
     # Its text.
 

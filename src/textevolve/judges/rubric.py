@@ -133,6 +133,11 @@ def read_levels(line: str) -> Criterion:
     return Criterion(match[1], levels)
 
 
+def has_levels(line: str) -> bool:
+    """Tell whether a line of a rubric ends with levels in brackets."""
+    return _LEVELS.fullmatch(line) is not None
+
+
 def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
     """Make a typed question of each criterion, and return the questions by the text of the
     criterion.

@@ -37,7 +37,7 @@ from textevolve.llm.limiting import MARK_FIELD, add_hints, note_headers
 from textevolve.llm.meter import SentCall, note_failure
 from textevolve.llm.model import Request, Response
 from textevolve.llm.prices import find_price, usage_of
-from textevolve.llm.prompts import count_tokens, find_cut, prompt_tokens
+from textevolve.llm.prompts import estimate_text, find_cut, prompt_tokens
 from textevolve.llm.providers import SETTINGS, Endpoint, Key, normalise_url
 from textevolve.llm.refusals import (
     NO_MODEL,
@@ -230,7 +230,7 @@ class OpenAIClient:
         questions = load_questions(request.questions or "[]")
         started = perf_counter()
         body = encode(write_questions(wire, self.model, state.text, questions))
-        estimate = count_tokens(state.text), 0
+        estimate = estimate_text(state.text), 0
         answer = None
 
         with SentCall(estimate[0], self._decision_price) as sent:

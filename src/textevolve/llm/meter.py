@@ -28,7 +28,7 @@ from textevolve.evaluation import Usage, empty_default
 from textevolve.json_texts import as_object
 from textevolve.llm.model import NOTHING, Model, Request, Response
 from textevolve.llm.prices import usage_of
-from textevolve.llm.prompts import count_tokens
+from textevolve.llm.prompts import estimate_text
 from textevolve.protocol.contents import ReportedUsage
 from textevolve.settings import Price
 
@@ -156,7 +156,7 @@ class SentCall:
                 tab.answers.append(self.usage)
             return
         if not self.answered and not is_unsent(error):
-            self.usage = estimate_usage(self.prompt, count_tokens(self.received()), self.price)
+            self.usage = estimate_usage(self.prompt, estimate_text(self.received()), self.price)
         self.charge(str(error) or HUNG_UP)
 
     def charge(self, reason: str) -> None:
@@ -257,7 +257,9 @@ class UsageReader:
     def usage(self) -> Usage:
         """Return the reported usage. What is not reported is estimated: the prompt by its length,
         the answer by the number of events, each of which has about a token."""
-        prompt = count_tokens(json.dumps(self._body.get("messages") or self._body.get("input")))
+        prompt = estimate_text(
+            json.dumps(self._body.get("messages") or self._body.get("input"), ensure_ascii=False)
+        )
         for line in (self._said, *reversed(self._said.splitlines())) if self._said else ():
             reported = _read_usage(line)
             if reported is not None and reported.prompt_tokens:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from textevolve.errors import UnavailableError
 from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.prices import usage_of
-from textevolve.llm.prompts import count_tokens
+from textevolve.llm.prompts import estimate_text
 from textevolve.mappings import drop_none
 from textevolve.protocol.chat import (
     DONE,
@@ -62,7 +62,7 @@ def as_response(
     """Return the response in a completion that has a choice. `prompt`: the estimated tokens of the
     prompt, used if the endpoint reports none. `reports_cost`: as in `usage_of`."""
     reply = read_reply(completion)
-    estimate = prompt, count_tokens(reply.written)
+    estimate = prompt, estimate_text(reply.written)
 
     return Response(
         text=reply.text,

@@ -94,9 +94,9 @@ def _read_text(value: Any) -> str:
 
 
 def _read_texts(value: Any) -> list[str]:
-    """Return the texts of a list, or those between the commas of a text, in which a text with a
-    comma is quoted."""
-    entries = as_array(value)
+    """Return the texts of a list, also of one in JSON, as a column's is written into a check; or
+    those between the commas of a text, in which a text with a comma is quoted."""
+    entries = as_array(parse_printed(value) if isinstance(value, str) else value)
     if not entries:
         text = _read_text("" if value == [] else value)
         entries = next(csv.reader([text], skipinitialspace=True))

@@ -364,6 +364,8 @@ class RunPlan:
         try:
             with collect_notes() as notes:
                 store.add_cases(draft.id, noted())
+                for judge in asks.judges:
+                    judge.note_levels(asks.rubric)
             for line in notes:  # the command line shows them at the end of the run
                 logging.getLogger("textevolve").warning(line, extra={"at_end": True})
             if row_pins.agents or row_pins.collections:

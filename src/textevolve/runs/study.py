@@ -130,6 +130,7 @@ class Asks:
         metrics: The metrics that score, by their names. What they hold is part of the run's
             identity, as is that of `code`.
         code: The user's functions and objects that are called otherwise, such as a generator.
+        rubric: The rubric of the study for its judges, or for its own debate.
     """
 
     judges: tuple[Judge, ...] = ()
@@ -143,6 +144,7 @@ class Asks:
     decides: str = ""
     metrics: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    rubric: str = ""
 
 
 @dataclass(frozen=True, slots=True)

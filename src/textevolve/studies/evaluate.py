@@ -310,6 +310,7 @@ def complete(spec: EvaluateSpec, settings: Settings) -> EvaluateSpec:
         base = judge.load(rubric)
         model = judge.model or model
 
+    DebateJudge().note_levels(rubric)
     profile = override(base, parameters)
     if model is None and all(agent.model for agent in profile.agents):
         model = profile.agents[0].model
@@ -343,7 +344,7 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 
 def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge:
-        return Asks(spec.judge, had_all_prompts=True)
+        return Asks(spec.judge, had_all_prompts=True, rubric=spec.rubric or "")
     profile = _profile_of(spec)
     recalls = spec.recall is not None
     return Asks(
@@ -435,6 +436,7 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         answered=spec.target is not None,
         compared=True,
         checks=partial(take_checks, spec.check) if applies_checks(spec) else None,
+        shared_checks=tuple(spec.check),
     )
 
 

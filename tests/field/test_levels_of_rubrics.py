@@ -1,0 +1,43 @@
+"""A rubric has levels, `[poor | fair | good]`, and is given to a judge that asks yes or no."""
+
+import json
+
+import pytest
+
+LEVELS = "How clear is it? [confused | clear in parts | clear]\nIt names the moon.\n"
+QUESTION = ("Why are there tides?", "The moon pulls.")
+
+
+@pytest.mark.parametrize("judge", ["checklist", "probe", "debate"])
+def test_unread_levels_are_told(cli, home, model, judge):
+    (home / "levels.md").write_text(LEVELS)
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", judge, "--rubric", "@levels.md")
+    outcome = cli(*command)
+    assert outcome.code == 0, outcome.err
+    told = " ".join(outcome.err.split())
+    assert f"left out: 1 scale: {judge} asks about no levels of a rubric; the judge decide" in told
+
+
+def test_unread_levels_are_kept(cli, home, model):
+    (home / "levels.md").write_text(LEVELS)
+    rows = [{"input": f"Why {n}?", "output": "The moon."} for n in range(2)]
+    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ("evaluate", "rows.jsonl", "-m", model, "--judge", "checklist")
+    assert cli(*command, "--rubric", "@levels.md").code == 0
+    assert "1 scale: checklist" in cli("runs", "show", "last").out
+
+
+def test_levels_in_an_option_are_told(cli, home, model):
+    (home / "levels.md").write_text(LEVELS)
+    (home / "rows.csv").write_text("question,answer\nWhy?,The moon.\n")
+    command = ("compare", "--data", "rows.csv", "--outputs", "answer", "-m", model)
+    outcome = cli(*command, "--judge", "checklist+rubric=levels.md")
+    assert "left out: 1 scale: checklist" in outcome.err
+
+
+@pytest.mark.parametrize("rubric", [LEVELS, "It is clear.\nIt names [the moon]."])
+def test_nothing_is_told_without_need(cli, home, model, rubric):
+    (home / "rubric.md").write_text(rubric)
+    judge = "decide" if rubric == LEVELS else "checklist"
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", judge, "--rubric", "@rubric.md")
+    assert "scale" not in cli(*command).err
