@@ -137,7 +137,7 @@ class Opener(ClientOptions):
 
         return make_lm(load_opened().open_model(self, model), **options)
 
-    async def run(
+    async def _run(
         self,
         spec: StudySpec,
         *,
@@ -145,11 +145,6 @@ class Opener(ClientOptions):
         objects: Mapping[str, object] = {},
         name: str = "",
     ) -> Any:
-        """Run any study from its specification, and return its result.
-
-        `cases`: rows, cases or texts, used instead of the specification's files. `objects`: the
-        program's Python objects, by their names in the specification.
-        """
         async with self._open_run(spec, cases, objects, name=name, ends=True) as (run, records):
             return await collect_result(find_study(spec.kind), spec, run, records)
 
@@ -164,9 +159,9 @@ class Opener(ClientOptions):
         """Run a study of this kind, and return its result. Fields that are None stay at their
         defaults."""
         objects_by_name = objects.by_name if objects else {}
-        spec = specify(kind, **fields)
-        # Not `self.run`, which waits in a `Client`.
-        return await Opener.run(self, spec, cases=cases, objects=objects_by_name, name=name)
+        return await self._run(
+            specify(kind, **fields), cases=cases, objects=objects_by_name, name=name
+        )
 
     def _open_run(
         self,

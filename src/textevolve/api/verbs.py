@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from textevolve.metrics.plain import LabelMetric
     from textevolve.node_eval.history import History
     from textevolve.rows.cases import CaseLike
+    from textevolve.runs.study import StudySpec
     from textevolve.store.runs import RunRecord
     from textevolve.studies.chain import ChainRuns
     from textevolve.studies.compare import Comparison
@@ -99,6 +100,21 @@ class AsyncClient(Opener):
     def runs(self) -> AsyncRuns:
         """The stored runs: list, read, compare, export and resume them."""
         return load_opened().AsyncRuns(self)
+
+    async def run(
+        self,
+        spec: StudySpec,
+        *,
+        cases: Iterable[Any] | None = None,
+        objects: Mapping[str, object] = {},
+        name: str = "",
+    ) -> Any:
+        """Run any study from its specification, and return its result.
+
+        `cases`: rows, cases or texts, used instead of the specification's files. `objects`: the
+        program's Python objects, by their names in the specification.
+        """
+        return await self._run(spec, cases=cases, objects=objects, name=name)
 
     async def __aenter__(self) -> Self:
         return self
@@ -274,7 +290,7 @@ class AsyncClient(Opener):
         if rows is None and objects.by_name:
             rows = file  # the file is read with what the program put in
 
-        return await Opener.run(self, spec, cases=rows, objects=objects.by_name, name=name)
+        return await self._run(spec, cases=rows, objects=objects.by_name, name=name)
 
     @takes_options(OptimizeOptions)
     async def optimize(
@@ -438,7 +454,7 @@ class AsyncClient(Opener):
         )
         if output is not None:
             load_opened().check_name(output)
-        fitted: FittedSignals = await Opener.run(self, spec, cases=rows, name=name)
+        fitted: FittedSignals = await self._run(spec, cases=rows, name=name)
         if output is not None:
             fitted.save(str(output))
 
