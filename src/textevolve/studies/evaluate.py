@@ -518,7 +518,7 @@ async def run(
         except (CallError, BudgetError, InputError) as error:
             return _fail(spec, case, index, failure_of(error), name)
         if isinstance(outcome, DebateResult) and not name:
-            return outcome.at(index)
+            return replace(outcome, index=index)
 
         return _record_judgement(spec, JudgedCase(case, index, outcome.result, outcome.usage), name)
 
