@@ -151,26 +151,20 @@ def without_quotation(text: str) -> str:
 
 def share_of_words(text: str, other: str) -> float:
     """Return the share of words, in [0, 1], that two texts have in common in the same order."""
-    return SequenceMatcher(None, _words(text), _words(other), autojunk=False).ratio()
+    return _match_words(text, other).ratio()
+
+
+def _match_words(text: str, other: str) -> SequenceMatcher[str]:
+    return SequenceMatcher(None, _words(text), _words(other), autojunk=False)
 
 
 def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:
+    matches = (_match_words(text, other) for other in others)
+    # The upper bounds decide nearly all comparisons, in a fraction of the time.
     return any(
-        _most_in_common(text, other) > limit and share_of_words(text, other) > limit
-        for other in others
+        match.real_quick_ratio() > limit and match.quick_ratio() > limit and match.ratio() > limit
+        for match in matches
     )
-
-
-def _most_in_common(text: str, other: str) -> float:
-    """Return an upper bound of `share_of_words` that ignores the order of words, which decides
-    most comparisons in a fraction of the time."""
-    words = _words(text)
-    other_words = _words(other)
-    length = len(words) + len(other_words)
-    distinct = set(words)
-    other_distinct = set(other_words)
-    repeated = min(len(words) - len(distinct), len(other_words) - len(other_distinct))
-    return 2 * (len(distinct & other_distinct) + repeated) / length if length else 1.0
 
 
 def drop_inventions(text: str, sources: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ import json
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
@@ -334,12 +333,6 @@ class DebateResult(Shown):
         scores = [r.score for r in self.result if isinstance(r, EvaluationResult)]
         text = f"scores {[round(score, 3) for score in scores]}" if scores else f"{self.result[0]}"
         return f"DebateResult({self.case.id!r}, {text}, best={self.best}, stopped={self.stopped!r})"
-
-    def at(self, index: int) -> DebateResult:
-        """Return the result at another position in the run, with what was computed of it."""
-        moved = copy(self)
-        vars(moved)["index"] = index
-        return moved
 
     @cached_property
     def agents(self) -> tuple[str, ...]:

@@ -166,23 +166,21 @@ async def take_turn(
     if heard := context.listener is not silence:
         details = {"round": round, "agent": speaker.name, "model": model.name}
         context.listener(StepStarted(context.case.id, "turn", details))
-    meter = decider_meter = UsageMeter(model)
+    meters = [UsageMeter(model)]
     if context.profile.readout == "decide":
         decider = context.profile.decider or speaker.model
         deciding = speaker.model_copy(update={"model": decider})
-        decider_meter = UsageMeter(context.model_of(deciding))
+        meters.append(UsageMeter(context.model_of(deciding)))
 
     sample = _number_sample(context.profile, round, agent)
-    speech = Speech(context, meter, decider_meter, speaker, tuple(history), sample, tuple(spoken))
+    speech = Speech(context, meters[0], meters[-1], speaker, tuple(history), sample, tuple(spoken))
 
     with span("agent", speaker.name, agent=speaker.name, round=round + 1) as here:
-        turn = await _speak(speech, Turn(round, agent, model.name, order))
-        usage = meter.usage
-        seconds = meter.seconds
-        if decider_meter is not meter:
-            usage += decider_meter.usage
-            seconds += decider_meter.seconds
-        turn = replace(turn, usage=usage, seconds=seconds)
+        turn = replace(
+            await _speak(speech, Turn(round, agent, model.name, order)),
+            usage=sum((meter.usage for meter in meters[1:]), meters[0].usage),
+            seconds=sum(meter.seconds for meter in meters),
+        )
         here.note(output=turn.argument)
 
     if heard:

@@ -15,6 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from textevolve.mappings import read_fields
 from textevolve.statistics.intervals import (
@@ -332,7 +333,7 @@ def items_needed(
     return float(math.ceil(max(z**2 / mean**2, reach) * per_group - TIE))
 
 
-def _all_flips(units: int) -> Iterator[Array]:
+def _all_flips(units: int) -> Iterator[NDArray[Any]]:
     """Yield every pattern of which of `units` differences flip, in blocks (patterns, units)."""
     bits = np.arange(units)
     for start in range(0, 1 << units, _BLOCK):
@@ -340,22 +341,18 @@ def _all_flips(units: int) -> Iterator[Array]:
         yield (patterns[:, None] >> bits) & 1
 
 
-def _random_flips(sums: Array, draws: int, seed: int) -> tuple[Array, Iterator[Array]]:
+def _random_flips(sums: Array, draws: int, seed: int) -> tuple[Array, Iterator[NDArray[Any]]]:
     """Return values, and random patterns of how many of each flip, in blocks (patterns, values).
     The values are the sums, each of which flips or does not; of many sums that are often equal, as
     those of right and wrong answers are, they are the distinct ones, of which a binomial number
     flips."""
-    values = sums
-    counts = np.ones(len(sums), int)
-    if len(sums) > MANY_UNITS:
-        values, counts = np.unique(sums, axis=0, return_counts=True)
-    joined = len(values) * MANY_EQUAL <= len(sums)
-    if not joined:
-        values = sums
-    block = max(1, min(_BLOCK, _CELLS // len(values)))
     generator = np.random.default_rng(seed)
+    distinct, counts = np.unique(sums, axis=0, return_counts=True)
+    joined = len(sums) > max(MANY_UNITS, MANY_EQUAL * len(distinct))
+    values = distinct if joined else sums
+    block = max(1, min(_BLOCK, _CELLS // len(values)))
 
-    def draw() -> Iterator[Array]:
+    def draw() -> Iterator[NDArray[Any]]:
         for start in range(0, draws, block):
             size = (min(block, draws - start), len(values))
             yield generator.binomial(counts, 0.5, size) if joined else generator.random(size) < 0.5
@@ -363,7 +360,7 @@ def _random_flips(sums: Array, draws: int, seed: int) -> tuple[Array, Iterator[A
     return values, draw()
 
 
-def _count_as_far(sums: Array, values: Array, patterns: Iterator[Array]) -> int:
+def _count_as_far(sums: Array, values: Array, patterns: Iterator[NDArray[Any]]) -> int:
     """Count the patterns under which the sum is at least as far from 0 as the observed sum. In each
     pattern so many of each of the values flip."""
     total = float(sums.sum())

@@ -540,7 +540,7 @@ async def run(
         except (CallError, BudgetError, InputError) as error:
             return _fail(spec, case, index, failure_of(error), name)
         if isinstance(outcome, DebateResult) and not name:
-            return outcome.at(index)
+            return replace(outcome, index=index)
 
         judged = JudgedCase(case, index, outcome.result, outcome.usage)
         return _name_judgement(spec, judged, name) if name else judged
