@@ -273,7 +273,8 @@ def _read_lines(path: str) -> Iterator[bytes]:
             for number, line in enumerate(file):
                 yield (line if number else line.removeprefix(b"\xef\xbb\xbf")).strip()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        place = error.filename or path  # it may lie beside the file
+        raise InputError(f"{place}: cannot be read ({error.strerror})") from None
 
 
 def _read_line(line: bytes, number: int) -> User | Malformed:
