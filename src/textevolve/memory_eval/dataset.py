@@ -276,7 +276,8 @@ def _read_lines(path: str) -> Iterator[bytes]:
             for number, line in enumerate(file):
                 yield (line if number else line.removeprefix(b"\xef\xbb\xbf")).strip()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        place = error.filename or path  # it may lie beside the file
+        raise InputError(f"{place}: cannot be read ({error.strerror})") from None
 
 
 def _read_line(line: bytes, number: int) -> User | Malformed:
@@ -402,17 +403,6 @@ def _stream(file: Path) -> Iterator[Any]:
 
     if closing:
         raise InputError(f"{file}: is cut off after value {number:,} of its list")
-
-
-def _load(file: Path) -> list[Any] | None:
-    """Return what a file of JSON holds, in a list if it is none; None if it is not JSON."""
-    try:
-        value = json.loads(Path(allowed_path(str(file))).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
-    except ValueError:
-        return None
-    return as_array(value) or [value]
 
 
 def _turns(messages: object, time: object) -> list[Data]:
@@ -543,11 +533,11 @@ def _read_chat(file: Path) -> Data:
     rubric, by which BEAM grades."""
     sessions = [
         {"dialogue": _turns(_flatten(batch.get("turns")), batch.get("time_anchor"))}
-        for batch in map(as_object, as_array(_load(file)))
+        for batch in map(as_object, _stream(file))
     ]
-    probing = _load(file.parent / "probing_questions" / "probing_questions.json") or [{}]
+    probing = _stream(file.parent / "probing_questions" / "probing_questions.json")
     questions: list[Data] = []
-    for ability, listed in as_object(probing[0]).items():
+    for ability, listed in as_object(next(probing, None)).items():
         for question in map(as_object, as_array(listed)):
             answers = [question[name] for name in BEAM_ANSWERS if question.get(name)]
             rubric = [f"- {line}" for line in as_array(question.get("rubric"))]

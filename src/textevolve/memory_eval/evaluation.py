@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from importlib import import_module
+from statistics import fmean
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from textevolve.evaluation import Failure, Result, Usage, empty_default
 from textevolve.mappings import map_values, read_fields
-from textevolve.memory_eval.dataset import Malformed
+from textevolve.memory_eval.dataset import LOCOMO_TYPES, Malformed
 from textevolve.memory_eval.judging import (
     LABELS,
     TASKS,
@@ -461,8 +463,9 @@ class MemoryEvaluation(Result):
 
     `seed`: of the bootstrap. `sums`: the figures of each user, from which metrics are computed.
     `malformed`: the invalid lines of the data. `counts` and `labels`: the numbers of judgements by
-    outcome, and by task and label. `skipped`: the limit that stopped the evaluation; empty if it is
-    complete.
+    outcome, and by task and label. `token_f1`: the published figure of each answer to a question of
+    LoCoMo's types, by type; `needs`: the package that it lacks. `skipped`: the limit that stopped
+    the evaluation; empty if it is complete.
     """
 
     seed: int = 0
@@ -471,6 +474,8 @@ class MemoryEvaluation(Result):
     malformed: list[Malformed] = empty_default(list)
     counts: Counter[str] = empty_default(Counter)
     labels: Counter[tuple[Task, Label]] = empty_default(Counter)
+    token_f1: dict[str, list[float]] = empty_default(dict)
+    needs: str = ""
     usage: Usage = Usage()
     skipped: str = ""
     _failures: Counter[tuple[Task, str]] = empty_default(Counter)
@@ -488,6 +493,12 @@ class MemoryEvaluation(Result):
         count), without a limit stopping the evaluation."""
         done = self._sessions == self.scope.sessions and not self.skipped
         return done and self._expected == sum(self.counts.values())
+
+    @property
+    def published_f1(self) -> dict[str, dict[str, float]]:
+        """Return the mean token F1 (`value`) and the number of answers (`of`), of all and by type
+        of question."""
+        return {kind: {"value": fmean(f1), "of": len(f1)} for kind, f1 in self.token_f1.items()}
 
     @property
     def failures(self) -> list[tuple[Task, str, int]]:
@@ -515,6 +526,7 @@ class MemoryEvaluation(Result):
         outcome = judgement.outcome
         self.sums.add(judgement)
         self.usage += judgement.usage
+        self._compare_words(judgement.subject)
 
         if isinstance(outcome, Failure):
             self.counts[outcome.kind] += 1
@@ -525,6 +537,21 @@ class MemoryEvaluation(Result):
         else:
             self.counts["judged"] += 1
             self.labels[task, outcome.label] += 1
+
+    def _compare_words(self, subject: Subject) -> None:
+        """Add the token F1 of an answer to a question of LoCoMo, whatever a judge says of it."""
+        kind = subject.question_type
+        if kind not in LOCOMO_TYPES.values() or "answer" not in subject.texts or subject.failure:
+            return
+        try:
+            score_answer = import_module("textevolve.memory_eval.token_f1").score_answer
+        except ModuleNotFoundError as error:
+            self.needs = str(error.name)
+            return
+        texts = subject.texts
+        score = score_answer(kind, texts["answer"], texts["reference"])
+        for part in ("all", kind):
+            self.token_f1.setdefault(part, []).append(score)
 
 
 def collect(records: Iterable[EvaluationRecord], seed: int = 0) -> MemoryEvaluation:

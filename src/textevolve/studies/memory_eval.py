@@ -27,7 +27,7 @@ from textevolve.llm.embeddings import embed
 from textevolve.llm.meter import UsageMeter
 from textevolve.llm.model import Model, text_hash
 from textevolve.llm.refusals import one_line
-from textevolve.mappings import map_values
+from textevolve.mappings import drop_empty, map_values
 from textevolve.memory.creation import creation_prompts
 from textevolve.memory.record import MemoryStore
 from textevolve.memory_eval.dataset import Malformed, User
@@ -185,9 +185,20 @@ def _blocks(evaluation: MemoryEvaluation) -> Iterator[Block]:
         if rows:
             yield _table(title, rows)
 
+    yield from _token_f1(evaluation)
     yield _coverage(evaluation)
     if evaluation.failures:
         yield _failures(evaluation)
+
+
+def _token_f1(evaluation: MemoryEvaluation) -> Iterator[Block]:
+    if evaluation.needs:
+        need = f'needs {evaluation.needs}: pip install "textevolve[metrics]"'
+        yield Note(f"Not measured: token F1 as LoCoMo publishes it {need}", "warning")
+    if figures := evaluation.published_f1:
+        columns = ("", Column("F1", "number", 3), Column("of", "count"))
+        rows = [(kind, *figure.values()) for kind, figure in figures.items()]
+        yield Table("Token F1, as LoCoMo publishes it", columns, rows)
 
 
 def _is_known(pair: MetricPair) -> bool:
@@ -554,6 +565,7 @@ def data(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> Mapping[st
         ],
         "not_measured": evaluation.scope.not_measured,
         **metrics_to_json(evaluation.metrics),
+        **drop_empty({"token_f1": evaluation.published_f1}),
         "usage": asdict(evaluation.usage),
     }
 
