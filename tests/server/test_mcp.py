@@ -178,6 +178,23 @@ async def test_a_long_run_goes_on_after_the_answer_and_can_be_stopped(
         assert not state.runner.works_on(begun["id"])
 
 
+async def test_runs_end_with_their_client(location, model, server, stalling):
+    """Nobody continues them and spends money for a client that is gone."""
+    server.script = stalling(4)
+    async with connect(location, model) as (client, _):
+        begun = await call(client, "evaluate", rows=ROWS, judge="probe", wait=0)
+    server.script = None
+    async with connect(location, model) as (client, _):
+        left = await call(client, "show_run", run=begun["id"], wait=0)
+        assert left["status"] == "cancelled"
+        limited = await call(
+            client, "judge", input="Why?", text="So.", judge="probe", limits={"calls": 1}
+        )
+        assert limited["status"] == "interrupted"
+        assert "limit" in limited["reason"] or "call" in limited["reason"]
+        assert all("score" not in result for result in limited.get("results", []))
+
+
 async def test_a_cancelled_call_stops_its_run(location, model, server, stalling):
     server.script = stalling(4)
     heard = asyncio.Event()
