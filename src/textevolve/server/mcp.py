@@ -60,8 +60,10 @@ STEP_SECONDS = 2.0
 USUAL_WAIT = 45.0
 """The seconds that a tool waits for a run, unless the client says otherwise. Many clients give up
 after 60."""
-MOST_TEXT = 2000
-"""The most characters of a text within a result."""
+MOST_TEXTS = 40_000
+LEAST_TEXT = 500
+"""About the most characters of all results in an answer, since clients cut long answers, and those
+that each text of a result has at least. A result has about four texts."""
 ROWS_FILE = "rows.jsonl"
 
 log = logging.getLogger("textevolve.server")
@@ -348,9 +350,11 @@ def _read_results(server: ServerState, seen: VisibleRun, offset: int, limit: int
 
     with server.runner.confine(seen.served):
         table = run.study.table(read_records(server.store, run)())
-        for row in islice(table, offset, offset + limit):
+        rows = list(islice(table, offset, offset + limit))
+        most = max(LEAST_TEXT, MOST_TEXTS // (4 * max(len(rows), 1)))
+        for row in rows:
             shown = {
-                name: _cut(value, MOST_TEXT) if isinstance(value, str) else value
+                name: _cut(value, most) if isinstance(value, str) else value
                 for name, value in drop_none(row).items()
                 if value != "" and not name.startswith(COSTS)
             }
