@@ -86,7 +86,7 @@ HEAVY_OURS = frozenset(
         "textevolve.node_eval.langgraph",
         "textevolve.remote.runs",
         "textevolve.server.app",
-        "textevolve.server.app",
+        "textevolve.server.mcp",
         "textevolve.studies.loop_spans",
         "textevolve.studies.span_export",
     )

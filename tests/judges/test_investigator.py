@@ -6,7 +6,7 @@ import pytest
 
 from textevolve import Client, InputError, Limits, Settings
 from textevolve.evaluation import Case
-from textevolve.judges.investigator import MATCHES, SHOWN, Section, _look, _Step, list_sections
+from textevolve.judges.investigator import MATCHES, SHOWN, RecordPart, _look, _Step, list_sections
 from textevolve.llm.testing import Answer
 from textevolve.trajectory import ToolUse, Trajectory
 
@@ -109,7 +109,7 @@ def look(sections, action, **fields):
 
 def test_looks_show_all_of_a_record_and_say_what_is_left_out():
     text = "".join(chr(65 + n % 26) for n in range(10_000))
-    sections = [Section("passage", text), *[Section("passage", "Oslo. oslo.")] * 60]
+    sections = [RecordPart("passage", text), *[RecordPart("passage", "Oslo. oslo.")] * 60]
     shown = ""
     while len(shown) < len(text):
         shown += look(sections, "read", section=1, start=len(shown)).partition("\n")[2]
@@ -125,7 +125,9 @@ def test_looks_show_all_of_a_record_and_say_what_is_left_out():
     assert "Nothing found" in look(sections, "search", text="Bergen")
     assert "Name in the field" in look(sections, "search", text=" ")
     # Its small letters have more characters than it has.
-    assert "Section 1, character" in look([Section("", "\u0130stanbul")], "search", text="stanbul")
+    assert "Section 1, character" in look(
+        [RecordPart("", "\u0130stanbul")], "search", text="stanbul"
+    )
 
 
 def test_a_call_has_its_name_arguments_result_and_error():

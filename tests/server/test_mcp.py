@@ -22,11 +22,13 @@ from textevolve import Settings
 from textevolve.llm.testing import Answer
 from textevolve.runs.study import schema_of
 from textevolve.server.app import open_state
-from textevolve.server.mcp import MOST_TEXT, TOOLS, make_mcp_server, open_mcp
+from textevolve.server.mcp import MOST_TEXTS, TOOLS, make_mcp_server, open_mcp
 from textevolve.server.options import McpOptions
 
 ROWS = [{"input": f"Question {n}?", "candidates": ["one", "two"]} for n in range(3)]
 MODEL = "http://127.0.0.1:9/v1#any"
+MOST = MOST_TEXTS // 4
+"""The most characters of a text of the only result."""
 
 
 @asynccontextmanager
@@ -178,6 +180,23 @@ async def test_a_long_run_goes_on_after_the_answer_and_can_be_stopped(
         assert not state.runner.works_on(begun["id"])
 
 
+async def test_runs_end_with_their_client(location, model, server, stalling):
+    """Nobody continues them and spends money for a client that is gone."""
+    server.script = stalling(4)
+    async with connect(location, model) as (client, _):
+        begun = await call(client, "evaluate", rows=ROWS, judge="probe", wait=0)
+    server.script = None
+    async with connect(location, model) as (client, _):
+        left = await call(client, "show_run", run=begun["id"], wait=0)
+        assert left["status"] == "cancelled"
+        limited = await call(
+            client, "judge", input="Why?", text="So.", judge="probe", limits={"calls": 1}
+        )
+        assert limited["status"] == "interrupted"
+        assert "limit" in limited["reason"] or "call" in limited["reason"]
+        assert all("score" not in result for result in limited.get("results", []))
+
+
 async def test_a_cancelled_call_stops_its_run(location, model, server, stalling):
     server.script = stalling(4)
     heard = asyncio.Event()
@@ -210,14 +229,17 @@ async def test_texts_of_json_and_null_count_as_what_they_stand_for(connected):
         assert judged["results"][0]["text"] == text
 
 
-async def test_a_long_text_is_cut_and_the_cut_is_said(connected):
+async def test_long_texts_are_cut_so_that_clients_need_not(connected):
+    text = "word " * 3000
+    rows = [{"input": text, "candidates": [text]}] * 40
     async with connected() as (client, _):
-        text = "word " * 1000
-        judged = await call(client, "judge", input="Why?", text=text, judge="look:length")
-        missing = len(text) - MOST_TEXT
-        assert (
-            judged["results"][0]["text"] == f"{text[:MOST_TEXT]} [... {missing:,} more characters]"
-        )
+        alone = await call(client, "judge", input="Why?", text=text, judge="look:length")
+        shown = alone["results"][0]["text"]
+        assert shown == f"{text[:MOST]} [... {len(text) - MOST:,} more characters]"
+        run = await call(client, "evaluate", rows=rows, judge="look:length")
+        assert len(run["results"]) == run["next_offset"] == 20
+        # Some clients cut at 25,000 tokens.
+        assert len(json.dumps(run)) < 60_000
 
 
 async def test_the_schemas_are_those_of_our_specifications(connected):

@@ -38,22 +38,32 @@ def _serve(**values: Any) -> None:
 def _listen(options: ServerOptions, open_mcp: Any = None) -> None:
     """Serve until a signal arrives. `open_mcp`: as for `create_app`."""
     key = find_client_key(options)
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise SettingsError("a server needs more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import bind, create_app, listen, require_keys, url_of
-
+    app = _load_app("a server needs")
     settings = read_settings(store=options.store)
     with Store(settings.memory_location) as resources:
-        require_keys(options, resources, key)
+        app.require_keys(options, resources, key)
     fetch_weights(_find_models(options, settings), settings)
-    listener = bind(options.host, options.port)
-    url = url_of(listener)
+    listener = app.bind(options.host, options.port)
+    url = app.url_of(listener)
     calm_collector()
 
     def announce(serving: Serving) -> None:
         _announce(serving, url)
 
-    listen(create_app(options, settings, key, announce, open_mcp), listener)
+    app.listen(app.create_app(options, settings, key, announce, open_mcp), listener)
+
+
+def _load_app(subject: str):  # the type of a module has no name
+    """Import the server.
+
+    Raises:
+        SettingsError: its packages are not installed; `subject` begins the message.
+    """
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise SettingsError(f"{subject} more packages: pip install 'textevolve[server]'")
+    import textevolve.server.app as app
+
+    return app
 
 
 def _find_models(options: ServerOptions, settings: Settings) -> list[str]:
@@ -90,7 +100,7 @@ serve = shape_command(_serve, parameters_of(ServerOptions), ())
 
 def _mcp(**values: Any) -> None:
     options = McpOptions(**read_given(McpOptions, values))
-    if find_spec("mcp") is None or find_spec("fastapi") is None:
+    if find_spec("mcp") is None:
         raise SettingsError("MCP needs more packages: pip install 'textevolve[mcp]'")
     from textevolve.server.mcp import open_mcp, run_stdio
 
@@ -127,21 +137,18 @@ def view(
 
     No model and no set-up is needed. Ends with Ctrl-C.
     """
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise SettingsError("pages need more packages: pip install 'textevolve[server]'")
-    from textevolve.server.app import bind, create_app, listen, url_of
-
+    app = _load_app("pages need")
     settings = read_settings(store=store)
     path = "/runs"
     if run is not None:
         with open_store(settings.store) as opened:
             path = f"/runs/{opened.get_run(run).id}"
-    listener = bind("127.0.0.1", port)
-    address = url_of(listener) + path
+    listener = app.bind("127.0.0.1", port)
+    address = app.url_of(listener) + path
 
     def open_page(_serving: Serving) -> None:
         say(f"{address} shows {settings.store}; Ctrl-C ends it")
         if browser:
             webbrowser.open(address)
 
-    listen(create_app(ViewOptions(port=port), settings, ready=open_page), listener)
+    app.listen(app.create_app(ViewOptions(port=port), settings, ready=open_page), listener)

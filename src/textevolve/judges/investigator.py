@@ -96,14 +96,14 @@ class InvestigatorJudge(ModelJudge):
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class RecordPart:
     """A part of what is looked into. `title`: its kind, and the name of a called tool."""
 
     title: str
     text: str
 
 
-def list_sections(case: Case) -> list[Section]:
+def list_sections(case: Case) -> list[RecordPart]:
     """Return the tool calls with their results, the failed steps and the passages of a case.
 
     Raises:
@@ -111,12 +111,12 @@ def list_sections(case: Case) -> list[Section]:
     """
     trajectory = case.trajectory or Trajectory()
     sections = [
-        Section(f"call of {call['name']}", json.dumps(call, ensure_ascii=False, default=str))
+        RecordPart(f"call of {call['name']}", json.dumps(call, ensure_ascii=False, default=str))
         for call in trajectory.as_row().get("tool_calls", ())
     ]
-    sections += [Section("failed step", error) for error in trajectory.errors]
+    sections += [RecordPart("failed step", error) for error in trajectory.errors]
     passages = trajectory.contexts or _divide(case.context or "")
-    sections += [Section("passage", text) for text in passages]
+    sections += [RecordPart("passage", text) for text in passages]
     if not sections and trajectory.tool_calls is None:
         raise InputError(
             "the judge investigator needs tool_calls, contexts or a context to look into, and the"
@@ -225,7 +225,7 @@ def _weigh(
     return context.result(score, lines, looks=taken, read=read, sections=number)
 
 
-def _look(sections: Sequence[Section], step: _Step) -> str:
+def _look(sections: Sequence[RecordPart], step: _Step) -> str:
     """Return what a tool shows."""
     if step.action == "search":
         return _search(sections, step.text)
@@ -242,7 +242,7 @@ def _look(sections: Sequence[Section], step: _Step) -> str:
     return f"Section {number}, characters {start} to {end} of {len(text)}:\n{text[start:end]}"
 
 
-def _list(sections: Sequence[Section], first: int) -> str:
+def _list(sections: Sequence[RecordPart], first: int) -> str:
     """Return the titles and the beginnings of sections, from a number on."""
     rest = list(enumerate(sections, 1))[first - 1 :]
     lines = [
@@ -253,7 +253,7 @@ def _list(sections: Sequence[Section], first: int) -> str:
     return "\n".join([*lines, *_count_more(len(rest) - TITLES, "sections")])
 
 
-def _search(sections: Sequence[Section], words: str) -> str:
+def _search(sections: Sequence[RecordPart], words: str) -> str:
     """Return the places where words occur, in small or capital letters."""
     if not words.strip():
         return "Name in the field text what to search for."
@@ -263,7 +263,7 @@ def _search(sections: Sequence[Section], words: str) -> str:
     return "\n".join([*matches[:MATCHES], *_count_more(len(matches) - MATCHES, "places")])
 
 
-def _find_all(sections: Sequence[Section], words: str) -> Iterator[str]:
+def _find_all(sections: Sequence[RecordPart], words: str) -> Iterator[str]:
     for number, section in enumerate(sections, 1):
         # Lower case may have another length, and then no place would be right.
         lower = section.text.lower()

@@ -40,7 +40,7 @@ from textevolve.server.errors import as_api_error
 from textevolve.server.guard import LARGER, MCP_PATH
 from textevolve.server.identity import THIS_MACHINE, Caller, caller_of, require_scope
 from textevolve.server.options import ServerOptions
-from textevolve.server.resources_api import MemorySearch, find_memories, open_memories
+from textevolve.server.resources_api import MemorySearch, list_found, open_memories
 from textevolve.server.state import ServerState
 from textevolve.server.studies.api import begin, cancel_study
 from textevolve.server.studies.reading import (
@@ -60,8 +60,10 @@ STEP_SECONDS = 2.0
 USUAL_WAIT = 45.0
 """The seconds that a tool waits for a run, unless the client says otherwise. Many clients give up
 after 60."""
-MOST_TEXT = 2000
-"""The most characters of a text within a result."""
+MOST_TEXTS = 40_000
+LEAST_TEXT = 500
+"""About the most characters of all results in an answer, since clients cut long answers, and those
+that each text of a result has at least. A result has about four texts."""
 ROWS_FILE = "rows.jsonl"
 
 log = logging.getLogger("textevolve.server")
@@ -76,7 +78,7 @@ goes on: call show_run with its id, or cancel_run."""
 
 
 class Waiting(Frozen):
-    """The part of a tool's arguments about waiting."""
+    """The argument of tools that wait for a run."""
 
     wait: float = option(
         USUAL_WAIT,
@@ -142,7 +144,6 @@ class RunArguments(Frozen):
 class ShowArguments(RunArguments, Waiting):
     """The arguments of the tool that shows a run."""
 
-    wait: float = option(0, "The most seconds to wait for it to end.", ge=0, le=3600)
     offset: int = option(0, "How many results to leave out at the beginning.", ge=0)
     limit: int = option(20, "The most results.", ge=0, le=500)
     report: int = option(6000, "The most characters of the report, in Markdown.", ge=0)
@@ -156,7 +157,7 @@ class SearchArguments(MemorySearch):
 
 
 @dataclass(frozen=True)
-class ToolCall:
+class McpCall:
     """A call of a tool.
 
     Attributes:
@@ -172,7 +173,7 @@ class ToolCall:
     report: Callable[[float, float, str], Awaitable[None]]
 
 
-Answer: TypeAlias = Callable[[ToolCall], Awaitable[dict[str, Any]]]
+Handler: TypeAlias = Callable[[McpCall], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class Tool:
         scope: What the caller needs.
     """
 
-    answer: Answer
+    answer: Handler
     own: type[Frozen]
     scope: KeyScope
     kind: str = ""
@@ -259,19 +260,19 @@ def _takes_text(schema: Mapping[str, Any]) -> bool:
     return "string" in kinds or "enum" in schema or any(map(_takes_text, schema.get("anyOf", ())))
 
 
-async def evaluate(call: ToolCall) -> dict[str, Any]:
+async def evaluate(call: McpCall) -> dict[str, Any]:
     """Score the candidate texts of each row by a judge, with feedback; the best of each row."""
     return await _run_study(call, {"kind": "evaluate", "cases": [ROWS_FILE]}, call.own.rows)
 
 
-async def compare(call: ToolCall) -> dict[str, Any]:
+async def compare(call: McpCall) -> dict[str, Any]:
     """Run prompts and models on rows, score all outputs by metrics or judges, and test which
     variant is better, with intervals."""
     body = {"kind": "compare", "data": ROWS_FILE, "prompts": call.own.prompts}
     return await _run_study(call, body, call.own.rows)
 
 
-async def judge(call: ToolCall) -> dict[str, Any]:
+async def judge(call: McpCall) -> dict[str, Any]:
     """Score one text from 0 to 1, with feedback and a verdict."""
     own = call.own
     row = {"input": own.input, "candidates": [own.text]}
@@ -280,7 +281,7 @@ async def judge(call: ToolCall) -> dict[str, Any]:
 
 
 async def _run_study(
-    call: ToolCall, body: dict[str, Any], rows: Sequence[Mapping[str, Any]], report: int = 6000
+    call: McpCall, body: dict[str, Any], rows: Sequence[Mapping[str, Any]], report: int = 6000
 ) -> dict[str, Any]:
     """Begin a study of rows, wait for it, and return its results so far. If the client cancels the
     call meanwhile, the run is cancelled, too."""
@@ -298,7 +299,7 @@ async def _run_study(
     return await asyncio.to_thread(_describe, call, run.id, 0, 20, report)
 
 
-async def _wait_for(call: ToolCall, run_id: str) -> None:
+async def _wait_for(call: McpCall, run_id: str) -> None:
     """Wait until the run ends, or the caller's time is over, and report the progress."""
     runner = call.server.runner
     seconds: float = call.own.wait
@@ -315,7 +316,7 @@ async def _wait_for(call: ToolCall, run_id: str) -> None:
 
 
 def _describe(
-    call: ToolCall, run_id: str, offset: int, limit: int, most_report: int
+    call: McpCall, run_id: str, offset: int, limit: int, most_report: int
 ) -> dict[str, Any]:
     """Return a run as tools answer it: its state, some results and the beginning of its report."""
     server = call.server
@@ -349,9 +350,11 @@ def _read_results(server: ServerState, seen: VisibleRun, offset: int, limit: int
 
     with server.runner.confine(seen.served):
         table = run.study.table(read_records(server.store, run)())
-        for row in islice(table, offset, offset + limit):
+        rows = list(islice(table, offset, offset + limit))
+        most = max(LEAST_TEXT, MOST_TEXTS // (4 * max(len(rows), 1)))
+        for row in rows:
             shown = {
-                name: _cut(value, MOST_TEXT) if isinstance(value, str) else value
+                name: _cut(value, most) if isinstance(value, str) else value
                 for name, value in drop_none(row).items()
                 if value != "" and not name.startswith(COSTS)
             }
@@ -369,7 +372,7 @@ def _cut(text: str, most: int) -> str:
     return text if cut <= 0 else f"{text[:most]} [... {cut:,} more characters]"
 
 
-async def list_runs(call: ToolCall) -> dict[str, Any]:
+async def list_runs(call: McpCall) -> dict[str, Any]:
     """List stored runs, the newest first. `next` is the cursor of the next page."""
     own = call.own
     run_filter = RunFilter(own.kind, own.status, own.text)
@@ -378,7 +381,7 @@ async def list_runs(call: ToolCall) -> dict[str, Any]:
     )
 
 
-async def show_run(call: ToolCall) -> dict[str, Any]:
+async def show_run(call: McpCall) -> dict[str, Any]:
     """Show a run: its status, its results from `offset` on, and its report."""
     own = call.own
     await asyncio.to_thread(find_study_run, call.server, call.caller, own.run)
@@ -386,20 +389,20 @@ async def show_run(call: ToolCall) -> dict[str, Any]:
     return await asyncio.to_thread(_describe, call, own.run, own.offset, own.limit, own.report)
 
 
-async def cancel_run(call: ToolCall) -> dict[str, Any]:
+async def cancel_run(call: McpCall) -> dict[str, Any]:
     """Stop a run. Its answers stay stored, and the same call resumes it."""
     seen = await asyncio.to_thread(find_study_run, call.server, call.caller, call.own.run)
     await cancel_study(call.server, call.caller, seen)
     return await asyncio.to_thread(_describe, call, call.own.run, 0, 0, 0)
 
 
-async def search_memories(call: ToolCall) -> dict[str, Any]:
+async def search_memories(call: McpCall) -> dict[str, Any]:
     """Find memories of a collection that are relevant to a text, best first."""
     own = call.own
     place = (own.namespace, own.collection)
     search = MemorySearch(**omit(own.model_dump(exclude_unset=True), ("namespace", "collection")))
     async with open_memories(call.server, call.caller, place, "read", embeds=True) as memories:
-        return await find_memories(memories, search)
+        return await list_found(memories, search)
 
 
 JUDGING = ("judge", "rubric", "check", "model", "threshold", "seed")
@@ -455,7 +458,7 @@ def make_mcp_server(state: ServerState) -> McpServer[Any]:
             require_scope(caller, tool.scope)
             own, values = _read_arguments(tool, params.arguments or {})
             report = context.session.report_progress
-            answer = plain(await tool.answer(ToolCall(state, caller, values, own, report)))
+            answer = plain(await tool.answer(McpCall(state, caller, values, own, report)))
         except Exception as error:  # noqa: BLE001  the protocol's package would hide its message
             log.info("the tool %s was refused: %s", params.name, type(error).__name__)
             return _fail(error)
@@ -485,7 +488,7 @@ def _fail(error: Exception) -> types.CallToolResult:
 
 
 async def run_stdio(options: ServerOptions, settings: Settings) -> None:
-    """Answer the client that has started this process, until it closes the standard input.
+    """Handler the client that has started this process, until it closes the standard input.
 
     Raises:
         TextEvolveError: the models, judges or store to serve cannot be opened.

@@ -421,10 +421,10 @@ async def search_memories(
     search: _Search,
 ) -> Response:
     """Find memories that are relevant to a text, best first, with the parts of each score."""
-    return respond(await find_memories(memories, search))
+    return respond(await list_found(memories, search))
 
 
-async def find_memories(memories: AsyncMemories, search: MemorySearch) -> dict[str, Any]:
+async def list_found(memories: AsyncMemories, search: MemorySearch) -> dict[str, Any]:
     """Search a collection; return the memories as JSON-ready data, with the counts."""
     recalled = await memories.search(**search.model_dump(exclude_unset=True))
     counts = omit(asdict(recalled), ("memories", "summarised"))

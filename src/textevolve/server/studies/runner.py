@@ -328,6 +328,9 @@ class Runner:
         """Start no more calls, and wait a while for those in flight. Unfinished runs are resumed at
         the next start."""
         self.ending.set()
+        if not self.options.resumes:  # no later server would
+            for run_id in list(self._tasks):
+                await self.cancel(run_id)
         for run_id, task in list(self._tasks.items()):
             if run_id not in self._begun:
                 task.cancel()
