@@ -61,6 +61,9 @@ def import_pyarrow(module: str, purpose: str) -> Any:
     return import_optional(module, purpose, "parquet")
 
 
+_PACKAGE = re.compile(r"(?:backports\.)?\w+")
+
+
 def import_optional(module: str, purpose: str, extra: str) -> Any:
     """Import a module of an optional package. `extra`: the extra that installs it.
 
@@ -70,7 +73,7 @@ def import_optional(module: str, purpose: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        package = module.partition(".")[0]
+        package = cast("re.Match[str]", _PACKAGE.match(module))[0]
         raise SettingsError(
             f'{purpose} needs {package}: pip install "textevolve[{extra}]"'
         ) from None
@@ -245,29 +248,24 @@ def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
     """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
     sample."""
     try:
-        with zipfile.ZipFile(file) as log:
+        with _find_archives(file, name).ZipFile(file) as log:
             for member in sorted(log.namelist()):
                 if member.startswith("samples/"):
-                    text = mend_halves(_read_member(log, member, name).decode())
+                    text = mend_halves(log.read(member).decode())
                     yield f"{name}: {member}", _read_sample(json.loads(text))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
 
 
-def _read_member(log: zipfile.ZipFile, member: str, name: str) -> bytes:
-    """Return the content of a file in a log. Inspect compresses with Zstandard, which `zipfile`
+def _find_archives(file: IO[bytes], name: str) -> Any:
+    """Return the module that reads an archive. Inspect compresses with Zstandard, which `zipfile`
     reads from Python 3.14 on."""
-    info = log.getinfo(member)
-    if info.compress_type != _ZSTANDARD or sys.version_info >= (3, 14):
-        return log.read(info)
-    pyarrow = import_pyarrow("pyarrow", f"{name}: reading logs of Inspect before Python 3.14")
-    # The compressed bytes are read as a file of their own, for which the checksum does not hold.
-    size = info.file_size
-    info.file_size = info.compress_size
-    info.compress_type = 0
-    del info.CRC
-
-    return pyarrow.decompress(log.read(info), size, "zstd", asbytes=True)
+    with zipfile.ZipFile(file) as log:
+        is_packed = any(info.compress_type == _ZSTANDARD for info in log.infolist())
+    if not is_packed or sys.version_info >= (3, 14):
+        return zipfile
+    purpose = f"{name}: reading logs of Inspect before Python 3.14"
+    return import_optional("backports.zstd.zipfile", purpose, "inspect")
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:
