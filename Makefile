@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 # Not ppi: half a gigabyte, for one function.
-EXTRAS = local parquet xlsx hf keyring metrics patches langchain memory postgres ladybug langgraph mem0 ray server mcp dev
+EXTRAS = local parquet xlsx inspect hf keyring metrics patches langchain memory postgres ladybug langgraph mem0 ray server mcp dev
 
 .PHONY: demo test slow alone frozen chromium lint bench docs constraints clean
 

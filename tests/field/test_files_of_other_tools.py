@@ -12,6 +12,7 @@ from textevolve.node_eval.traces import read_episodes
 from textevolve.rows.cases import RowReading, read_cases
 from textevolve.rows.columns import Columns
 from textevolve.rows.trajectories import read_trajectory_row, write_trajectory
+from textevolve.runs.study import read_study_file
 from textevolve.studies.promptfoo import convert_config
 
 AGENT = {"name": "porter", "version": "2.1", "model_name": "big"}
@@ -287,3 +288,51 @@ def test_a_configuration_of_promptfoo_becomes_a_study(tmp_path, caplog):
     ]
     for name in ("javascript", "exec:./model.sh", "prompts", "options"):
         assert name in caplog.text
+
+
+def test_nothing_of_a_configuration_is_lost_or_run(tmp_path, caplog):
+    write(tmp_path, "make.py", "raise SystemExit")
+    config = {
+        "prompts": [
+            {"raw": "Say {{a.b}}.", "label": "same"},
+            {"raw": "Tell {{a}}.", "label": "same"},
+            "file://make.py:prompt",
+        ],
+        "providers": [
+            {"id": "openai:gpt-6-luna", "config": {"temperature": temperature}}
+            for temperature in (0, 1)
+        ],
+        "tests": [{"vars": {"a": "one", "b": "file://make.py"}}],
+        "scenarios": [],
+    }
+    path = write(tmp_path, "promptfooconfig.yaml", yaml.safe_dump(config))
+    with caplog.at_level(logging.WARNING):
+        study, rows = convert_config(path)
+    assert list(study["prompts"].values()) == ["Say {{a.b}}.", "Tell {{a}}."]
+    assert study["models"] == ["openai/gpt-6-luna"]
+    assert rows == [{"a": "one", "b": None}]
+    for words in ("{{a.b}}", "make.py:prompt", "make.py: is made by code", "differ", "scenarios"):
+        assert words in caplog.text
+
+
+def test_a_converted_configuration_is_a_study_with_its_rows(home, cli):
+    config = {
+        "prompts": ["Say {{dish}} in {{language}}."],
+        "providers": ["openai:gpt-6-luna"],
+        "defaultTest": {"vars": {"language": "Greek"}},
+        "tests": [
+            {"vars": {"dish": ["soup", "stew"]}, "assert": [{"type": "contains", "value": "o"}]}
+        ],
+    }
+    write(home, "promptfooconfig.yaml", yaml.safe_dump(config))
+    outcome = cli("run", "init", "--from", "promptfooconfig.yaml")
+    assert outcome.code == 0, outcome.err
+    study, spec = read_study_file("study.yaml")
+    cases = list(study.cases(spec))
+    assert [json.loads(case.input)["dish"] for case in cases] == ["soup", "stew"]
+    assert all("checks" in case.parameters for case in cases)
+    assert cli("run", "init", "--from", "promptfooconfig.yaml").code == 2
+    assert cli("run", "init", "compare", "--from", "promptfooconfig.yaml").code == 2
+    write(home, "other.yaml", "kind: compare")
+    refusal = cli("run", "init", "--from", "other.yaml", "-o", "new.yaml")
+    assert "is no configuration of promptfoo" in refusal.err

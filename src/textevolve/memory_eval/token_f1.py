@@ -14,7 +14,7 @@ from importlib import import_module
 from statistics import fmean
 from typing import Any
 
-from textevolve.memory_eval.published import ADVERSARIAL, LOCOMO_TYPES, UNKNOWN
+from textevolve.memory_eval.dataset import ADVERSARIAL, LOCOMO_TYPES, UNKNOWN
 
 _porter: Any = import_module("nltk.stem.porter")  # it has no types
 _stem: Callable[[str], str] = cache(_porter.PorterStemmer().stem)

@@ -61,6 +61,9 @@ def import_pyarrow(module: str, purpose: str) -> Any:
     return import_optional(module, purpose, "parquet")
 
 
+_PACKAGE = re.compile(r"(?:backports\.)?\w+")
+
+
 def import_optional(module: str, purpose: str, extra: str) -> Any:
     """Import a module of an optional package. `extra`: the extra that installs it.
 
@@ -70,7 +73,7 @@ def import_optional(module: str, purpose: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        package = module.partition(".")[0]
+        package = cast("re.Match[str]", _PACKAGE.match(module))[0]
         raise SettingsError(
             f'{purpose} needs {package}: pip install "textevolve[{extra}]"'
         ) from None
@@ -243,12 +246,7 @@ def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
     """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
     sample, compressed by Zstandard."""
     try:
-        archives: Any = import_module("backports.zstd.zipfile")
-    except ImportError:
-        archives = zipfile  # which reads Zstandard from Python 3.14 on
-
-    try:
-        with archives.ZipFile(file) as log:
+        with _find_archives(file, name).ZipFile(file) as log:
             for member in sorted(log.namelist()):
                 if member.startswith("samples/"):
                     text = mend_halves(log.read(member).decode())
@@ -258,6 +256,17 @@ def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
             purpose = f"{name}: reading logs of Inspect before Python 3.14"
             import_optional("backports.zstd", purpose, "inspect")
         raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
+
+
+def _find_archives(file: IO[bytes], name: str) -> Any:
+    """Return the module that reads an archive. Inspect compresses with Zstandard, which `zipfile`
+    reads from Python 3.14 on."""
+    with zipfile.ZipFile(file) as log:
+        is_packed = any(info.compress_type == _ZSTANDARD for info in log.infolist())
+    if not is_packed or sys.version_info >= (3, 14):
+        return zipfile
+    purpose = f"{name}: reading logs of Inspect before Python 3.14"
+    return import_optional("backports.zstd.zipfile", purpose, "inspect")
 
 
 def read_results(document: Mapping[str, Any]) -> list[Row] | None:

@@ -39,6 +39,8 @@ SETTINGS = {"temperature": "temperature", "max_tokens": "max_output_tokens"}
 """The fields of a study by those of a provider's configuration."""
 READ = ("prompts", "providers", "targets", "tests", "defaultTest")
 READ_OF_TESTS = ("vars", "assert", "description", "threshold")
+_TEXT = re.compile(r"[\s{}]")
+"""What no name of a file has."""
 _EXPRESSION = re.compile(r"\{%|\{\{[^{}]*[|(\[+?.][^{}]*\}\}")
 """An expression of a template that is more than the name of a variable."""
 
@@ -83,6 +85,9 @@ def _open_reference(value: Any, folder: Path) -> Any:
     if not isinstance(value, str) or not value.startswith(FILE):
         return value
     file = str(folder / value.removeprefix(FILE))
+    if Path(file).suffix.lower() in CODE:
+        leave_out("value", f"{value}: is made by code; write it as text")
+        return None
     text = read_text(file)
     return parse_yaml(text, file)[1] if Path(file).suffix.lower() in CHATS else text
 
@@ -97,8 +102,9 @@ def _read_prompts(prompts: Any, folder: Path) -> dict[str, Any]:
         fields = as_object(prompt)
         source = str(fields.get("raw") or fields.get("id") or fields.get("file") or prompt)
         file = folder / source.removeprefix(FILE)
-        is_file = source.startswith(FILE) or (bool(file.suffix) and " " not in source)
+        is_file = source.startswith(FILE) or (bool(file.suffix) and not _TEXT.search(source))
         name = str(fields.get("label") or (file.stem if is_file else f"prompt {number}"))
+        name = f"{name} ({number})" if name in named else name
         if is_file and file.suffix.lower().partition(":")[0] in CODE:
             leave_out("prompt", f"{source}: is made by code; write its text into a file")
             continue
@@ -148,7 +154,7 @@ def _read_providers(providers: Any) -> tuple[list[str], dict[str, Any]]:
         leave_out(
             "setting", "providers differ in temperature or max_tokens, and models of a study do not"
         )
-        return models, {}
+        first_settings = {}
 
     return list(dict.fromkeys(models)), first_settings
 
