@@ -149,6 +149,23 @@ def list_pictures() -> dict[str, Situation]:
     return situations
 
 
+RUBRIC_JUDGES = ("checklist", "probe", "pairwise", "decide", "single", "trajectory")
+
+
+def list_rubrics() -> dict[str, Situation]:
+    """Return each judge that takes a rubric, with one whose levels are the words."""
+    row = {"input": "Why?", "candidates": ["The moon.", "The wind."]}
+    step = {"input": "Why?", "output": "The moon.", "tool_calls": []}
+    levels = {name: Place(word(name), ("1 scale",)) for name in ("low level", "high level")}
+    rubric = f"It is clear. [{' | '.join(place.word for place in levels.values())}]"
+    situations = {}
+    for judge in RUBRIC_JUDGES:
+        rows = [step if judge == "trajectory" else row]
+        command = ("evaluate", "rows.jsonl", "--judge", judge, "--rubric", rubric, "-m", "MODEL")
+        situations[judge] = Situation(run_command({"rows.jsonl": rows}, *command), levels)
+    return situations
+
+
 APP = """\
 import json, sys
 

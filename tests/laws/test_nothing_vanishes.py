@@ -44,6 +44,7 @@ SITUATIONS = {
     **{f"nodes evaluate / a span, {name}": part for name, part in agents.list_spans().items()},
     **{f"columns of {name}": part for name, part in rows.list_unread_columns().items()},
     **{f"pictures in {name}": part for name, part in rows.list_pictures().items()},
+    **{f"levels for {name}": part for name, part in rows.list_rubrics().items()},
     **{f"an application / {name}": part for name, part in rows.list_targets().items()},
     **{f"a file / {name}": part for name, part in files.list_written().items()},
     **{f"an import / {name}": part for name, part in files.list_imported().items()},

@@ -29,7 +29,7 @@ def count_tokens(text: str) -> int:
     return -(-len(text) // CHARACTERS_A_TOKEN)
 
 
-def count_bytes(text: str) -> int:
+def count_utf8(text: str) -> int:
     """Count the bytes of a text in UTF-8. Tokenizers make a token of about four: of four Latin
     letters as of one or two Chinese signs. Old ones make up to twice as many of some scripts."""
     return len(text.encode("utf-8", "surrogatepass"))
@@ -38,7 +38,7 @@ def count_bytes(text: str) -> int:
 def estimate_text(text: str) -> int:
     """Estimate the tokens that an endpoint counts of a text: bytes / 4, rounded up. The budgets of
     recalled memories count in `count_tokens`, so that what a model is shown stays the same."""
-    return -(-count_bytes(text) // CHARACTERS_A_TOKEN)
+    return -(-count_utf8(text) // CHARACTERS_A_TOKEN)
 
 
 # Fences around texts that are data, so that nothing inside them can pass for an instruction of the
@@ -208,7 +208,7 @@ def image_tokens(request: Request) -> int:
 def prompt_tokens(request: Request) -> int:
     """Estimate the tokens of a request's texts and images."""
     texts = [part for message in request.messages for part in message.parts]
-    length = sum(map(count_bytes, (*texts, request.questions or "")))
+    length = sum(map(count_utf8, (*texts, request.questions or "")))
     return -(-length // CHARACTERS_A_TOKEN) + image_tokens(request)
 
 

@@ -22,7 +22,7 @@ from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import dump_answers, load_questions
 from textevolve.llm.model import JournalEntry, Model, Request, Response, request_key
 from textevolve.llm.prices import cost_of, price_of
-from textevolve.llm.prompts import count_bytes, image_tokens
+from textevolve.llm.prompts import count_utf8, image_tokens
 from textevolve.llm.providers import resolve
 from textevolve.llm.targets import JOURNALED
 from textevolve.llm.testing.answers import (
@@ -255,9 +255,9 @@ class _Actor:
         response = self._answer(request, most)
         ratio = Random(self.draw).uniform(3.6, 4.8)  # bytes that make a token
         texts = [message.text for message in request.messages]
-        size = sum(map(count_bytes, (*texts, request.questions or "", request.schema or "")))
+        size = sum(map(count_utf8, (*texts, request.questions or "", request.schema or "")))
         prompt = round(size / ratio) + image_tokens(request)
-        answered = min(most, max(1, int(count_bytes(response.text) / ratio)))
+        answered = min(most, max(1, int(count_utf8(response.text) / ratio)))
         if request.questions is not None:
             answered = 0  # a decision model writes nothing
         cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
