@@ -469,12 +469,23 @@ class _Measure:
     seed: int
 
     def all(self, length: LengthRule) -> JudgeSummary:
-        responses = self.responses() if self.items[0].is_single else None
+        # Kappa of single responses compares verdicts, that of pairs compares winners.
+        responses = None
+        kappa = None
+        if self.items[0].is_single:
+            responses = self.responses()
+            kappa = responses.verdicts.kappa
+        else:
+            kappa = self.kappa()
+
+        # The position's influence is visible only if both orders were judged.
+        orders = {verdict.order for verdict in self.verdicts}
+        position = self.position() if len(orders) == 2 else None
+
         covered = [outcome for outcome in self.outcomes if outcome.scores]
         credits = [outcome.credit for outcome in self.outcomes]
         usage = sum((verdict.usage for verdict in self.verdicts), Usage())
         failures = Counter(verdict.failure.reason for verdict in self.verdicts if verdict.failure)
-        orders = {verdict.order for verdict in self.verdicts}
 
         return JudgeSummary(
             name=self.outcomes[0].judge,
@@ -483,9 +494,9 @@ class _Measure:
             coverage=len(covered) / len(self.items),
             accuracy=mean_figure(credits, self.groups, seed=self.seed),
             over_length=difference_figure(credits, length.credits, self.groups, seed=self.seed),
-            kappa=responses.verdicts.kappa if responses else self.kappa(),
+            kappa=kappa,
             ties=mean_present([float(outcome.winner == TIED) for outcome in covered]),
-            position=self.position() if len(orders) == 2 else None,
+            position=position,
             usage=usage,
             per_item=self.spending(usage),
             failures=dict(failures.most_common(REASONS)),

@@ -320,11 +320,15 @@ def find_winner(answers: Sequence[CardAnswer]) -> int:
     """Return 1 if the good response wins by the mean of the answers, -1 if the bad one does, and 0
     for a tie. If the scores tie, the log-odds decide."""
     margin = sum(answer.good - answer.bad for answer in answers) / len(answers)
-    if abs(margin) <= TIE:
-        odds = [answer.odds for answer in answers if answer.odds is not None]
-        margin = sum(odds) / len(odds) if len(odds) == len(answers) else 0.0
+    odds = [answer.odds for answer in answers if answer.odds is not None]
 
-    return 0 if abs(margin) <= TIE else int(math.copysign(1, margin))
+    # Log-odds of some answers alone would let these decide for all.
+    if abs(margin) <= TIE and len(odds) == len(answers):
+        margin = sum(odds) / len(odds)
+
+    if abs(margin) <= TIE:
+        return 0
+    return 1 if margin > 0 else -1
 
 
 # The figures of the card, computed from the answers.
@@ -583,16 +587,17 @@ def sum_up_card(judgements: Iterable[CardJudgement], *, seeds: int, name: str) -
 
 def _check(family: Family, answers: Collection[_Answers]) -> Check:
     plan = _CHECKS[family]
-    observed = [
-        (of_case, plan.observe(of_case))
-        for of_case in answers
-        if of_case.case.family in (family, *plan.others)
-    ]
-    has_controls = any(of_case.case.kind == CONTROL for of_case, _ in observed)
-    names = [name for name in plan.rates if has_controls or name != OF_CONTROLS]
-    cases = sum(of_case.case.family == family for of_case, _ in observed)
+    families = (family, *plan.others)
+    members = [of_case for of_case in answers if of_case.case.family in families]
+    observed = [(of_case, plan.observe(of_case)) for of_case in members]
 
-    return Check(family, plan.title, tuple(_rate(plan, n, observed) for n in names), cases)
+    has_controls = any(of_case.case.kind == CONTROL for of_case in members)
+    rates = [
+        _rate(plan, name, observed) for name in plan.rates if has_controls or name != OF_CONTROLS
+    ]
+    cases = sum(of_case.case.family == family for of_case in members)
+
+    return Check(family, plan.title, tuple(rates), cases)
 
 
 def _rate(
@@ -602,10 +607,13 @@ def _rate(
 ) -> Rate:
     observations = [(of_case, events[name]) for of_case, events in observed if name in events]
     verdicts = [verdict for _, verdict in observations if verdict is not None]
-    refused = sum(verdict is None and of_case.refused for of_case, verdict in observations)
     hits = sum(verdicts)
     count = len(verdicts)
+
+    # A refusal is counted apart: it is no missing answer that would lower the coverage.
+    refused = sum(verdict is None and of_case.refused for of_case, verdict in observations)
     answered = len(observations) - refused
+
     good_end, meaning = plan.rates[name]
     ends = wilson_interval(hits, count)
 

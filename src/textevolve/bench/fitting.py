@@ -461,15 +461,16 @@ def fit_signals(
     """
     groups = data.groups
     require_enough(len(data.items), len(set(groups)))
+
+    # All figures of agreement are cross-validated; the weights in the file use every item.
     validation = cross_validate(data, seed)
     credits = data.credits(validation.utilities)
-    alone = {name: _credit_alone(data, validation, n) for n, name in enumerate(data.names)}
-    best = max(alone, key=lambda name: mean_present(alone[name]))
     everything = np.ones(len(data.items), dtype=np.bool_)
     ridge = choose_ridge(data, everything, seed)
     full_fit = _rounded(data.fit(everything, range(len(data.names)), ridge))
-    nothing = validate_columns(data, validation.folds, validation.ridges, ())
-    size = float(data.rows.counts.sum())
+
+    alone = {name: _credit_alone(data, validation, n) for n, name in enumerate(data.names)}
+    best = max(alone, key=lambda name: mean_present(alone[name]))
     signals = tuple(
         FittedSignalFigures(
             name=name,
@@ -481,10 +482,14 @@ def fit_signals(
         )
         for n, name in enumerate(data.names)
     )
+
+    # What the fit has to beat: its best signal, rules that read no text, and no signal at all.
     agreement = mean_figure(credits, groups, seed=seed)
     difference = difference_figure(credits, alone[best], groups, seed)
     rules = blind_credits(data.items)
     blind = tuple((name, mean_figure(rules[name], groups, seed=seed)) for name in rules)
+    nothing = validate_columns(data, validation.folds, validation.ridges, ())
+    size = float(data.rows.counts.sum())
 
     return Fit(
         labels="ratings" if data.are_single else "pairs",

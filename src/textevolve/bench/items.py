@@ -563,11 +563,14 @@ def split_beginning(texts: Sequence[str | Chat], prompt: str) -> tuple[str, list
 
     # Each text keeps at least its last turn, also if all texts are equal.
     shortest = min(map(len, chats)) - 1
-    same = [len(set(turns)) == 1 for turns in zip(*chats, strict=False)][:shortest]
-    common = same.index(False) if False in same else shortest
-    beginning = write_chat(chats[0][:common])
-    is_within = " ".join(prompt.split()) in " ".join(beginning.split())
-    input = beginning if is_within else "\n\n".join(filter(None, (prompt, beginning)))
+    common = 0
+    while common < shortest and len({chat[common] for chat in chats}) == 1:
+        common += 1
+
+    input = write_chat(chats[0][:common])
+    # The turns may repeat the prompt, with other white space.
+    if " ".join(prompt.split()) not in " ".join(input.split()):
+        input = "\n\n".join(filter(None, (prompt, input)))
 
     return input, [write_chat(chat[common:]) for chat in chats]
 

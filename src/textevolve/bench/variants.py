@@ -43,16 +43,18 @@ def describe_differences(differences: Mapping[str, PairedDifference], baseline: 
     order."""
     if not differences:
         return f"There is nothing to compare with {baseline}."
-    ordered = sorted(differences.items(), key=lambda pair: -pair[1].difference)
-    clear = {name: gap for name, gap in ordered if gap.p <= ALPHA and gap.difference}
-    parts = [
-        f"{name} beats {baseline} by {_format_difference(gap)}"
-        if gap.difference > 0
-        else f"{baseline} beats {name} by {_format_difference(gap, -1)}"
-        for name, gap in clear.items()
-    ]
 
-    if unclear := {name: gap for name, gap in ordered if name not in clear}:
+    parts: list[str] = []
+    unclear: dict[str, PairedDifference] = {}
+    for name, gap in sorted(differences.items(), key=lambda pair: -pair[1].difference):
+        if gap.p > ALPHA or not gap.difference:
+            unclear[name] = gap
+        elif gap.difference > 0:
+            parts.append(f"{name} beats {baseline} by {_format_difference(gap)}")
+        else:
+            parts.append(f"{baseline} beats {name} by {_format_difference(gap, -1)}")
+
+    if unclear:
         listing = ", ".join(f"{name} {_format_difference(gap)}" for name, gap in unclear.items())
         more = [gap.needed - gap.items for gap in unclear.values() if gap.needed]
         hint = f"; about {min(more):,} more rows needed" if more and min(more) > 0 else ""
