@@ -324,6 +324,8 @@ async def decide_scores(
     context = speech.context
     profile = speech.context.profile
     speaker = speech.speaker
+
+    # What differs between agents comes last, so that their calls share a prefix in the cache.
     ending = load_prompt("decide").render(
         memories=memories, agent=speaker.name, persona=speaker.persona, today=context.today
     )
@@ -334,6 +336,8 @@ async def decide_scores(
         *heard,
         ending,
     )
+
+    # Questions follow the order in which this agent reads the responses.
     cells = [(j, component) for j in turn.order for component in profile.components]
     questions = {(j, c.name): ask_cell(f"Response {context.labels[j]}", c) for j, c in cells}
     decision = await decide(
@@ -344,16 +348,19 @@ async def decide_scores(
         sample=speech.sample,
         images=images_of(context.case, context.listed),
     )
+
+    # The turn stores its scores in the order of the case.
     answers = {cell: decision.answer(question.name) for cell, question in questions.items()}
     rows = [
         [(c, answers[j, c.name]) for c in profile.components] for j in range(len(context.labels))
     ]
     scores = tuple(tuple(read_score(*cell) for cell in row) for row in rows)
+
     log_odds = None
     if all(question.kind == "predicate" for question in questions.values()):
         log_odds = tuple(tuple(answer.log_odds for _, answer in row) for row in rows)
-    decided_by = DecidedBy(speech.decider.name, decision.emulated, decision.cut)
 
+    decided_by = DecidedBy(speech.decider.name, decision.emulated, decision.cut)
     return replace(turn, scores=scores, log_odds=log_odds, decided_by=decided_by)
 
 

@@ -375,8 +375,11 @@ class Profile(_Frozen):
     def models(self, model: M) -> tuple[str | M, ...]:
         """Return all models that the debates call, without duplicates; `model` is that of agents
         that name none."""
-        decider = () if self.decider is None else (self.decider,)
-        return tuple(dict.fromkeys([*(agent.model or model for agent in self.agents), *decider]))
+        models = [agent.model or model for agent in self.agents]
+        if self.decider is not None:
+            models.append(self.decider)
+
+        return tuple(dict.fromkeys(models))
 
     @property
     def collections(self) -> tuple[str, ...]:

@@ -330,8 +330,8 @@ class DebateResult(Shown):
     metadata: Mapping[str, Any] = empty_default(dict)
 
     def __repr__(self) -> str:
-        scores = [r.score for r in self.result if isinstance(r, EvaluationResult)]
-        text = f"scores {[round(score, 3) for score in scores]}" if scores else f"{self.result[0]}"
+        scores = [round(r.score, 3) for r in self.result if isinstance(r, EvaluationResult)]
+        text = f"scores {scores}" if scores else f"{self.result[0]}"
         return f"DebateResult({self.case.id!r}, {text}, best={self.best}, stopped={self.stopped!r})"
 
     @cached_property
@@ -658,36 +658,36 @@ def read_result(text: str | bytes) -> DebateResult:
 def result_metrics(result: DebateResult) -> dict[str, Any]:
     """Return the computed values as JSON-ready data; a missing value is None."""
     usage = result.usage
+    results = [r if isinstance(r, EvaluationResult) else None for r in result.outcomes]
+    failures = [r for r in result.outcomes if isinstance(r, Failure)]
+    failed_turns = [
+        {
+            "round": turn.round + 1,
+            "agent": result.agents[turn.agent],
+            "kind": turn.failure.kind,
+            "reason": turn.failure.reason,
+        }
+        for turn in result.turns
+        if turn.failure
+    ]
 
     return {
-        "status": next((r.kind for r in result.outcomes if isinstance(r, Failure)), "scored"),
+        "status": failures[0].kind if failures else "scored",
         "best": result.best,
         "tied": list(result.tied),
         "s_norm": finite(result.scores.tolist()),
         "probabilities": finite(result.probabilities.tolist()),
-        "scores": [r.score if isinstance(r, EvaluationResult) else None for r in result.outcomes],
-        "passed": [r.passed if isinstance(r, EvaluationResult) else None for r in result.outcomes],
+        "scores": [r.score if r else None for r in results],
+        "passed": [r.passed if r else None for r in results],
         "spread": finite(result.spread.tolist()) if result.tensor.values.size else [],
-        "components": [
-            dict(r.metadata["components"]) if isinstance(r, EvaluationResult) else None
-            for r in result.outcomes
-        ],
+        "components": [dict(r.metadata["components"]) if r else None for r in results],
         "round_one": finite(result.round_one.tolist()),
         "coverage": result.coverage,
         "rounds": len(result.convergence),
         "voters": list(result.voters),
         "certainty": result.certainty,
-        "winner_changes": sum(s.changed for s in result.swings),
-        "failures": [
-            {
-                "round": t.round + 1,
-                "agent": result.agents[t.agent],
-                "kind": t.failure.kind,
-                "reason": t.failure.reason,
-            }
-            for t in result.turns
-            if t.failure
-        ],
+        "winner_changes": sum(swing.changed for swing in result.swings),
+        "failures": failed_turns,
         "tokens": usage.tokens,
         "calls": usage.calls,
         "cost": usage.cost,
