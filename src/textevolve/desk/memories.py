@@ -324,12 +324,12 @@ def draw_recalled(recalled: Recalled) -> Report:
         "beyond the limit": recalled.over_limit,
         "beyond the budget": recalled.over_budget,
     }
+    parts = [f"{len(texts)} of {recalled.considered} found"]
     left_out = ", ".join(f"{number} {reason}" for reason, number in counts.items() if number)
-    sentence = f"{len(texts)} of {recalled.considered} found" + (
-        f"; {left_out}" if left_out else ""
-    )
+    if left_out:
+        parts.append(left_out)
 
-    return Report("", sentence, [Texts("", texts)] if texts else [])
+    return Report("", "; ".join(parts), [Texts("", texts)] if texts else [])
 
 
 def _describe_parts(memory: Memory) -> str:
@@ -341,11 +341,13 @@ def _describe_parts(memory: Memory) -> str:
 
 def draw_memories(collection: str, memories: Sequence[MemoryRecord], all_of_them: int) -> Report:
     texts = [(_head(memory), wording.clip(memory.text, SHOWN)) for memory in memories]
+    sentence = f"{len(memories):,} memories of {collection}"
+
     hidden = all_of_them - len(memories)
-    more = f"; {hidden:,} earlier ones are shown with --limit or --json" if hidden else ""
-    return Report(
-        "", f"{len(memories):,} memories of {collection}{more}", [Texts("", texts)] if texts else []
-    )
+    if hidden:
+        sentence += f"; {hidden:,} earlier ones are shown with --limit or --json"
+
+    return Report("", sentence, [Texts("", texts)] if texts else [])
 
 
 def draw_memory(memory: MemoryRecord) -> Report:
@@ -362,20 +364,14 @@ def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
     """Draw the entities that a collection's memories mention: a row for each, with up to five of
     the entities that are mentioned together with it."""
     columns = ["entity", Column("memories", "count"), "mentioned together with"]
-    rows = [
-        (
-            entity.name,
-            len(entity.memories),
-            ", ".join(f"{name} ({n})" for name, n in islice(entity.neighbours.items(), 5)),
-        )
-        for entity in entities
-    ]
+    rows: list[tuple[str, int, str]] = []
+    for entity in entities:
+        neighbours = islice(entity.neighbours.items(), 5)
+        listing = ", ".join(f"{name} ({count})" for name, count in neighbours)
+        rows.append((entity.name, len(entity.memories), listing))
 
-    return Report(
-        "",
-        f"{len(rows):,} entities in the memories of {collection}",
-        [Table("", columns, rows)] if rows else [],
-    )
+    sentence = f"{len(rows):,} entities in the memories of {collection}"
+    return Report("", sentence, [Table("", columns, rows)] if rows else [])
 
 
 def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
@@ -395,17 +391,14 @@ def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:
 def draw_findings(collection: str, findings: Sequence[AuditFinding]) -> Report:
     """Draw the memories that an audit found, and the command that forgets what nothing is lost
     by."""
-    rows = [
-        (
-            finding.memory.id,
-            finding.reason,
-            wording.clip(finding.memory.text, SHOWN),
-            f"{finding.other.id}  {wording.clip(finding.other.text, SHOWN)}"
-            if finding.other
-            else "",
-        )
-        for finding in findings
-    ]
+    rows: list[tuple[str, str, str, str]] = []
+    for finding in findings:
+        memory = finding.memory
+        other = finding.other
+        beside = f"{other.id}  {wording.clip(other.text, SHOWN)}" if other else ""
+        rows.append((memory.id, finding.reason, wording.clip(memory.text, SHOWN), beside))
+
+    # A memory may have several findings, and is forgotten once.
     forgettable = dict.fromkeys(finding.memory.id for finding in findings if finding.forget)
     note = f"textevolve memories forget {' '.join(forgettable)}" if forgettable else ""
     table = Table("", ["id", "reason", "memory", "beside"], rows, note=note)
