@@ -216,12 +216,13 @@ def _weigh(
         f"{text} {verdict.answer}: {verdict.reason}"
         for text, verdict in zip(criteria, verdicts, strict=True)
     ]
-    read = sorted(
-        {step.section for step in steps if step.action == "read"} & set(range(number + 1))
-    )
-    lines.append(f"{len(steps)} looks; read {len(read)} of {number} sections")
-    taken = [step.model_dump(exclude={"verdicts"}) for step in steps]
 
+    # A model may ask for a section that does not exist; that one was not read.
+    requested = {step.section for step in steps if step.action == "read"}
+    read = sorted(requested & set(range(number + 1)))
+    lines.append(f"{len(steps)} looks; read {len(read)} of {number} sections")
+
+    taken = [step.model_dump(exclude={"verdicts"}) for step in steps]
     return context.result(score, lines, looks=taken, read=read, sections=number)
 
 

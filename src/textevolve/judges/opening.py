@@ -206,6 +206,5 @@ def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | Non
 
 def has_log_odds(results: Sequence[EvaluationResult | Failure]) -> bool:
     """Tell whether all results with a score also have finite log-odds."""
-    scored = [entry for entry in results if isinstance(entry, EvaluationResult)]
-    odds = [r.metadata.get("log_odds") for r in scored]
+    odds = [r.metadata.get("log_odds") for r in results if isinstance(r, EvaluationResult)]
     return bool(odds) and all(isinstance(entry, float) and math.isfinite(entry) for entry in odds)
