@@ -242,28 +242,34 @@ def agree(
     Krippendorff's alpha is nominal, for grades it uses squared differences; its interval treats
     items with the same input as dependent."""
     labelled = labels_by_item(items, labels)
-    answered = [
-        [label.answer for label in chosen if label.answer != SKIP] for _, chosen in labelled
-    ]
-    shared = [
-        (i, chosen) for (i, _), chosen in zip(labelled, answered, strict=True) if len(chosen) > 1
-    ]
-    classes = [list(map(spec.answers.index, chosen)) for _, chosen in shared]
+    answered = 0
+    shared: list[tuple[LabelItem, list[str]]] = []
+    for item, item_labels in labelled:
+        answers = [label.answer for label in item_labels if label.answer != SKIP]
+        answered += bool(answers)
+        # Only items that two people answered say whether people agree.
+        if len(answers) > 1:
+            shared.append((item, answers))
+
+    classes = [list(map(spec.answers.index, answers)) for _, answers in shared]
     inputs = [item.input for item, _ in shared]
     squared = spec.kind == "single"
-    answers: defaultdict[str, list[str]] = defaultdict(list)
+
+    by_person: defaultdict[str, list[str]] = defaultdict(list)
     for label in labels:
-        answers[label.labeller].append(label.answer)
+        by_person[label.labeller].append(label.answer)
+    people: list[LabellerFigures] = []
+    for name, answers in by_person.items():
+        skipped = answers.count(SKIP)
+        people.append(LabellerFigures(name, len(answers) - skipped, skipped))
 
     return PeopleAgreement(
         items=len(labelled),
-        labelled=sum(map(bool, answered)),
+        labelled=answered,
         shared=len(shared),
         alpha=krippendorff_alpha(classes, len(spec.answers), inputs, squared=squared, seed=0),
-        people=tuple(
-            LabellerFigures(n, len(g) - g.count(SKIP), g.count(SKIP)) for n, g in answers.items()
-        ),
-        disputed=tuple(item.place for item, chosen in shared if len(set(chosen)) > 1),
+        people=tuple(people),
+        disputed=tuple(item.place for item, answers in shared if len(set(answers)) > 1),
         wins=_count_wins(spec, labelled),
     )
 
