@@ -191,12 +191,13 @@ def read_decision(response: Response, questions: Sequence[Question]) -> Decision
 
 def _read_answer(question: Question, probabilities: Sequence[float]) -> Answer | Failure:
     total = sum(probabilities)
-    usable = len(probabilities) == len(question.options) and all(
-        0 <= p <= 1 + SUM_TOLERANCE for p in probabilities
-    )
-    if not usable or not abs(total - 1) <= SUM_TOLERANCE:
+    is_complete = len(probabilities) == len(question.options)
+    are_shares = all(0 <= share <= 1 + SUM_TOLERANCE for share in probabilities)
+
+    # A comparison with NaN is False, so NaN is refused, too.
+    if not (is_complete and are_shares and abs(total - 1) <= SUM_TOLERANCE):
         return Failure(
             "failed", f"the probabilities are no distribution: {list(probabilities)!r:.80}"
         )
 
-    return Answer(tuple(p / total for p in probabilities))
+    return Answer(tuple(share / total for share in probabilities))

@@ -600,14 +600,16 @@ class Pool:
         reasons = "; ".join(member.describe(now) for member in self.members)
         message = f"{self.name}: none of its {len(self.members)} members answers: {reasons}"
         failures = [member.failed for member in self.members]
-        error: ModelError = AccessError(message)
 
-        if not all(isinstance(failure, FatalModelError) for failure in failures):
+        # Waiting helps if any member may recover.
+        error: ModelError
+        if all(isinstance(failure, FatalModelError) for failure in failures):
+            error = AccessError(message)
+        else:
             addresses = [getattr(failure, "address", "") for failure in failures]
-            waits = [m.pause_left(now) or m.model.held()[0] for m in self.members]
             address = ", ".join(addresses) if all(addresses) else ""
+            waits = [m.pause_left(now) or m.model.held()[0] for m in self.members]
             error = UnavailableError(message, retry_after=min(waits) or None, address=address)
 
         error.attempts = max(1, sum(failure.attempts for failure in tried.values()))
-
         return error

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from textevolve.evaluation import Usage
+from textevolve.mappings import drop_none
 from textevolve.protocol.contents import Message as Message
 from textevolve.protocol.contents import Role as Role
 from textevolve.protocol.contents import TokenLogprobs as TokenLogprobs
@@ -153,6 +154,14 @@ def describe(request: Request) -> dict[str, Any]:
     """Return the request as JSON-ready data for its key. Schema, parts and images of messages,
     questions, forced text and tools are hashes; `embeds` and the fields after it are left out if
     unset, so that stored keys stay valid."""
+    later_fields = {
+        "embeds": request.embeds or None,
+        "questions": _hash_text(request.questions),
+        "forced": _hash_text(request.forced),
+        "tools": _hash_text(request.tools),
+        "tool_choice": request.tool_choice,
+    }
+
     return {
         "messages": list(map(_describe_message, request.messages)),
         "schema": request.schema and text_hash(request.schema),
@@ -161,12 +170,12 @@ def describe(request: Request) -> dict[str, Any]:
         "seed": request.seed,
         "sample": request.sample,
         "top_logprobs": request.top_logprobs,
-        **({"embeds": True} if request.embeds else {}),
-        **({} if request.questions is None else {"questions": text_hash(request.questions)}),
-        **({} if request.forced is None else {"forced": text_hash(request.forced)}),
-        **({} if request.tools is None else {"tools": text_hash(request.tools)}),
-        **({} if request.tool_choice is None else {"tool_choice": request.tool_choice}),
+        **drop_none(later_fields),
     }
+
+
+def _hash_text(text: str | None) -> str | None:
+    return None if text is None else text_hash(text)
 
 
 def _describe_message(message: Message) -> list[Any]:
