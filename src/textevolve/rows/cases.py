@@ -148,13 +148,13 @@ def cases_of_row(
     else:
         pairs = source.split_chat(chat)
 
-    # Checks of a row may read its steps; several outputs have none in common.
-    if len(pairs) > 1 or len(pairs[0][1]) > 1:
-        trajectory = None if reading.checks is not None else trajectory
+    has_several = len(pairs) > 1 or len(pairs[0][1]) > 1
+    if has_several and reading.checks is not None:
+        trajectory = None  # checks of a row may read its steps; several outputs have none in common
 
     if trajectory is not None and not reading.answered:
         pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
-        if len(pairs) > 1 or len(pairs[0][1]) > 1:
+        if has_several:
             raise InputError(
                 f"{where}: the row has tool calls and several outputs; tool calls belong to a"
                 " single output"

@@ -412,7 +412,7 @@ def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns)
     for name in columns.unread:
         if fold_name(name) in CHECK_COLUMNS:
             logging.getLogger("textevolve").warning(UNAPPLIED, name)
-    # What checks read is said by the checks of each row.
+    # A judge by checks reads what the checks of the rows read.
     judges = [judge for judge in spec.judge if not judge.reads_checks]
     columns.tell(
         reference="reference" in reads or any(judge.reads_reference for judge in judges),
