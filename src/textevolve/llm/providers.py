@@ -221,7 +221,6 @@ OF_PROVIDER = (
     "max_tokens_field",
     "reports_cost",
     "reasoning_effort",
-    "batches",
     "batch_discount",
     "wire",
     "requests_per_minute",
@@ -282,6 +281,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         price=_price(full, model, settings, free=name == LOCAL),
         prompt_cache=_prompt_cache(provider, model),
         **read_fields(provider, *OF_PROVIDER),
+        batches=provider.batches if provider.wire == "chat" else "none",
         **decider,
         headers=find_headers(provider.headers) if asks else {},
     )
