@@ -48,7 +48,7 @@ SERVICE = "textevolve"
 @dataclass(frozen=True, slots=True)
 class Key:
     """A provider's key. `source`: a description of where it was found. `renew`: returns a
-    short-lived key instead of `secret`; it may block, and raises whatever its login raises."""
+    short-lived key instead of `secret`; it may block, and raises the errors of its login."""
 
     secret: SecretStr
     source: str

@@ -252,7 +252,7 @@ def _narrow_cached(schema: bytes) -> JsonObject:
 
 def narrow_schema(schema: JsonObject) -> JsonObject:
     """Return a JSON schema with the keywords alone that Anthropic takes. Others, such as the bounds
-    of a number, are told to the model in the description; answers are checked against the whole
+    of a number, stand in the description for the model; answers are checked against the whole
     schema in any case. An object with open fields is left as it is, and refused."""
     narrowed: JsonObject = {}
     notes: list[str] = []
