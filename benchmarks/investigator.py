@@ -16,7 +16,7 @@ import argparse
 import json
 import random
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import textevolve
@@ -163,7 +163,7 @@ def measure(client: Client, judge: str) -> dict[str, Any]:
             continue
         scored += 1
         noticed += (sound > faulty) + 0.5 * (sound == faulty)
-    interval = wilson_interval(noticed, scored) if scored else None
+    interval = asdict(wilson_interval(noticed, scored)) if scored else None
 
     return {
         "judge": judge,

@@ -39,10 +39,9 @@ from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.llm.embeddings import embed
 from textevolve.llm.local import serve
 from textevolve.llm.weights import fetch
-from textevolve.memory_eval.dataset import user_to_line
+from textevolve.memory_eval.dataset import UNKNOWN, user_to_line
 from textevolve.memory_eval.evaluation import MemoryEvaluation, SessionTimes
 from textevolve.memory_eval.judging import Label, MemoryJudgement, MemoryVerdict, Subject
-from textevolve.memory_eval.dataset import UNKNOWN
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.settings import Local, Provider, Settings, read_settings
 from textevolve.studies.memory_eval import MemoryEvaluationSpec

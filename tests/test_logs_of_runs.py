@@ -4,6 +4,8 @@ require."""
 import hashlib
 import json
 import re
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -90,8 +92,11 @@ def check(document, schema):
 
 
 def check_trajectory(document):
-    """Check a trajectory against the rules of ATIF that no schema holds."""
+    """Check a trajectory against the rules of ATIF that no schema holds, and by the published
+    models where they are installed."""
     check(document, TRAJECTORY)
+    if find_spec("atif"):
+        import_module("atif").Trajectory.model_validate(document)
     for number, step in enumerate(document["steps"], 1):
         assert step["step_id"] == number
         if step["source"] != "agent":

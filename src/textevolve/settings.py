@@ -103,7 +103,7 @@ Login: TypeAlias = Literal["azure", "bedrock"]
 class Provider(_Frozen):
     """A provider of models. `key_env` names the environment variable that holds its key.
 
-    `base_url`: a name in braces stands for an environment variable. `wire`: the protocol by which
+    `base_url`: `${NAME}` stands for an environment variable. `wire`: the protocol by which
     it chats. `login`: used without a key, to get short-lived ones.
 
     `reasoning_effort`: how much a model thinks before it answers, in the provider's own words, such

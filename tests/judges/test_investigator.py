@@ -1,6 +1,9 @@
 """A judge that looks into long records: what it can see, what it may spend, and what it says."""
 
+import importlib.util
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from textevolve.llm.testing import Answer
 from textevolve.trajectory import ToolUse, Trajectory
 
 CRITERIA = "The order was refunded.\nThe answer names the amount."
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "investigator.py"
 FAR = 9000
 """Where the fault stands in a result: behind what the judge `trajectory` is shown."""
 
@@ -101,6 +105,30 @@ def test_a_row_without_a_record_is_refused():
     assert list_sections(Case("Why?", ("So.",), trajectory=Trajectory(tool_calls=()))) == []
     long = Case("Why?", ("So.",), context="a" * 20_000)
     assert "".join(section.text for section in list_sections(long)) == "a" * 20_000
+
+
+def test_the_planted_faults_of_the_benchmark_can_be_seen(client, server):
+    """By a model that reads on. The other judge gives each pair equal scores, whatever its model:
+    what it is shown is equal."""
+    spec = importlib.util.spec_from_file_location("traces", BENCHMARK)
+    benchmark = importlib.util.module_from_spec(spec)
+    sys.modules["traces"] = benchmark
+    spec.loader.exec_module(benchmark)
+    faults = [json.dumps(json.dumps(trace.faulty))[1:-1] for trace in benchmark.TRACES]
+
+    def read_on(body, _call):
+        texts = [message["content"] for message in body["messages"]]
+        start = 3600 * (len(texts) // 2)
+        if start < 12_000:
+            return Answer(text=json.dumps({"action": "read", "section": 2, "start": start}))
+        answer = "no" if any(fault in "".join(texts) for fault in faults) else "yes"
+        verdicts = [{"reason": "Section 2.", "answer": answer}] * 5
+        return Answer(text=json.dumps({"action": "decide", "verdicts": verdicts}))
+
+    assert benchmark.measure(client, "trajectory")["noticed"] == 12 / 2
+    server.script = read_on
+    assert benchmark.measure(client, "investigator")["noticed"] == 12
+    del sys.modules["traces"]
 
 
 def look(sections, action, **fields):

@@ -14,9 +14,9 @@ def test_every_provider_of_the_table_is_an_address_or_local() -> None:
     for name, provider in PROVIDERS.items():
         if name == "local":
             continue
-        address = provider.base_url.replace("{AZURE_OPENAI_ENDPOINT}", "https://my")
-        address = address.replace("{ANTHROPIC_FOUNDRY_RESOURCE}", "my")
-        address = address.replace("{AWS_REGION}", "us-east-1")
+        address = provider.base_url.replace("${AZURE_OPENAI_ENDPOINT}", "https://my")
+        address = address.replace("${ANTHROPIC_FOUNDRY_RESOURCE}", "my")
+        address = address.replace("${AWS_REGION}", "us-east-1")
         assert normalise_url(address) == address
         assert provider.keyless or provider.key_env, name
         assert is_loopback(address) == provider.keyless
@@ -27,7 +27,10 @@ def test_an_address_of_an_account_is_read_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "k" * 20)
-    with pytest.raises(SettingsError, match="azure: its address needs AZURE_OPENAI_ENDPOINT"):
+    with pytest.raises(
+        SettingsError,
+        match=r"azure: set the variables of its address .*\$\{AZURE_OPENAI_ENDPOINT\}",
+    ):
         resolve("azure/gpt", SETTINGS)
     identities = set[str]()
     for account in ("one", "two"):

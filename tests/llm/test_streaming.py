@@ -63,7 +63,7 @@ async def test_unusual_streams_are_read(server, client, fault) -> None:
     response = await ask_streaming(client, ask(), heard)
     assert (response.text, heard.text, heard.wiped) == (TEXT, TEXT, 0)
     assert response.finish_reason == "stop"
-    estimate = Usage(1, 6, 0, len(TEXT) // 4 + 1, estimated=1)
+    estimate = Usage(1, 6, 0, -(-len(TEXT.encode()) // 4), estimated=1)
     expected = estimate if fault == "no usage" else (await client(ask())).usage
     assert replace(response.usage, cost=None) == replace(expected, cost=None)
     assert (heard.pieces == 1) == (fault in (Fault.STREAM_IGNORED, Fault.NO_STREAM))

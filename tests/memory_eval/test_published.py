@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textevolve.errors import InputError
-from textevolve.memory_eval import published
+from textevolve.memory_eval import dataset
 from textevolve.memory_eval.dataset import Malformed, read_users
 
 LOCOMO = {
@@ -122,7 +122,7 @@ def test_pages_change_nothing(tmp_path_factory, texts, page, in_list):
     written = json.dumps(samples) if in_list else "\n".join(map(json.dumps, samples))
     path.write_text(written, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(published, "PAGE", page)
+        patch.setattr(dataset, "PAGE", page)
         ids = [user.id for user in read_users(str(path))]
     assert ids == [sample["sample_id"] for sample in samples]
 

@@ -27,6 +27,11 @@ from textevolve.server.options import McpOptions
 
 ROWS = [{"input": f"Question {n}?", "candidates": ["one", "two"]} for n in range(3)]
 MODEL = "http://127.0.0.1:9/v1#any"
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
 MOST = MOST_TEXTS // 4
 """The most characters of a text of the only result."""
 
@@ -304,16 +309,24 @@ async def test_a_client_starts_the_server_and_ends_it(home, model):
 def test_standard_output_has_the_protocol_alone_and_its_end_is_the_end(spawn, model, monkeypatch):
     monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
     process = spawn("mcp")
-    hello = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    }
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
     out, _ = process.communicate("no JSON\n" + json.dumps(message) + "\n", timeout=240)
     assert process.returncode == 0
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
     assert "textevolve" in out
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_server_although_the_client_sends_nothing(spawn, model, monkeypatch):
+    monkeypatch.setenv("TEXTEVOLVE_MODEL", model)
+    process = spawn("mcp")
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+    assert "textevolve" in process.stdout.readline()
+    process.terminate()
+    assert process.wait(120) == 143
+    assert process.stderr.read() == "stopped\n"
 
 
 @pytest.fixture

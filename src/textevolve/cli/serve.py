@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import webbrowser
 from contextlib import suppress
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from textevolve.cli import options as shared
-from textevolve.cli import say
+from textevolve.cli import process, say
 from textevolve.cli.results import calm_collector, fetch_weights
 from textevolve.cli.spec_options import parameters_of, read_given
 from textevolve.cli.study import shape_command
@@ -110,7 +111,12 @@ def _mcp(**values: Any) -> None:
     settings = read_settings(store=options.store)
     fetch_weights(_find_models(options, settings), settings)
     calm_collector()
-    asyncio.run(run_stdio(options, settings))
+    try:
+        asyncio.run(run_stdio(options, settings))
+    except KeyboardInterrupt:
+        say("stopped")
+        # A thread still waits for standard input, and the end of the interpreter for that thread.
+        os._exit(process.TERMINATED if process.state.terminated else process.INTERRUPTED)
 
 
 _mcp.__name__ = "mcp"

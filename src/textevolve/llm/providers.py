@@ -12,7 +12,6 @@ and no message contains a part of it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -49,7 +48,7 @@ SERVICE = "textevolve"
 @dataclass(frozen=True, slots=True)
 class Key:
     """A provider's key. `source`: a description of where it was found. `renew`: returns a
-    short-lived key instead of `secret`; it may block, and raises whatever its login raises."""
+    short-lived key instead of `secret`; it may block, and raises the errors of its login."""
 
     secret: SecretStr
     source: str
@@ -107,21 +106,20 @@ def log_in(name: str, login: Login, base_url: str) -> Key:
 
 
 def fill_address(name: str, address: str) -> str:
-    """Return a provider's address with environment variables in the place of names in braces.
+    """Return a provider's address with environment variables instead of names such as `${NAME}`.
 
     Raises:
         SettingsError: a variable is not set.
     """
+    filled = os.path.expandvars(address)
+    if "$" in filled:
+        raise SettingsError(
+            f"{name}: set the variables of its address in the environment: {filled}"
+        )
 
-    def find(match: re.Match[str]) -> str:
-        if value := os.environ.get(match[1], "").strip("/ "):
-            return value
-        raise SettingsError(f"{name}: its address needs {match[1]}; set it in the environment")
-
-    return _VARIABLE.sub(find, address)
+    return filled.replace("//openai/", "/openai/")  # Azure's own addresses end with a slash
 
 
-_VARIABLE = re.compile(r"\{(\w+)\}")
 SETTINGS = "the settings"
 
 
@@ -221,7 +219,6 @@ OF_PROVIDER = (
     "max_tokens_field",
     "reports_cost",
     "reasoning_effort",
-    "batches",
     "batch_discount",
     "wire",
     "requests_per_minute",
@@ -282,6 +279,7 @@ def resolve(spec: str, settings: Settings, *, asks: bool = True) -> Endpoint:
         price=_price(full, model, settings, free=name == LOCAL),
         prompt_cache=_prompt_cache(provider, model),
         **read_fields(provider, *OF_PROVIDER),
+        batches=provider.batches if provider.wire == "chat" else "none",
         **decider,
         headers=find_headers(provider.headers) if asks else {},
     )
@@ -301,8 +299,8 @@ def identify_address(spec: str, settings: Settings) -> str:
     if "://" in spec or endpoint.is_local:
         return ""
     # An address with a variable is another one for each account.
-    address = "{" if usual is None else usual.base_url
-    if "{" not in address and endpoint.base_url == normalise_url(address):
+    address = "$" if usual is None else usual.base_url
+    if "$" not in address and endpoint.base_url == normalise_url(address):
         return ""
 
     return digest_data(endpoint.base_url)
@@ -548,14 +546,14 @@ PROVIDERS: Mapping[str, Provider] = {
         batches="none",
     ),
     "azure": Provider(
-        base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1",
+        base_url="${AZURE_OPENAI_ENDPOINT}/openai/v1",
         key_env="AZURE_OPENAI_API_KEY",
         login="azure",
         max_tokens_field="max_completion_tokens",
         batches="none",
     ),
     "azure-anthropic": Provider(
-        base_url="https://{ANTHROPIC_FOUNDRY_RESOURCE}.services.ai.azure.com/anthropic/v1",
+        base_url="https://${ANTHROPIC_FOUNDRY_RESOURCE}.services.ai.azure.com/anthropic/v1",
         wire="messages",
         key_env="ANTHROPIC_FOUNDRY_API_KEY",
         login="azure",
@@ -563,13 +561,13 @@ PROVIDERS: Mapping[str, Provider] = {
         batches="none",
     ),
     "bedrock": Provider(
-        base_url="https://bedrock-mantle.{AWS_REGION}.api.aws/v1",
+        base_url="https://bedrock-mantle.${AWS_REGION}.api.aws/v1",
         key_env="AWS_BEARER_TOKEN_BEDROCK",
         login="bedrock",
         batches="none",
     ),
     "bedrock-anthropic": Provider(
-        base_url="https://bedrock-mantle.{AWS_REGION}.api.aws/anthropic/v1",
+        base_url="https://bedrock-mantle.${AWS_REGION}.api.aws/anthropic/v1",
         wire="messages",
         key_env="AWS_BEARER_TOKEN_BEDROCK",
         login="bedrock",

@@ -65,6 +65,7 @@ from textevolve.rows.columns import prompt_text
 from textevolve.rows.tables import parse_json
 from textevolve.spec import Frozen
 from textevolve.texts.patterns import compile_pattern, is_found, search_apart
+from textevolve.texts.placeholders import placeholders_of
 from textevolve.texts.prose import CASE_FOLDS, compose, has_phrase, split_words
 from textevolve.texts.schema_check import check_schema, find_faults
 from textevolve.texts.yaml_lines import build_at, line_of, parse_yaml
@@ -727,6 +728,12 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
 
 
 # The checks of rows.
+
+
+def columns_of_checks(shared: Sequence[Any], cell: Any) -> list[str]:
+    """Return the names in braces in the checks of a study (`shared`) and of a row's `cell`: columns
+    of the row that are read by its checks."""
+    return list(placeholders_of(write_text([*shared, cell])))
 
 
 def take_checks(

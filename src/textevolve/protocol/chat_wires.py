@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from textevolve.evaluation import empty_default
 from textevolve.json_texts import as_array, as_object, is_array, is_object, parse_text
@@ -24,7 +25,6 @@ from textevolve.protocol.chat import (
     Completion,
     CompletionChunk,
     JsonObject,
-    join_chunks,
     read_completion,
 )
 from textevolve.protocol.contents import LENGTH, answer_ending, read_loosely
@@ -69,8 +69,7 @@ class ChatWire:
         def parse(body: bytes) -> Completion:
             state: JsonObject = {}
             events = list_events(as_object(from_json(body)))
-            chunks = [CompletionChunk.model_validate(read_event(event, state)) for event in events]
-            return join_chunks(chunks, str)
+            return Completion.model_validate(_join_chunks(read_event(e, state) for e in events))
 
         return read_loosely(parse, raw)
 
@@ -87,6 +86,29 @@ class ChatWire:
 
 def _write_chunk(delta: JsonObject, **more: Any) -> JsonObject:
     return {"choices": [{"delta": delta, **more}]}
+
+
+def _join_chunks(chunks: Iterable[JsonObject]) -> JsonObject:
+    """Join the chunks of a whole answer, before they are validated, which takes most of the
+    time."""
+    message: JsonObject = {"content": "", "reasoning": "", "refusal": "", "tool_calls": []}
+    choice: JsonObject = {}
+    completion: JsonObject = {}
+    logprobs: list[Any] = []
+
+    for chunk in chunks:
+        completion |= drop_none(chunk)
+        for part in chunk.get("choices", ()):
+            choice |= part
+            logprobs += as_array(as_object(part.get("logprobs")).get("content"))
+            for name, value in drop_none(part["delta"]).items():
+                message[name] += value
+
+    if choice:
+        choice |= {"message": message, "logprobs": {"content": logprobs} if logprobs else None}
+        completion["choices"] = [choice]
+
+    return completion
 
 
 def _write_call(place: Any, id: Any, name: Any, arguments: Any) -> JsonObject:
@@ -169,7 +191,7 @@ def write_anthropic(body: JsonObject) -> JsonObject:
         thinking = {"type": "adaptive"}
         output["effort"] = effort
     if schema is not None:
-        output["format"] = {"type": "json_schema", "schema": narrow_schema(schema)}
+        output["format"] = {"type": "json_schema", "schema": _narrow_cached(to_json(schema))}
 
     limit = body.get("max_tokens") or body.get("max_completion_tokens", 0)
     fields = {
@@ -223,9 +245,14 @@ def _write_source(url: str) -> JsonObject:
     return {"type": "base64", "media_type": kind, "data": data}
 
 
+@lru_cache(maxsize=320)
+def _narrow_cached(schema: bytes) -> JsonObject:
+    return narrow_schema(from_json(schema))
+
+
 def narrow_schema(schema: JsonObject) -> JsonObject:
     """Return a JSON schema with the keywords alone that Anthropic takes. Others, such as the bounds
-    of a number, are told to the model in the description; answers are checked against the whole
+    of a number, stand in the description for the model; answers are checked against the whole
     schema in any case. An object with open fields is left as it is, and refused."""
     narrowed: JsonObject = {}
     notes: list[str] = []

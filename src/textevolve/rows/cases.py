@@ -63,7 +63,6 @@ from textevolve.rows.columns import (
 )
 from textevolve.rows.images import folder_of, list_images, read_images
 from textevolve.rows.tables import name_of
-from textevolve.texts.placeholders import placeholders_of
 from textevolve.trajectory import NO_ANSWER, TRAJECTORY_FIELDS, Trajectory, read_trajectory
 
 _GAP = "\n\n"
@@ -98,7 +97,8 @@ class RowReading:
         compared: Whether the case keeps what its row holds, by which equal rows are found.
         checks: Returns the checks of a row as a parameter, from the column with them (None without
             one), the row and its place; None if no judge applies them.
-        shared_checks: The checks of the study, which may name columns as those of a row do.
+        columns_of_checks: Returns the names in braces of the study's checks and of those in a row's
+            cell, which count as read where they are columns.
     """
 
     map: Mapping[str, str] = empty_default(dict)
@@ -113,7 +113,7 @@ class RowReading:
     answered: bool = False
     compared: bool = False
     checks: ReadChecks | None = None
-    shared_checks: tuple[Any, ...] = ()
+    columns_of_checks: Callable[[Any], Iterable[str]] | None = None
 
 
 def cases_of_row(
@@ -148,13 +148,13 @@ def cases_of_row(
     else:
         pairs = source.split_chat(chat)
 
-    # Checks of a row may read its steps; several outputs have none in common.
-    if len(pairs) > 1 or len(pairs[0][1]) > 1:
-        trajectory = None if reading.checks is not None else trajectory
+    has_several = len(pairs) > 1 or len(pairs[0][1]) > 1
+    if has_several and reading.checks is not None:
+        trajectory = None  # checks of a row may read its steps; several outputs have none in common
 
     if trajectory is not None and not reading.answered:
         pairs = [(input, outputs or (NO_ANSWER,)) for input, outputs in pairs]
-        if len(pairs) > 1 or len(pairs[0][1]) > 1:
+        if has_several:
             raise InputError(
                 f"{where}: the row has tool calls and several outputs; tool calls belong to a"
                 " single output"
@@ -376,8 +376,9 @@ class _RowSource:
         cell = self.take_first(names, "checks")
         if cell is None:  # those of an exported case
             cell = as_object(self.row.get("parameters")).get(CHECKED)
-        named_columns = placeholders_of(write_text([*self.reading.shared_checks, cell]))
-        self.read |= {name: name for name in named_columns if name in self.row}
+        if self.reading.columns_of_checks is not None:
+            named_columns = self.reading.columns_of_checks(cell)
+            self.read |= {name: name for name in named_columns if name in self.row}
         checks = read(cell, self.row, self.where)
 
         return {} if checks is None else {CHECKED: checks}

@@ -240,21 +240,20 @@ _VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 """A variable in a template of promptfoo."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
 """The assertions of promptfoo whose value is a reference answer."""
+_ZSTANDARD = 93
+"""The number of a method of compression in ZIP archives."""
 
 
 def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
     """Yield the samples of an `.eval` log of Inspect, which is an archive with a file for each
-    sample, compressed by Zstandard."""
+    sample."""
     try:
         with _find_archives(file, name).ZipFile(file) as log:
             for member in sorted(log.namelist()):
                 if member.startswith("samples/"):
                     text = mend_halves(log.read(member).decode())
                     yield f"{name}: {member}", _read_sample(json.loads(text))
-    except (OSError, ValueError, NotImplementedError, archives.BadZipFile) as error:
-        if isinstance(error, NotImplementedError):
-            purpose = f"{name}: reading logs of Inspect before Python 3.14"
-            import_optional("backports.zstd", purpose, "inspect")
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
 
 

@@ -506,7 +506,7 @@ async def perform(
     study = run.study
 
     async with hold(store, run.id, ends=launch.ends):
-        if not run.is_new:  # of a new one all has been read a moment ago
+        if not run.is_new:  # the inputs of a new run have just been read
             require_unchanged(run, launch.objects)
         keeper = RecordKeeper(study, store, run.id)
         answers = Usage()

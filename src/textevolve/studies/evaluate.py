@@ -52,7 +52,7 @@ from textevolve.judges.debates import DebateJudge, with_rubric
 from textevolve.judges.opening import JudgedCase, NamedJudgement, describe_limit, trace_judge
 from textevolve.judges.plain import MetricJudge
 from textevolve.llm.target_calls import describe_targets
-from textevolve.loops.rules import describe_checks, list_reads, take_checks
+from textevolve.loops.rules import columns_of_checks, describe_checks, list_reads, take_checks
 from textevolve.mappings import drop_none, omit, pick, read_fields
 from textevolve.metrics.plain import NO_NUMBER, require_one_mark
 from textevolve.reach import is_file
@@ -412,7 +412,7 @@ def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns)
     for name in columns.unread:
         if fold_name(name) in CHECK_COLUMNS:
             logging.getLogger("textevolve").warning(UNAPPLIED, name)
-    # What checks read is said by the checks of each row.
+    # A judge by checks reads what the checks of the rows read.
     judges = [judge for judge in spec.judge if not judge.reads_checks]
     columns.tell(
         reference="reference" in reads or any(judge.reads_reference for judge in judges),
@@ -436,7 +436,7 @@ def reading_of(spec: EvaluateSpec) -> RowReading:
         answered=spec.target is not None,
         compared=True,
         checks=partial(take_checks, spec.check) if applies_checks(spec) else None,
-        shared_checks=tuple(spec.check),
+        columns_of_checks=partial(columns_of_checks, spec.check),
     )
 
 
