@@ -225,20 +225,27 @@ def make_row(assertion: Assertion) -> MatrixRow:
     be sorted by score."""
     case = assertion.case
     demand = assertion.demand
-    scored = assertion.score is not None
+    scores: dict[str, float | None] = {}
+    reasons: dict[str, str] = {}
+    failure = ""
+    # Without a score the reason says why there is none.
+    if assertion.score is None:
+        failure = assertion.reason
+    else:
+        scores = {"score": assertion.score}
+        reasons = drop_empty({demand.judge: assertion.reason})
+
     entry = Entry(
         case.candidates[0],
-        {"score": assertion.score} if scored else {},
+        scores,
         assertion.passed,
-        {demand.judge: assertion.reason} if scored and assertion.reason else {},
-        "" if scored else assertion.reason,
+        reasons,
+        failure,
         {"used": wording.used(assertion.usage)},
     )
     least = "" if demand.min_score is None else f"{demand.min_score:g}"
     facts = {"at least": least, "judge": demand.judge, "model": demand.model}
-    texts = [
-        (n, text) for n, text in (("Context", case.context), ("Rubric", demand.rubric)) if text
-    ]
+    texts = list(drop_empty({"Context": case.context, "Rubric": demand.rubric}).items())
 
     return MatrixRow(
         id=case.id,

@@ -464,26 +464,29 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
             # Recorded calls are those of the only output; of several nothing says whose they are.
             recorded = read_trajectory(pick(first_output.columns, RECORDED), row)
             cells = [replace(output, trajectory=recorded) for output in cells]
-        entries = {
-            output.variant: _entry(output)
-            for output in cells
+
+        entries: dict[str, Entry] = {}
+        for output in cells:
             # An interrupted run did not reach cells that are skipped.
-            if output.text or output.failure is None or output.failure.kind != "skipped"
-        }
-        sample_name = f", sample {sample + 1}" if sample else ""
-        title_column = find_title(first_output.columns)
-        title = _title_of(first_output) or row
-        aside = (title_column, *RECORDED)
-        columns = {
-            name: prompt_text(first_output.columns[name])
-            for name in first_output.used
-            if name not in aside and first_output.columns.get(name, row) != row
-        }
+            if output.text or output.failure is None or output.failure.kind != "skipped":
+                entries[output.variant] = _entry(output)
+
+        # The title and the recorded calls are shown in places of their own.
+        aside = (find_title(first_output.columns), *RECORDED)
+        columns: dict[str, str] = {}
+        for name in first_output.used:
+            if name not in aside and first_output.columns.get(name, row) != row:
+                columns[name] = prompt_text(first_output.columns[name])
+
         # Judges see conversations with the prompt of one bot, which is no input of another.
         prompts = {output.prompt for output in cells if output.turns}
+        input = "" if columns and len(prompts) > 1 else first_output.input
+        sample_name = f", sample {sample + 1}" if sample else ""
+        title = _title_of(first_output) or row
+
         yield MatrixRow(
             f"{row}{sample_name}",
-            "" if columns and len(prompts) > 1 else first_output.input,
+            input,
             [entries.get(name) for name in names],
             first_output.reference or "",
             describe_images(first_output.images),
@@ -493,22 +496,30 @@ def matrix_rows(outputs: Iterable[Output], names: Sequence[str]) -> Iterator[Mat
 
 
 def _entry(output: Output) -> Entry:
+    usage = output.usage
     facts = {
-        "tokens": f"{output.usage.tokens:,}" if output.usage.calls else "",
+        "tokens": f"{usage.tokens:,}" if usage.calls else "",
         "time": "" if output.seconds is None else wording.duration(output.seconds),
-        "cost": wording.money(output.usage.cost) if output.usage.cost else "",
+        "cost": wording.money(usage.cost) if usage.cost else "",
         "cut": "at the token limit" if output.cut else "",
-        "prompt": wording.cut_prompts(output.usage + output.judging),
+        "prompt": wording.cut_prompts(usage + output.judging),
         "ended": output.ending,
-        **(describe_calls(output.trajectory) if output.trajectory else {}),
     }
-    grades = {scorer_label(name): grade for name, grade in output.grades.items()}
-    reasons = {n: g.failure.reason if g.failure else g.reason for n, g in grades.items()}
+    if output.trajectory:
+        facts |= describe_calls(output.trajectory)
+
+    scores: dict[str, float | None] = {}
+    reasons: dict[str, str] = {}
+    for name, grade in output.grades.items():
+        label = scorer_label(name)
+        scores[label] = grade.score
+        reasons[label] = grade.failure.reason if grade.failure else grade.reason
+
     steps = trajectory_texts(output.trajectory)
 
     return Entry(
         output=output.text,
-        scores={name: grade.score for name, grade in grades.items()},
+        scores=scores,
         passed=output.passed,
         reasons=drop_empty(reasons),
         failure=output.failure.reason if output.failure else "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -21,7 +22,7 @@ from textevolve.rows.chats import read_texts
 from textevolve.runs.chains import chains_among
 from textevolve.runs.study import Row
 from textevolve.studies.compare_spec import CompareSpec
-from textevolve.trajectory import Trajectory
+from textevolve.trajectory import ToolUse, Trajectory
 
 TURNS = "turns"
 """The column with the list of messages that the user of a conversation sends, one for each turn."""
@@ -134,18 +135,26 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
     """Join the trajectories of a conversation's answers. The tool calls and the number of steps are
     None (unknown) if one of the answers does not report its own. Without any trajectory the result
     is None."""
-    trajectories = [trajectory or Trajectory() for trajectory in turns]
-    calls = [trajectory.tool_calls for trajectory in trajectories]
-    joined = Trajectory(
-        tuple(
-            dict.fromkeys(passage for trajectory in trajectories for passage in trajectory.contexts)
-        ),
-        None if None in calls else tuple(call for turn_calls in calls for call in turn_calls or ()),
-        steps=_sum_steps(trajectories),
-        errors=tuple(error for trajectory in trajectories for error in trajectory.errors),
-    )
+    if not any(turns):
+        return None
 
-    return joined if any(turns) else None
+    trajectories = [trajectory or Trajectory() for trajectory in turns]
+    contexts = chain.from_iterable(trajectory.contexts for trajectory in trajectories)
+    errors = chain.from_iterable(trajectory.errors for trajectory in trajectories)
+    calls: list[ToolUse] | None = []
+    for trajectory in trajectories:
+        if calls is None or trajectory.tool_calls is None:
+            calls = None
+        else:
+            calls += trajectory.tool_calls
+
+    return Trajectory(
+        # A passage that several answers retrieved is listed once.
+        tuple(dict.fromkeys(contexts)),
+        None if calls is None else tuple(calls),
+        steps=_sum_steps(trajectories),
+        errors=tuple(errors),
+    )
 
 
 def _sum_steps(trajectories: Sequence[Trajectory]) -> int | None:

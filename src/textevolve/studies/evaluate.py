@@ -345,13 +345,20 @@ def _reject_debate_options(spec: EvaluateSpec, parameters: Mapping[str, Any]) ->
 def ask(spec: EvaluateSpec) -> Asks:
     if spec.judge:
         return Asks(spec.judge, had_all_prompts=True, rubric=spec.rubric or "")
+
     profile = _profile_of(spec)
-    recalls = spec.recall is not None
+    prompts = debate_prompts([profile])
+    collections = profile.collections
+    # A function of the user that recalls memories replaces the collections of the profile.
+    if spec.recall is not None:
+        prompts = prompts | memory_prompts()
+        collections = ()
+
     return Asks(
         models=tuple(filter(None, profile.models(None))),
         writes=any(not agent.model for agent in profile.agents),
-        prompts=debate_prompts([profile]) | (memory_prompts() if recalls else {}),
-        collections=() if recalls else profile.collections,
+        prompts=prompts,
+        collections=collections,
         agents=profile.stored_agents,
     )
 
@@ -422,9 +429,10 @@ def _complete_cases(spec: EvaluateSpec, cases: Iterable[Case], columns: Columns)
 
 def reading_of(spec: EvaluateSpec) -> RowReading:
     leaves = itertools.chain.from_iterable(judge.leaves() for judge in spec.judge)
-    debates = not spec.judge or any(judge.is_debate for judge in leaves)
     # To a judge that is no debate, a column such as `order` is one like any other.
-    parameters = (*PARAMETERS, PROFILE) if debates else OF_ANY_JUDGE
+    parameters = OF_ANY_JUDGE
+    if not spec.judge or any(judge.is_debate for judge in leaves):
+        parameters = (*PARAMETERS, PROFILE)
 
     return RowReading(
         spec.map,
@@ -678,17 +686,17 @@ def summarise(_spec: EvaluateSpec | None, records: Iterable[Judged]) -> Evaluati
 def report(spec: EvaluateSpec, evaluations: Evaluations) -> Report:
     if spec.judge:  # the run's settings have it
         return report_evaluations(evaluations, {})
+
     profile = _profile_of(spec)
     # A debate settles what `auto` stands for, by the models of its agents.
     debated = [j.profile for j in evaluations.chosen if isinstance(j, DebateResult)] or [profile]
     protocols = ", ".join(dict.fromkeys(settled.protocol for settled in debated))
     readouts = ", ".join(dict.fromkeys(settled.readout for settled in debated))
+    models = [f"{agent.name}: {agent.model}" for agent in profile.agents if agent.model]
     facts = {
         "Profile": f"{profile.name}: at most {wording.count(profile.rounds, 'round')},"
         f" {protocols}; scores by {readouts}",
-        "Models of agents": ", ".join(
-            f"{agent.name}: {agent.model}" for agent in profile.agents if agent.model
-        ),
+        "Models of agents": ", ".join(models),
         "Scores decided by": profile.decider or "",
         "Seed": str(profile.seed),
     }

@@ -248,11 +248,13 @@ def _trajectory_row(case: Case) -> ResultRow:
 
 def _debate_figures(result: DebateResult) -> Iterator[ResultRow]:
     metrics = result_metrics(result)
+    voters = metrics["voters"]
+    spread = metrics["spread"]
     case_fields: ResultRow = {
         "coverage": metrics["coverage"],
         "rounds": metrics["rounds"],
         "stopped": result.stopped,
-        "voters": metrics["voters"][-1] if metrics["voters"] else None,
+        "voters": voters[-1] if voters else None,
         "certainty": metrics["certainty"],
         "status": metrics["status"],
         "reason": reason(result) or None,
@@ -262,8 +264,10 @@ def _debate_figures(result: DebateResult) -> Iterator[ResultRow]:
         "case_cost": metrics["cost"],
         "case_seconds": metrics["seconds"],
     }
+    # A case that has no candidates still has a line, which says why.
     if not result.case.candidates:
         yield case_fields
+
     for j, feedback in enumerate(result.feedback):
         components: dict[str, float] = metrics["components"][j] or {}
         yield {
@@ -272,7 +276,7 @@ def _debate_figures(result: DebateResult) -> Iterator[ResultRow]:
             "probability": metrics["probabilities"][j],
             "passed": metrics["passed"][j],
             "best": j == result.best if result.scored else None,
-            "spread": metrics["spread"][j] if metrics["spread"] else None,
+            "spread": spread[j] if spread else None,
             "round_one_s_norm": metrics["round_one"][j],
             **case_fields,
             "feedback": str(feedback) or None,
@@ -282,25 +286,23 @@ def _debate_figures(result: DebateResult) -> Iterator[ResultRow]:
 
 def _record(judged: JudgedCase) -> ResultRow:
     """Return a case with its complete judgement as JSON-ready data."""
+    case = judged.case
+    pairs = zip(case.candidates, judged.result, strict=False)
+    candidates = [
+        {"text": text, **image_fields(images=_candidate_images(case, j)), **_outcome(outcome)}
+        for j, (text, outcome) in enumerate(pairs)
+    ]
+
     return {
         "index": judged.index,
-        "id": judged.case.id,
+        "id": case.id,
         **({"judge": judged.judge} if isinstance(judged, NamedJudgement) else {}),
-        "input": judged.case.input,
-        **pick(judged.case.parameters, [GROUP]),
-        **image_fields(images=judged.case.images),
-        **_trajectory_row(judged.case),
+        "input": case.input,
+        **pick(case.parameters, [GROUP]),
+        **image_fields(images=case.images),
+        **_trajectory_row(case),
         "best": judged.best,
-        "candidates": [
-            {
-                "text": text,
-                **image_fields(images=_candidate_images(judged.case, j)),
-                **_outcome(outcome),
-            }
-            for j, (text, outcome) in enumerate(
-                zip(judged.case.candidates, judged.result, strict=False)
-            )
-        ],
+        "candidates": candidates,
         "status": record_status(judged.failure),
         "reason": record_reason(judged.failure),
         "usage": asdict(judged.usage),

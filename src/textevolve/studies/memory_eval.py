@@ -132,16 +132,16 @@ def report(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> Report:
 
 
 def _sentence(evaluation: MemoryEvaluation) -> str:
-    overall = evaluation.metrics.overall
-    figures = [
-        f"{TITLES[name]} {wording.percent(overall[name].all.value, 1)}"
-        for name in HEADLINES
-        if overall[name].all.value is not None
-    ]
-    sentence = f"{', '.join(figures)}." if figures else "nothing could be measured."
-    unfinished = "" if evaluation.complete else "Not finished; so far: "
+    figures: list[str] = []
+    for name in HEADLINES:
+        value = evaluation.metrics.overall[name].all.value
+        if value is not None:
+            figures.append(f"{TITLES[name]} {wording.percent(value, 1)}")
 
-    return unfinished + sentence if unfinished else sentence[0].upper() + sentence[1:]
+    sentence = f"{', '.join(figures)}." if figures else "nothing could be measured."
+    if not evaluation.complete:
+        return f"Not finished; so far: {sentence}"
+    return sentence[0].upper() + sentence[1:]
 
 
 def _facts(spec: MemoryEvaluationSpec, evaluation: MemoryEvaluation) -> dict[str, str]:
@@ -234,16 +234,12 @@ def _unmeasured(evaluation: MemoryEvaluation) -> dict[str, str]:
 
 
 def _coverage(evaluation: MemoryEvaluation) -> Table:
-    tasks = {
-        t: coverage
-        for t, coverage in evaluation.metrics.coverage.items()
-        if coverage.asked or coverage.skipped
-    }
     counts = [Column(name, "count") for name in ("judged", "failed", "not asked")]
     columns = ("judgements", *counts, Column("coverage", "percent"))
     rows = [
         (task, coverage.valid, coverage.failed, coverage.skipped, coverage.share)
-        for task, coverage in tasks.items()
+        for task, coverage in evaluation.metrics.coverage.items()
+        if coverage.asked or coverage.skipped
     ]
 
     return Table("Coverage", columns, rows)

@@ -224,20 +224,23 @@ def report(
 
 
 def _sentence(statistics: NodeStatistics) -> str:
-    text = f"{wording.count(statistics.nodes, 'node')} in "
-    text += wording.count(statistics.episodes, "episode")
-    text = f"{text}; {statistics.errors:,} ended with an error" if statistics.errors else text
+    nodes = wording.count(statistics.nodes, "node")
+    text = f"{nodes} in {wording.count(statistics.episodes, 'episode')}"
+    if statistics.errors:
+        text += f"; {statistics.errors:,} ended with an error"
+
+    parts = [text]
     passed = [
         f"{wording.shorten(name, 60)} passed {figures.passed:,} of {figures.scored:,}"
         for name, figures in statistics.by_evaluator.items()
     ]
-    lacking = [
-        f"{number:,} {name.replace('_', ' ')}"
-        for name, number in count_nodes(statistics).items()
-        if number and name != "judged" and passed
-    ]
+    # Without an evaluator no node was meant to be judged, so none lacks a judgement.
+    if passed:
+        counts = {n: number for n, number in count_nodes(statistics).items() if n != "judged"}
+        lacking = [f"{number:,} {n.replace('_', ' ')}" for n, number in counts.items() if number]
+        parts += [", ".join(passed), ", ".join(lacking)]
 
-    return ". ".join(filter(None, (text, ", ".join(passed), ", ".join(lacking))))
+    return ". ".join(filter(None, parts))
 
 
 def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:
@@ -266,19 +269,20 @@ def _blocks(result: NodesResult, most: int | None, states: bool) -> Iterator[Blo
 
 def _by_evaluator(node_statistics: NodeStatistics) -> Table:
     statistics = node_statistics.by_evaluator
-    columns = ["", Column("mean", "score", 3), Column("passed", "count")]
-    columns.append(Column("scored", "count"))
-    more = {"failed": "no score", "skipped": "not asked"}
-    present = [
-        name for name in more if any(getattr(evaluator, name) for evaluator in statistics.values())
-    ]
-    names = ("mean", "passed", "scored", *present)
+    columns = ["", Column("mean", "score", 3), Column("passed", "count"), Column("scored", "count")]
+    names = ["mean", "passed", "scored"]
+
+    for name, title in (("failed", "no score"), ("skipped", "not asked")):
+        if any(getattr(evaluator, name) for evaluator in statistics.values()):
+            names.append(name)
+            columns.append(Column(title, "count"))
+
     rows = [
         (wording.shorten(name, 60), *(getattr(evaluator, figure) for figure in names))
         for name, evaluator in statistics.items()
     ]
 
-    return Table("Evaluators", [*columns, *(Column(more[n], "count") for n in present)], rows)
+    return Table("Evaluators", columns, rows)
 
 
 def _episodes(nodes: Iterable[JudgedNode], states: bool) -> Iterator[Branch]:
@@ -369,9 +373,14 @@ def _grow(node: JudgedNode, time: tuple[float, float], states: bool) -> Branch:
 
 
 def _about(item: HistoryItem) -> str:
-    parts = [item.instruction.name] if item.instruction else []
-    parts += [] if item.seconds is None else [_format_time(item.seconds)]
-    parts += [] if item.tokens is None else [wording.count(item.tokens, "token")]
+    parts: list[str] = []
+    if item.instruction:
+        parts.append(item.instruction.name)
+    if item.seconds is not None:
+        parts.append(_format_time(item.seconds))
+    if item.tokens is not None:
+        parts.append(wording.count(item.tokens, "token"))
+
     return ", ".join(parts)
 
 

@@ -392,12 +392,8 @@ def _draw_all(optimizations: Sequence[Optimization]) -> Iterator[Block]:
 
     for link, optimization in zip(links, optimizations, strict=True):
         name = wording.shorten(f"{optimization.id}  {optimization.task}", 120)
-        yield Section(
-            name,
-            [Note(_describe_end(optimization)), *_draw(optimization)],
-            folded=True,
-            anchor=link,
-        )
+        blocks = [Note(_describe_end(optimization)), *_draw(optimization)]
+        yield Section(name, blocks, folded=True, anchor=link)
 
 
 def _draw(optimization: Optimization) -> Iterator[Block]:

@@ -225,19 +225,20 @@ def ask_draft(subject: str, spec: ProfileSpec) -> Request:
 
 def render_profile(draft: Draft) -> str:
     """Return the YAML of the debate's profile that a model drafted."""
+    components = [
+        {
+            "name": part.name,
+            "meaning": part.meaning,
+            "rubric": {0: part.low, 5: part.middle, 10: part.high},
+            "question": part.question,
+        }
+        for part in draft.components
+    ]
     profile = {
         "name": draft.name,
         "description": draft.description,
         "agents": [{"name": agent.name, "persona": agent.persona} for agent in draft.agents],
-        "components": [
-            {
-                "name": part.name,
-                "meaning": part.meaning,
-                "rubric": {0: part.low, 5: part.middle, 10: part.high},
-                "question": part.question,
-            }
-            for part in draft.components
-        ],
+        "components": components,
         "weights": {part.name: part.weight for part in draft.components},
     }
 

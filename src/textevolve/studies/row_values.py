@@ -58,13 +58,18 @@ class RowValues:
 def read_values(case: Case, columns: Mapping[str, Any], label: str | None = None) -> RowValues:
     """Return the values of a case. `columns`: those of its input, without the label. `label`: the
     name of the label's column."""
-    columns_and_label = {**columns, label: case.reference or ""} if label is not None else columns
     parameters = case.parameters
+    row: Any = columns
+    # The whole row lies in the parameters if a function of the user receives it.
+    if ROW in parameters:
+        row = unpack_value(parameters[ROW])
+    elif label is not None:
+        row = {**columns, label: case.reference or ""}
 
     return RowValues(
         variables=map_values(prompt_text, columns),
         columns=columns,
-        row=unpack_value(parameters[ROW]) if ROW in parameters else columns_and_label,
+        row=row,
         label=unpack_value(parameters[LABEL]) if LABEL in parameters else case.reference,
         draw=parameters.get(DRAW, 0),
         checks=parameters.get(CHECKS),

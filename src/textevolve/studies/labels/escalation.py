@@ -192,16 +192,15 @@ def _draw_curve(curve: Sequence[Point], spec: EscalationSpec) -> Table:
         )
         for point in curve
     ]
-
-    return Table(
-        "What escalating below a certainty does",
-        columns,
-        rows,
-        note=f"Below: the certainty below which {spec.then} is asked. At once: decided by"
+    # The curve is computed on the items that it shows, so its best threshold looks too good.
+    note = (
+        f"Below: the certainty below which {spec.then} is asked. At once: decided by"
         f" {name_first(spec)}. Gain: over asking {spec.then} about all, in points of 100;"
         f" {', '.join(spent)}: as a share of that."
-        " A threshold read off here has to be tried on other items.",
+        " A threshold read off here has to be tried on other items."
     )
+
+    return Table("What escalating below a certainty does", columns, rows, note=note)
 
 
 def run(

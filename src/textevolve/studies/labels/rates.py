@@ -176,8 +176,13 @@ def _key_of(row: FileRow, where: str) -> TextKey:
 def _take_verdict(row: FileRow, names: Iterable[str], where: str) -> float | None:
     """Return the mean of the verdicts or labels in a row's fields, where a pass is 1 and a failure
     0; None without any."""
-    grades = [grade for name in names if (grade := take_label(row, name, where)) is not None]
-    verdicts = [float(grade > 0) if math.isinf(grade) else grade for grade in grades]
+    verdicts: list[float] = []
+    for name in names:
+        grade = take_label(row, name, where)
+        if grade is not None:
+            # A word such as `pass` is an infinite grade, which is above all numbers.
+            verdicts.append(float(grade > 0) if math.isinf(grade) else grade)
+
     if any(not 0 <= verdict <= 1 for verdict in verdicts):
         raise InputError(
             f"{where}: {' and '.join(names)} must be pass or fail, or a number from 0 to 1"

@@ -444,9 +444,13 @@ _DECISIONS = {"add": "added", "supersede": "replaces an earlier one", "drop": "d
 
 
 def _insight_branch(decided: DecidedInsight, of: QuestionInsights) -> Branch:
-    reason = f" ({decided.reason})" if decided.decision == "drop" else ""
-    note = f"{_DECISIONS[decided.decision]}{reason}, importance {decided.insight.importance:.1f}"
-    tone = "dim" if decided.decision == "drop" else ""
+    note = _DECISIONS[decided.decision]
+    tone = ""
+    if decided.decision == "drop":
+        note += f" ({decided.reason})"
+        tone = "dim"
+
+    note += f", importance {decided.insight.importance:.1f}"
     cited = [Branch(of.cited.get(id, id), tone="dim") for id in decided.insight.cites]
     return Branch(decided.insight.text, note, tone, cited)
 

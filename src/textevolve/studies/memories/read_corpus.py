@@ -339,20 +339,23 @@ def report(spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Report:
 
 
 def _describe_readings(readings: Sequence[DocumentReading], untold: int) -> str:
-    number = {
-        name: sum(reading.count(name) for reading in readings)
-        for name in ("add", "replace", "close")
-    }
+    added = sum(reading.count("add") for reading in readings)
+    replaced = sum(reading.count("replace") for reading in readings)
+    closed = sum(reading.count("close") for reading in readings)
     unchanged = sum(reading.kept for reading in readings)
     failed = sum(reading.failure is not None for reading in readings)
 
-    return (
+    sentence = (
         f"{wording.count(len(readings) - failed, 'document')}:"
-        f" {wording.count(number['add'], 'chunk')} added, {number['replace']} replaced,"
-        f" {number['close']} closed, {unchanged} unchanged"
-        + (f"; {untold} left in the document's own words" if untold else "")
-        + (f"; {wording.count(failed, 'document')} not read." if failed else ".")
+        f" {wording.count(added, 'chunk')} added, {replaced} replaced,"
+        f" {closed} closed, {unchanged} unchanged"
     )
+    if untold:
+        sentence += f"; {untold} left in the document's own words"
+    if failed:
+        sentence += f"; {wording.count(failed, 'document')} not read"
+
+    return f"{sentence}."
 
 
 def data(_spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Mapping[str, Any]:
