@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count, zip_longest
+from itertools import chain, count, zip_longest
 from random import Random
 from statistics import fmean
 from typing import Literal
@@ -103,7 +103,11 @@ def gather_remarks(samples: Sequence[Sample]) -> tuple[str, ...]:
     output, the worst output first, then the second of each, and so on."""
     scored = sorted((s for s in samples if s.score is not None), key=lambda s: s.score or 0.0)
     turns = zip_longest(*(sample.remarks for sample in scored))
-    remarks = [" ".join(remark.split()) for turn in turns for remark in turn if remark is not None]
+    # Outputs with fewer remarks than others have None in the later turns.
+    remarks = [
+        " ".join(remark.split()) for remark in chain.from_iterable(turns) if remark is not None
+    ]
+
     return tuple(dict.fromkeys(remarks))[:REMARKS_SHOWN]
 
 

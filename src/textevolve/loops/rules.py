@@ -596,24 +596,30 @@ class Rules:
         judged = list(zip(file.names, file.rules, findings, strict=True))
         weight = sum(rule.weight for rule in file.rules)
         score = sum(finding.score * rule.weight for _, rule, finding in judged) / weight
+        # Rounding may carry a sum of many weights out of the range.
         score = min(1.0, max(0.0, score))
+
         broken = [(name, rule) for name, rule, finding in judged if not finding.held]
         failed = [name for name, rule in broken if file.is_gate(rule)]
-        ordered = sorted(judged, key=lambda one: not file.is_gate(one[1]))
-        lines = [line for _, _, finding in ordered for line in finding.instructions]
-        scores = {name: finding.score for name, _, finding in judged}
-        metadata: dict[str, Any] = {"rules": scores}
-        if any(isinstance(rule, OutputCheck) for rule in file.rules):
-            metadata[BROKEN] = [name for name, _ in broken]
+        # A rule without weight is observed, and decides nothing unless it is a gate.
         reached = not any(rule.weight for _, rule in broken)
         if file.has_threshold:
             reached = reaches(score, file.threshold)
+
+        # Instructions of gates come first, since nothing passes without these.
+        ordered = sorted(judged, key=lambda entry: not file.is_gate(entry[1]))
+        lines = [line for _, _, finding in ordered for line in finding.instructions]
+
+        metadata: dict[str, Any] = {"rules": {name: finding.score for name, _, finding in judged}}
+        if any(isinstance(rule, OutputCheck) for rule in file.rules):
+            metadata[BROKEN] = [name for name, _ in broken]
+        metadata[FAILED_GATES] = failed
 
         return EvaluationResult(
             score=score,
             passed=not failed and reached,
             feedback="\n".join(" ".join(line.split()) for line in lines),
-            metadata={**metadata, FAILED_GATES: failed},
+            metadata=metadata,
         )
 
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, islice, pairwise
+from itertools import chain, groupby, islice, pairwise
 
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Failure
@@ -521,8 +521,9 @@ def cut_looks(rows: Sequence[Example]) -> list[list[Example]]:
     Rows of one group, which are adjacent, stay together."""
     groups = [list(members) for _, members in groupby(rows, hash_group)]
     cuts = [cut for cut in LOOKS if cut <= LAST_EARLY_LOOK * len(groups)]
-    parts = (groups[a:b] for a, b in pairwise([0, *cuts, len(groups)]))
-    return [[example for group in part for example in group] for part in parts]
+    looks = [groups[start:end] for start, end in pairwise([0, *cuts, len(groups)])]
+
+    return [list(chain.from_iterable(look)) for look in looks]
 
 
 def _weigh(

@@ -266,15 +266,15 @@ def _fence_outcomes(
     """Return a new nonce for fences, and the outcomes as a prompt shows them: a score, and the
     parts in fences. The nonce occurs in none of the prompt's texts."""
     room = _text_room(outcomes, editor.shown)
-    listings = [_list_parts(entry, room) for entry in outcomes]
-    nonce = draw_nonce([*texts, *(text for parts in listings for _, text in parts)], editor.seed)
-    examples = [
-        {
-            "score": "none" if outcome.score is None else f"{outcome.score:.2f}",
-            "text": "".join(fenced(name, text, nonce) for name, text in parts),
-        }
-        for outcome, parts in zip(outcomes, listings, strict=True)
-    ]
+    listings = [_list_parts(outcome, room) for outcome in outcomes]
+    shown_texts = [text for parts in listings for _, text in parts]
+    nonce = draw_nonce([*texts, *shown_texts], editor.seed)
+
+    examples: list[dict[str, str]] = []
+    for outcome, parts in zip(outcomes, listings, strict=True):
+        score = "none" if outcome.score is None else f"{outcome.score:.2f}"
+        text = "".join(fenced(name, text, nonce) for name, text in parts)
+        examples.append({"score": score, "text": text})
 
     return nonce, examples
 
@@ -296,9 +296,13 @@ def fit_outcomes(outcomes: Sequence[TrialOutcome], limit: int) -> list[TrialOutc
 def _text_room(outcomes: Sequence[TrialOutcome], limit: int) -> int:
     """Return the maximum number of characters of one text with which these outcomes fit into
     `limit` characters."""
-    rooms = [limit // share for share in TEXT_SHARES]
-    sums = (sum(_count_characters(outcome, room) for outcome in outcomes) for room in rooms)
-    return next((room for room, size in zip(rooms, sums, strict=True) if size <= limit), rooms[-1])
+    room = limit
+    for share in TEXT_SHARES:
+        room = limit // share
+        if sum(_count_characters(outcome, room) for outcome in outcomes) <= limit:
+            break
+
+    return room
 
 
 def _count_characters(outcome: TrialOutcome, room: int) -> int:
@@ -311,15 +315,19 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
     the place where they begin to differ."""
     answer = outcome.output or ""
     expected = column_text(outcome.example.label)
-    pairs = enumerate(zip_longest(answer, expected))
-    differs = next((n for n, pair in pairs if pair[0] != pair[1]), None) if expected else None
+    differs = None
+    if expected:
+        pairs = enumerate(zip_longest(answer, expected))
+        differs = next((n for n, (ours, theirs) in pairs if ours != theirs), None)
+
     values = outcome.example.values
     total = sum(map(len, values.values()))
-    lines = [
+    lines: list[str] = []
+    for name, value in values.items():
         # Each has its share, and what others leave of theirs.
-        f"{name}: {excerpt(value, max(most // len(values), most - total + len(value)))}"
-        for name, value in values.items()
-    ]
+        room = max(most // len(values), most - total + len(value))
+        lines.append(f"{name}: {excerpt(value, room)}")
+
     problem = outcome.failure.reason if outcome.failure else ""
     parts = [
         ("input", "\n".join(lines)),
@@ -330,7 +338,7 @@ def _list_parts(outcome: TrialOutcome, most: int) -> list[tuple[str, str]]:
         ("judgement", excerpt(outcome.reasons, min(REASONS_SHOWN, REASON_TEXTS * most))),
     ]
 
-    return [part for part in parts if part[1]]
+    return [(name, text) for name, text in parts if text]
 
 
 def _list_steps(outcome: TrialOutcome, limit: int) -> list[tuple[str, str]]:
