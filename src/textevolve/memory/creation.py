@@ -706,22 +706,32 @@ async def read_decisions(ground: Ground, applied: Applied) -> CreatedMemories:
 def _decisions(done: Sequence[Outcome], ids: Sequence[str] = ()) -> tuple[PointDecision, ...]:
     """Return the decisions, each with the id of the memory that has its text; the id stays empty
     for a dropped point, or without `ids`."""
-    by_draft = {
-        id(draft): memory_id for draft, memory_id in zip(drafts_of(done), ids, strict=bool(ids))
-    }
-    return tuple(
-        decision if draft is None else replace(decision, id=by_draft.get(id(draft), ""))
-        for decision, draft in done
-    )
+    drafts = map(id, drafts_of(done))
+    by_draft = dict(zip(drafts, ids, strict=bool(ids)))
+    decisions: list[PointDecision] = []
+    for decision, draft in done:
+        if draft is None:
+            decisions.append(decision)
+        else:
+            decisions.append(replace(decision, id=by_draft.get(id(draft), "")))
+
+    return tuple(decisions)
 
 
 def _change(draft: MemoryDraft, source: ChangeSource, places: Mapping[int, int]) -> Change:
     """Return the change that stores a draft. `places`: the position of each draft's memory among
     all that are stored, by the draft's `id`."""
     decision = draft.decision
-    now = time()
     point = decision.point
+    now = time()
+
+    # A memory dated in the future would stay the most recent one.
     said_at = point.said if point.said is not None and point.said <= now else None
+    begins = [moment for moment in (point.since, said_at) if moment is not None and moment <= now]
+    reason = decision.reason
+    if point.question:
+        reason = f"{point.question} ({reason})"
+
     memory = NewMemory(
         text=decision.text,
         embedding=draft.embedding,
@@ -729,14 +739,15 @@ def _change(draft: MemoryDraft, source: ChangeSource, places: Mapping[int, int])
         kind="insight" if point.cites else None,
         origin=Origin(source.label, point.turn, point.author, draft.trust),
         created=said_at,
-        valid_from=next((t for t in (point.since, said_at) if t is not None and t <= now), now),
+        valid_from=begins[0] if begins else now,
         valid_to=draft.until,
         entities=point.entities,
         cites=point.cites,
-        reason=f"{point.question} ({decision.reason})" if point.question else decision.reason,
+        reason=reason,
         user=source.user,
     )
 
     positions = () if draft.earlier is None else (places[id(draft.earlier)],)
-
-    return Supersede(draft.closes, memory, positions) if draft.closes or positions else Add(memory)
+    if draft.closes or positions:
+        return Supersede(draft.closes, memory, positions)
+    return Add(memory)

@@ -160,10 +160,11 @@ async def with_tokens(
     turns = evidence or [""] * len(new)
     texts = [f"{e.memory.text} {turn}".strip() for e, turn in zip(new, turns, strict=True)]
     tokens = await token_vectors(embed, collection, texts)
-    with_vectors = {
-        id(change): replace(change, memory=replace(change.memory, tokens=vectors))
-        for change, vectors in zip(new, tokens, strict=bool(tokens))
-    }
+
+    # No token vectors at all: the collection is not ordered by them.
+    with_vectors: dict[int, Change] = {}
+    for change, vectors in zip(new, tokens, strict=bool(tokens)):
+        with_vectors[id(change)] = replace(change, memory=replace(change.memory, tokens=vectors))
 
     return [with_vectors.get(id(change), change) for change in changes]
 

@@ -490,12 +490,17 @@ def _recencies(candidates: Sequence[_Candidate], now: float | None, *, frozen: b
     if frozen:
         newest = max((memory.created for memory in memories), default=0.0)
         return [decay(memory.created, newest) for memory in memories]
-    moment = time() if now is None else now
 
-    return [
-        decay(m.created if m.last_used is None or m.last_used > moment else m.last_used, moment)
-        for m in memories
-    ]
+    moment = time() if now is None else now
+    recencies: list[float] = []
+    for memory in memories:
+        last_used = memory.last_used
+        # A use after `now` has not happened yet for a recall that looks back.
+        if last_used is None or last_used > moment:
+            last_used = memory.created
+        recencies.append(decay(last_used, moment))
+
+    return recencies
 
 
 def _score(
@@ -512,19 +517,22 @@ def _score(
     ranked: list[tuple[tuple[float, float, float, float, str], Memory]] = []
 
     for place, match in enumerate(candidates):
+        stored = match.memory
         parts = {name: column[place] for name, column in columns.items()}
+        score = weigh(parts, settings.weights)
         memory = Memory(
-            match.memory.text,
-            name_source(match.collection.full_name, match.memory.origin),
-            weigh(parts, settings.weights),
+            stored.text,
+            name_source(match.collection.full_name, stored.origin),
+            score,
             parts,
-            match.memory.id,
-            match.memory.origin.trust,
+            stored.id,
+            stored.origin.trust,
             match.similarity,
-            match.memory.created,
+            stored.created,
         )
-        tie = (-match.keywords, -match.relevance, -match.memory.created, match.memory.id)
-        ranked.append(((-(memory.score or 0.0), *tie), memory))
+        # The id comes last, so that the order of equals does not depend on the store.
+        rank = (-score, -match.keywords, -match.relevance, -stored.created, stored.id)
+        ranked.append((rank, memory))
 
     return [memory for _, memory in sorted(ranked, key=lambda each: each[0])]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from typing import Literal
 
@@ -248,11 +248,21 @@ def telling_words(text: str) -> set[str]:
 def differ_in_dates(text: str, other: str) -> int:
     """Compare two texts that differ only in dates: return 1 if the first alone has a date, -1 if
     the second alone has one. Return 0 otherwise, and if other words differ, too."""
-    texts = [_without_fillers(text), _without_fillers(other)]
+    words = _without_fillers(text)
+    other_words = _without_fillers(other)
+    undated = _without_dates(words)
+    other_undated = _without_dates(other_words)
+    if undated != other_undated:
+        return 0
+
+    has_date = len(words) > len(undated)
+    other_has_date = len(other_words) > len(other_undated)
+    return has_date - other_has_date
+
+
+def _without_dates(words: Sequence[str]) -> list[str]:
     of_dates = _CALENDAR | {"at", "on"}
-    plain = [[w for w in words if not (w[0].isdigit() or w in of_dates)] for words in texts]
-    dated = [len(words) > len(undated) for words, undated in zip(texts, plain, strict=True)]
-    return dated[0] - dated[1] if plain[0] == plain[1] else 0
+    return [word for word in words if not (word[0].isdigit() or word in of_dates)]
 
 
 _PARTNERS = re.compile(

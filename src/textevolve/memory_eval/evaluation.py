@@ -295,17 +295,18 @@ def compute_metrics(
         by_kind = [_estimates(table, drawn, kind, names, reasons) for kind in KINDS]
         pairs[part] = {name: MetricPair(*(of[name] for of in by_kind)) for name in names}
 
+    # The first table is that of all judgements.
+    coverage: dict[Task, Coverage] = {}
+    for task in TASKS:
+        counts = [round(float(_at(tables[0], f"{task}_{end}").sum())) for end in OUTCOMES]
+        coverage[task] = Coverage(*counts)
+
     return MemoryMetrics(
         users=len(tables[0]),
         overall=pairs[None],
         by_type=_on_side("type", pairs),
         by_question_type=_on_side("question_type", pairs),
-        coverage={
-            task: Coverage(
-                *(round(float(_at(tables[0], f"{task}_{end}").sum())) for end in OUTCOMES)
-            )
-            for task in TASKS
-        },
+        coverage=coverage,
         minutes=Minutes(**{name: round(spent / 60, 9) for name, spent in tally.seconds.items()}),
     )
 

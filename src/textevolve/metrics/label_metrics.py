@@ -139,12 +139,14 @@ def open_sequence(option: str) -> TrajectoryCheck:
         faults = [f"called: {', '.join(called) or 'none'}", f"expected: {', '.join(expected)}"]
         if mode == ANY_ORDER and expected:
             return (Counter(called) & Counter(expected)).total() / len(expected), faults
-        remaining = iter(called)
-        is_among = (
-            mode == IN_ORDER and bool(expected) and all(name in remaining for name in expected)
-        )
 
-        return float(called == expected or is_among), faults
+        is_right = called == expected
+        if mode == IN_ORDER and expected:
+            # `in` consumes the iterator, so each name is searched after the one before.
+            remaining = iter(called)
+            is_right = all(name in remaining for name in expected)
+
+        return float(is_right), faults
 
     return check
 
