@@ -76,10 +76,15 @@ class Episode:
 def split_history(history: History, name: str = "") -> list[Episode]:
     """Split a history into one episode per run, named by the run's id; with `name`, by the name, or
     by `name/id` if there are several runs."""
-    runs = [(run_id or DEFAULT_RUN.id, run) for run_id, run in history.runs.items()]
-    if name and len(runs) > 1:
-        return [Episode(f"{name}/{run_id}", run) for run_id, run in runs]
-    return [Episode(name or run_id, run) for run_id, run in runs]
+    episodes: list[Episode] = []
+    for key, run in history.runs.items():
+        run_id = key or DEFAULT_RUN.id
+        title = name or run_id
+        if name and len(history.runs) > 1:
+            title = f"{name}/{run_id}"
+        episodes.append(Episode(title, run))
+
+    return episodes
 
 
 @dataclass(slots=True)
@@ -479,11 +484,13 @@ class NodeJudge:
             outcome = await judge_node(History([[item]]), evaluator)
             if isinstance(outcome, Failure):
                 return Failure(outcome.kind, f"{evaluator.name}: {outcome.reason}")
+            # Later evaluators see the results of earlier ones, as they do in a graph.
             item.evaluation_results[evaluator.name] = results[evaluator.name] = outcome
 
+        scores = {name: result.score for name, result in results.items()}
         return EvaluationResult(
-            sum(result.score for result in results.values()) / len(results),
+            sum(scores.values()) / len(scores),
             all(result.passed for result in results.values()),
             "\n".join(list_failed(results)),
-            {"scores": {name: result.score for name, result in results.items()}},
+            {"scores": scores},
         )

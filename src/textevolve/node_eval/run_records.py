@@ -264,9 +264,12 @@ class NodeRecords:
 
     def find_history(self, run_id: str | None = None) -> History:
         """Return the supersteps of one run, or of all in the order in which they ended."""
-        records = [r for r in self.by_id.values() if run_id in (None, r.run.id)]
-        steps = (step for record in records for step in record.entries)
-        return History([list(step) for step in sorted(steps, key=lambda step: step[-1].order)])
+        steps: list[list[HistoryItem]] = []
+        for record in self.by_id.values():
+            if run_id in (None, record.run.id):
+                steps += map(list, record.entries)
+
+        return History(sorted(steps, key=lambda step: step[-1].order))
 
     def find_last(self, node: str, run_id: str | None) -> EvaluationJob | None:
         """Return the node of this name that ended last, in one run or in all; None without one."""

@@ -79,24 +79,30 @@ class SpanJudge(SpanProcessor):
 def read_span(span: ReadableSpan) -> span_states.Span:
     """Convert a span of OpenTelemetry's library to the form of spans in files."""
     context: Any = span.get_span_context()
-    events = ((event.name, _read(event.attributes)) for event in span.events)
-    failed = span.status.status_code is StatusCode.ERROR
+    start = span.start_time or 0
+    events = [(event.name, _read(event.attributes)) for event in span.events]
+    problem = None
+    if span.status.status_code is StatusCode.ERROR:
+        problem = span.status.description or ""
+
     return span_states.Span(
         format_trace_id(context.trace_id),
         format_span_id(context.span_id),
         format_span_id(span.parent.span_id) if span.parent else "",
         span.name,
-        span.start_time or 0,
-        span.end_time or span.start_time or 0,
+        start,
+        span.end_time or start,
         translate(_read(span.attributes)),
         tuple(events),
-        (span.status.description or "") if failed else None,
+        problem,
     )
 
 
 def _read(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    pairs = (attributes or {}).items()
-    return {
-        name: list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
-        for name, value in pairs
-    }
+    values = dict(attributes or {})
+    for name, value in values.items():
+        # The library stores lists as tuples, which files do not have.
+        if isinstance(value, tuple):
+            values[name] = list(cast("tuple[Any, ...]", value))
+
+    return values

@@ -633,10 +633,12 @@ def _as_dicts(messages: Iterable[SpanMessage]) -> list[dict[str, Any]]:
 def _body(attributes: Attributes) -> dict[str, Any]:
     """Return the fields of a message that is recorded as an event, under current and older names.
     The content is not parsed, since it may itself be JSON."""
-    event_fields = {key.removeprefix("gen_ai.event."): value for key, value in attributes.items()}
-    return {
-        key: v if key == "content" else parse_text(v, CONTAINERS) for key, v in event_fields.items()
-    }
+    fields: dict[str, Any] = {}
+    for key, value in attributes.items():
+        name = key.removeprefix("gen_ai.event.")
+        fields[name] = value if name == "content" else parse_text(value, CONTAINERS)
+
+    return fields
 
 
 def _text(value: object) -> str:
