@@ -145,6 +145,7 @@ WITHOUT_ANSWERS = {
     "rules:FILE.yaml": "it asks no model",
     "FILE.judge": "it calibrates the answers that `probe` reads",
     "checks": "its rubrics read a label of a schema, whole",
+    "investigator": "its answers are words of a schema, whole",
     "prompt:FILE": "it reads a label of a schema, whole",
     "prompt:FILE+logprobs": "it asks a choice, as `decide` with options of its own",
 }

@@ -63,10 +63,6 @@ def name_arithmetic():
     return hashlib.sha256(b"".join(part.tobytes() for part in (*made, np.array(plain)))).hexdigest()
 
 
-# Quantiles of distributions differ by this between processors whose other arithmetic is the same.
-LAST_DIGIT = 4e-16
-
-
 def find_differences(recorded, found, place="", *, exactly=True):
     """A line for each value that is not the recorded one; a figure that is new is none."""
 
@@ -79,14 +75,13 @@ def find_differences(recorded, found, place="", *, exactly=True):
     elif isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         for n, (one, other) in enumerate(zip(recorded, found, strict=True)):
             yield from deeper(one, other, f"[{n}]")
-    elif recorded != found and not is_close(recorded, found, LAST_DIGIT if exactly else 1e-9):
+    elif recorded != found and (exactly or not is_close(recorded, found)):
         yield f"{place.lstrip('.')}: recorded {recorded!r}, found {found!r}"
 
 
-def is_close(one, other, relative):
+def is_close(one, other):
     numbers = isinstance(one, float) and isinstance(other, float)
-    absolute = 1e-12 if relative > LAST_DIGIT else 0.0
-    return numbers and math.isclose(one, other, rel_tol=relative, abs_tol=absolute)
+    return numbers and math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def lay_out(data, depth=0):

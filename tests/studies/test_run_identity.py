@@ -8,7 +8,7 @@ from textevolve import Case, InputError, load_profile
 from textevolve.debate.context import debate_prompts, memory_prompts
 from textevolve.debate.profile import override
 from textevolve.evaluation import EvaluationResult, Failure
-from textevolve.judges.context import VERDICT_PROMPTS, judge_prompts
+from textevolve.judges.context import LOOKING_PROMPTS, VERDICT_PROMPTS, judge_prompts
 from textevolve.llm.model import text_hash
 from textevolve.llm.prompts import prompt_versions
 from textevolve.memory_eval.judging import evaluation_prompts
@@ -89,7 +89,10 @@ def prompt_files(room):
     ("room", "versions"),
     [
         ("loops", prompt_versions("loops")),
-        ("judges", judge_prompts() | prompt_versions("judges", *VERDICT_PROMPTS)),
+        (
+            "judges",
+            judge_prompts() | prompt_versions("judges", *VERDICT_PROMPTS, *LOOKING_PROMPTS),
+        ),
         ("memory_eval", evaluation_prompts()),
         ("debate", debate_prompts([DECIDING]) | memory_prompts()),
     ],
