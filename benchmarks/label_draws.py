@@ -1,0 +1,328 @@
+"""How many labels are enough to know how far judges agree with people, by how they are drawn?
+
+    python benchmarks/label_draws.py choose --llmbar LLMBar/Dataset/LLMBar --autoj autoj.jsonl
+    python benchmarks/label_draws.py report --llmbar LLMBar/Dataset/LLMBar --autoj autoj.jsonl
+
+No model is asked. The verdicts are published ones: LLMBar (Zeng et al. 2023, arXiv 2310.07641) has
+those of five models on its pairs, in both orders; on Auto-J's pairs three rules judge. The pairs of
+both are in two halves by a hash of their question: `choose` compares ways to draw on the one,
+`report` measures the way that the package uses on the other.
+
+Each half is repeated to at least 2,000 pairs, of which labels are drawn many times. *Needed* is the
+number of labels with which 95 % of the draws come within 5 points of the judge's agreement on all
+pairs, and *fewer* what that is less than by random draws. *Holds* is how often the 95 % interval of
+the package holds the agreement on all pairs, at the number needed.
+
+Metric Match is the selection of arXiv 2606.15029, with the share of equal verdicts as its metric:
+of 20 random sets the one in which the judges agree with each other as often as on all pairs. It has
+no interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from textevolve.bench.escalation import mean_figure
+from textevolve.bench.items import TIED, Item, load_items, split_items, top_credit
+from textevolve.labelling.drawing import Votes, allocate, guess_spread, name_strata
+from textevolve.statistics.intervals import Array
+from textevolve.statistics.strata import stratified_mean
+
+POINTS = 0.05
+SHARE = 0.95
+POOL = 2_000
+NUMBERS = tuple(range(40, 421, 20))
+CANDIDATES = 20
+SETS = ("Natural", "Adversarial/Neighbor")
+PANELS = {
+    "GPT-4, ChatGPT": ("GPT-4", "ChatGPT"),
+    "ChatGPT, PaLM2": ("ChatGPT", "PaLM2"),
+    "ChatGPT, LLaMA2, PaLM2": ("ChatGPT", "LLaMA2", "PaLM2"),
+    "GPT-4, ChatGPT, LLaMA2, PaLM2": ("GPT-4", "ChatGPT", "LLaMA2", "PaLM2"),
+}
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Pairs with the verdicts of a panel of judges, and the agreement of each with people.
+
+    Attributes:
+        votes: For each pair the place of the winner by each judge, or TIED.
+        credits: The agreement with people, shape (judges, pairs).
+    """
+
+    name: str
+    judges: tuple[str, ...]
+    votes: tuple[Votes, ...]
+    credits: Array
+
+    @property
+    def truths(self) -> Array:
+        return self.credits.mean(axis=1)
+
+
+# A way to draw: it returns the numbers of the labels of each stratum, by the name of the stratum of
+# each pair.
+Way = Callable[[Pool, int], tuple[Sequence[str], Mapping[str, int]]]
+
+
+def read_panels(llmbar: Path, half: str) -> Iterator[Pool]:
+    """Yield a pool for each panel of published judges."""
+    items: list[Item] = []
+    winners: dict[str, dict[str, int]] = {}
+    judges = sorted({judge for panel in PANELS.values() for judge in panel})
+
+    for name in SETS:
+        for judge in judges:
+            path = llmbar / name / "evaluators" / judge / "Vanilla" / "result.json"
+            rows = json.loads(path.read_text())
+            winners.setdefault(judge, {})
+            for number, row in enumerate(rows):
+                id = f"{name}/{number}"
+                winners[judge][id] = read_winner(row["results"][0])
+                if judge == judges[0]:
+                    human = (1.0, 0.0) if row["label"] == 1 else (0.0, 1.0)
+                    texts = (row["output_1"], row["output_2"])
+                    items.append(Item(id, row["input"], texts, human))
+
+    chosen = choose_half(items, half)
+    for panel, names in PANELS.items():
+        votes = [tuple(winners[judge][item.id] for judge in names) for item in chosen]
+        yield as_pool(f"LLMBar: {panel}", names, chosen, votes)
+
+
+def read_winner(result: Mapping[str, Mapping[str, object]]) -> int:
+    """Return the winner of both orders; TIED if the orders differ or one has none."""
+    found = {str(verdict["winner"]) for verdict in result.values()}
+    return int(found.pop()) - 1 if found in ({"1"}, {"2"}) else TIED
+
+
+def read_rules(autoj: Path, half: str) -> Pool:
+    """Return the pool of Auto-J's pairs, judged by rules."""
+    items = choose_half(load_items(autoj), half)
+    rules: dict[str, Callable[[str, str], float]] = {
+        "longer": lambda _input, text: len(text),
+        "more lines": lambda _input, text: text.count("\n"),
+        "words of the question": count_shared,
+    }
+    votes: list[Votes] = []
+    for item in items:
+        of_item: list[int] = []
+        for rule in rules.values():
+            first, second = (rule(item.input, text) for text in item.candidates)
+            of_item.append(TIED if first == second else int(second > first))
+        votes.append(tuple(of_item))
+
+    return as_pool("Auto-J: rules", tuple(rules), items, votes)
+
+
+def count_shared(question: str, text: str) -> float:
+    words = set(text.lower().split())
+    return len(words & set(question.lower().split())) / max(1, len(words))
+
+
+def choose_half(items: Sequence[Item], half: str) -> list[Item]:
+    tune, report = split_items(items)
+    return tune if half == "choose" else report
+
+
+def as_pool(
+    name: str, judges: tuple[str, ...], items: Sequence[Item], votes: Sequence[Votes]
+) -> Pool:
+    scores = {TIED: (0.5, 0.5), 0: (1.0, 0.0), 1: (0.0, 1.0)}
+    credits = [
+        [top_credit(scores[vote], item.human) for vote in of_item if vote is not None]
+        for item, of_item in zip(items, votes, strict=True)
+    ]
+    times = math.ceil(POOL / len(items))
+
+    return Pool(name, judges, tuple(votes) * times, np.tile(np.array(credits).T, times))
+
+
+def draw_randomly(pool: Pool, labels: int) -> tuple[Sequence[str], Mapping[str, int]]:
+    return ["all"] * len(pool.votes), {"all": labels}
+
+
+def draw_by_patterns(
+    pool: Pool, labels: int, *, most: int, prior: float
+) -> tuple[Sequence[str], Mapping[str, int]]:
+    """Strata of the judges that choose the same; `prior`: infinite for labels by size alone."""
+    return distribute(pool, name_strata(pool.votes, most=most), labels, prior)
+
+
+def draw_by_shares(
+    pool: Pool, labels: int, *, prior: float
+) -> tuple[Sequence[str], Mapping[str, int]]:
+    """Strata of the number of pairs of judges that choose the same."""
+    names = [str(count_equal(votes)) for votes in pool.votes]
+    return distribute(pool, names, labels, prior)
+
+
+def count_equal(votes: Votes) -> int:
+    return sum(a == b for a, b in combinations(votes, 2))
+
+
+def distribute(
+    pool: Pool, names: Sequence[str], labels: int, prior: float
+) -> tuple[Sequence[str], Mapping[str, int]]:
+    sizes = Counter(names)
+    spreads = dict.fromkeys(sizes, 1.0)
+    if math.isfinite(prior):
+        for name in sizes:
+            of_stratum = [v for v, other in zip(pool.votes, names, strict=True) if other == name]
+            spreads[name] = fmean(guess_spread(votes, prior=prior) for votes in of_stratum)
+
+    return names, allocate(sizes, spreads, labels)
+
+
+def measure_errors(pool: Pool, way: Way, labels: int, draws: int) -> Array:
+    """Return the errors of the estimates of each judge's agreement, shape (judges, draws)."""
+    names, numbers = way(pool, labels)
+    generator = np.random.default_rng(labels)
+    places = np.array(names)
+    estimates = np.zeros((len(pool.judges), draws))
+
+    for name, number in numbers.items():
+        members = np.flatnonzero(places == name)
+        share = members.size / places.size
+        for row, credits in zip(estimates, pool.credits[:, members], strict=True):
+            values, counts = np.unique(credits, return_counts=True)
+            hits = generator.multivariate_hypergeometric(counts, number, draws)
+            row += share * (hits @ values) / number
+
+    return estimates - pool.truths[:, None]
+
+
+def match_metric(pool: Pool, labels: int, draws: int) -> Array:
+    """Return the errors of Metric Match, shape (judges, draws)."""
+    generator = np.random.default_rng(labels)
+    equal = np.array([count_equal(votes) for votes in pool.votes], dtype=np.float64)
+    errors = np.zeros((len(pool.judges), draws))
+
+    for draw in range(draws):
+        keys = generator.random((CANDIDATES, equal.size))
+        candidates = np.argpartition(keys, labels, axis=1)[:, :labels]
+        gaps = np.abs(equal[candidates].mean(axis=1) - equal.mean())
+        errors[:, draw] = pool.credits[:, candidates[gaps.argmin()]].mean(axis=1) - pool.truths
+
+    return errors
+
+
+def count_needed(errors: Callable[[int], Array]) -> Array:
+    """Return the labels needed for each judge, between the numbers that were tried; NaN if those
+    are too few."""
+    reached = np.array([np.quantile(np.abs(errors(n)), SHARE, axis=1) for n in NUMBERS])
+    needed: list[float] = []
+    for of_judge in reached.T:
+        # Errors fall as 1 / sqrt(labels), so that their inverse squares are nearly on a line.
+        known = np.maximum.accumulate(1 / np.maximum(of_judge, 1e-9) ** 2)
+        inside = known[0] <= 1 / POINTS**2 <= known[-1]
+        needed.append(float(np.interp(1 / POINTS**2, known, NUMBERS)) if inside else math.nan)
+
+    return np.array(needed)
+
+
+def cover(pool: Pool, way: Way, labels: int, draws: int) -> float:
+    """Return how often the package's interval holds the agreement on all pairs."""
+    names, numbers = way(pool, labels)
+    generator = np.random.default_rng(labels)
+    places = np.array(names)
+    sizes = Counter(names)
+    held: list[bool] = []
+
+    for _ in range(draws):
+        drawn = np.concatenate(
+            [
+                generator.choice(np.flatnonzero(places == name), number, replace=False)
+                for name, number in numbers.items()
+            ]
+        )
+        strata = [names[place] for place in drawn]
+        for credits, truth in zip(pool.credits, pool.truths, strict=True):
+            if len(numbers) == 1:
+                interval = mean_figure(credits[drawn], None).interval
+            else:
+                of_items = [float(sizes[name]) for name in strata]
+                interval = stratified_mean(credits[drawn], strata, of_items).interval
+            held.append(interval.low <= truth <= interval.high)
+
+    return fmean(held)
+
+
+def list_ways(part: str) -> dict[str, Way]:
+    ways: dict[str, Way] = {"random": draw_randomly}
+    if part == "report":
+        ways["package"] = partial(draw_by_patterns, most=MOST, prior=CHOSEN_PRIOR)
+        return ways
+
+    for prior in (0.25, 1.0, 4.0, math.inf):
+        ways[f"share, prior {prior:g}"] = partial(draw_by_shares, prior=prior)
+        for most in (4, 8):
+            way = partial(draw_by_patterns, most=most, prior=prior)
+            ways[f"pattern, {most} strata, prior {prior:g}"] = way
+
+    return ways
+
+
+MOST = 8
+CHOSEN_PRIOR = 1.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How many labels are enough?")
+    parser.add_argument("part", choices=("choose", "report"))
+    parser.add_argument("--llmbar", type=Path, required=True)
+    parser.add_argument("--autoj", type=Path, required=True)
+    parser.add_argument("--draws", type=int, default=2000)
+    options = parser.parse_args()
+
+    began = time.monotonic()
+    pools = [*read_panels(options.llmbar, options.part), read_rules(options.autoj, options.part)]
+    totals: dict[str, list[float]] = {}
+
+    for pool in pools:
+        agreement = ", ".join(
+            f"{judge} {truth:.1%}" for judge, truth in zip(pool.judges, pool.truths, strict=True)
+        )
+        print(f"{pool.name}: {len(set(pool.votes))} patterns; agreement {agreement}", flush=True)
+        baseline = np.zeros(0)
+        for name, way in list_ways(options.part).items():
+            errors = partial(measure_errors, pool, way, draws=options.draws)
+            needed = count_needed(errors)
+            baseline = baseline if baseline.size else needed
+            totals.setdefault(name, []).extend(1 - needed / baseline)
+            print(f"  {name}: {describe(needed, baseline)}", end="")
+            if options.part == "report":
+                usual = round(float(np.nanmean(needed)))
+                print(f"; holds {cover(pool, way, usual, options.draws // 4):.1%}", end="")
+            print(flush=True)
+
+        matched = count_needed(partial(match_metric, pool, draws=options.draws // 4))
+        totals.setdefault("Metric Match", []).extend(1 - matched / baseline)
+        print(f"  Metric Match: {describe(matched, baseline)}", flush=True)
+
+    print("fewer labels than by random draws, mean over judges and panels (least, most):")
+    for name, shares in totals.items():
+        print(f"  {name}: {np.nanmean(shares):.1%} ({np.nanmin(shares):.1%}, {np.nanmax(shares):.1%})")
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+def describe(needed: Array, baseline: Array) -> str:
+    parts = [f"{n:.0f} ({1 - n / b:+.0%})" for n, b in zip(needed, baseline, strict=True)]
+    return f"needed {', '.join(parts)}"
+
+
+if __name__ == "__main__":
+    main()
