@@ -27,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -35,15 +35,15 @@ from statistics import fmean
 import numpy as np
 
 from textevolve.bench.escalation import mean_figure
-from textevolve.bench.items import TIED, Item, load_items, split_items, top_credit
-from textevolve.labelling.drawing import Votes, allocate, guess_spread, name_strata
+from textevolve.bench.items import TIED, Item, load_items, split_items, top_credit, winner_of
+from textevolve.labelling.drawing import Votes, draw_items, measure_spreads, name_strata
 from textevolve.statistics.intervals import Array
 from textevolve.statistics.strata import stratified_mean
 
 POINTS = 0.05
 SHARE = 0.95
 POOL = 2_000
-NUMBERS = tuple(range(40, 421, 20))
+NUMBERS = tuple(range(60, 361, 30))
 CANDIDATES = 20
 SETS = ("Natural", "Adversarial/Neighbor")
 PANELS = {
@@ -54,28 +54,41 @@ PANELS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pool:
     """Pairs with the verdicts of a panel of judges, and the agreement of each with people.
 
     Attributes:
         votes: For each pair the place of the winner by each judge, or TIED.
         credits: The agreement with people, shape (judges, pairs).
+        labels: What people chose, as votes.
     """
 
     name: str
     judges: tuple[str, ...]
     votes: tuple[Votes, ...]
     credits: Array
+    labels: tuple[int, ...]
 
-    @property
+    @cached_property
+    def strata(self) -> list[str]:
+        return name_strata(self.votes)
+
+    @cached_property
+    def equal(self) -> list[str]:
+        return [str(count_equal(votes)) for votes in self.votes]
+
+    @cached_property
+    def alone(self) -> list[str]:
+        return ["all"] * len(self.votes)
+
+    @cached_property
     def truths(self) -> Array:
         return self.credits.mean(axis=1)
 
 
-# A way to draw: it returns the numbers of the labels of each stratum, by the name of the stratum of
-# each pair.
-Way = Callable[[Pool, int], tuple[Sequence[str], Mapping[str, int]]]
+# A way to draw: it returns the stratum of each pair, and draws the places of pairs.
+Way = Callable[[Pool, int, np.random.Generator], tuple[Sequence[str], list[int]]]
 
 
 def read_panels(llmbar: Path, half: str) -> Iterator[Pool]:
@@ -148,61 +161,93 @@ def as_pool(
     ]
     times = math.ceil(POOL / len(items))
 
-    return Pool(name, judges, tuple(votes) * times, np.tile(np.array(credits).T, times))
+    labels = tuple(winner_of(item.human) for item in items)
+
+    return Pool(
+        name, judges, tuple(votes) * times, np.tile(np.array(credits).T, times), labels * times
+    )
 
 
-def draw_randomly(pool: Pool, labels: int) -> tuple[Sequence[str], Mapping[str, int]]:
-    return ["all"] * len(pool.votes), {"all": labels}
+def draw_randomly(
+    pool: Pool, labels: int, generator: np.random.Generator
+) -> tuple[Sequence[str], list[int]]:
+    places = generator.choice(len(pool.votes), labels, replace=False)
+    return pool.alone, [int(place) for place in places]
 
 
-def draw_by_patterns(
-    pool: Pool, labels: int, *, most: int, prior: float
-) -> tuple[Sequence[str], Mapping[str, int]]:
-    """Strata of the judges that choose the same; `prior`: infinite for labels by size alone."""
-    return distribute(pool, name_strata(pool.votes, most=most), labels, prior)
+def draw_in_strata(
+    pool: Pool, labels: int, generator: np.random.Generator, *, first: float
+) -> tuple[Sequence[str], list[int]]:
+    """Draw the share `first` of the labels in proportion to the strata, and the rest where the
+    judges' agreement with the labels of the first varies most."""
+    return pool.strata, draw_twice(pool, pool.strata, labels, generator, first)
 
 
 def draw_by_shares(
-    pool: Pool, labels: int, *, prior: float
-) -> tuple[Sequence[str], Mapping[str, int]]:
-    """Strata of the number of pairs of judges that choose the same."""
-    names = [str(count_equal(votes)) for votes in pool.votes]
-    return distribute(pool, names, labels, prior)
+    pool: Pool, labels: int, generator: np.random.Generator, *, first: float
+) -> tuple[Sequence[str], list[int]]:
+    """The same in strata of the number of pairs of judges that choose the same."""
+    return pool.equal, draw_twice(pool, pool.equal, labels, generator, first)
+
+
+def draw_guessed(
+    pool: Pool, labels: int, generator: np.random.Generator, *, prior: float
+) -> tuple[Sequence[str], list[int]]:
+    """Draw all labels at once, where the verdicts of the judges differ most: a judge is taken to be
+    right as often as the others agree with it."""
+    spreads = {name: guess_variance(pool, name, prior) for name in set(pool.strata)}
+    seed = int(generator.integers(1 << 31))
+    return pool.strata, list(draw_items(pool.strata, spreads, set(), labels, seed))
+
+
+@cache
+def guess_variance(pool: Pool, stratum: str, prior: float) -> float:
+    variances: list[float] = []
+    for votes, name in zip(pool.votes, pool.strata, strict=True):
+        if name != stratum:
+            continue
+        for vote in votes:
+            right = (votes.count(vote) - 1 + prior) / (len(votes) - 1 + 2 * prior)
+            variances.append(right * (1 - right))
+
+    return fmean(variances)
 
 
 def count_equal(votes: Votes) -> int:
     return sum(a == b for a, b in combinations(votes, 2))
 
 
-def distribute(
-    pool: Pool, names: Sequence[str], labels: int, prior: float
-) -> tuple[Sequence[str], Mapping[str, int]]:
-    sizes = Counter(names)
-    spreads = dict.fromkeys(sizes, 1.0)
-    if math.isfinite(prior):
-        for name in sizes:
-            of_stratum = [v for v, other in zip(pool.votes, names, strict=True) if other == name]
-            spreads[name] = fmean(guess_spread(votes, prior=prior) for votes in of_stratum)
+def draw_twice(
+    pool: Pool, strata: Sequence[str], labels: int, generator: np.random.Generator, first: float
+) -> list[int]:
+    seed = int(generator.integers(1 << 31))
+    flat = dict.fromkeys(strata, 1.0)
+    places = list(draw_items(strata, flat, set(), round(first * labels), seed))
+    if first < 1:
+        known = {place: pool.labels[place] for place in places}
+        spreads = measure_spreads(strata, pool.votes, known)
+        places += draw_items(strata, spreads, set(places), labels - len(places), seed + 1)
 
-    return names, allocate(sizes, spreads, labels)
+    return places
 
 
 def measure_errors(pool: Pool, way: Way, labels: int, draws: int) -> Array:
     """Return the errors of the estimates of each judge's agreement, shape (judges, draws)."""
-    names, numbers = way(pool, labels)
     generator = np.random.default_rng(labels)
-    places = np.array(names)
-    estimates = np.zeros((len(pool.judges), draws))
+    errors = np.zeros((len(pool.judges), draws))
+    for draw in range(draws):
+        strata, places = way(pool, labels, generator)
+        errors[:, draw] = weigh(pool, strata, places) - pool.truths
 
-    for name, number in numbers.items():
-        members = np.flatnonzero(places == name)
-        share = members.size / places.size
-        for row, credits in zip(estimates, pool.credits[:, members], strict=True):
-            values, counts = np.unique(credits, return_counts=True)
-            hits = generator.multivariate_hypergeometric(counts, number, draws)
-            row += share * (hits @ values) / number
+    return errors
 
-    return estimates - pool.truths[:, None]
+
+def weigh(pool: Pool, strata: Sequence[str], places: Sequence[int]) -> Array:
+    """Return the weighted mean of each judge's agreement on the pairs drawn."""
+    sizes = Counter(strata)
+    counts = Counter(strata[place] for place in places)
+    weights = np.array([sizes[strata[place]] / counts[strata[place]] for place in places])
+    return pool.credits[:, places] @ weights / weights.sum()
 
 
 def match_metric(pool: Pool, labels: int, draws: int) -> Array:
@@ -236,27 +281,19 @@ def count_needed(errors: Callable[[int], Array]) -> Array:
 
 def cover(pool: Pool, way: Way, labels: int, draws: int) -> float:
     """Return how often the package's interval holds the agreement on all pairs."""
-    names, numbers = way(pool, labels)
     generator = np.random.default_rng(labels)
-    places = np.array(names)
-    sizes = Counter(names)
     held: list[bool] = []
 
     for _ in range(draws):
-        drawn = np.concatenate(
-            [
-                generator.choice(np.flatnonzero(places == name), number, replace=False)
-                for name, number in numbers.items()
-            ]
-        )
-        strata = [names[place] for place in drawn]
+        strata, places = way(pool, labels, generator)
+        sizes = Counter(strata)
+        names = [strata[place] for place in places]
+        of_items = [float(sizes[name]) for name in names]
         for credits, truth in zip(pool.credits, pool.truths, strict=True):
-            if len(numbers) == 1:
-                interval = mean_figure(credits[drawn], None).interval
-            else:
-                of_items = [float(sizes[name]) for name in strata]
-                interval = stratified_mean(credits[drawn], strata, of_items).interval
-            held.append(interval.low <= truth <= interval.high)
+            figure = stratified_mean(credits[places], names, of_items)
+            if len(sizes) == 1:
+                figure = mean_figure(credits[places], None)
+            held.append(figure.interval.low <= truth <= figure.interval.high)
 
     return fmean(held)
 
@@ -264,20 +301,20 @@ def cover(pool: Pool, way: Way, labels: int, draws: int) -> float:
 def list_ways(part: str) -> dict[str, Way]:
     ways: dict[str, Way] = {"random": draw_randomly}
     if part == "report":
-        ways["package"] = partial(draw_by_patterns, most=MOST, prior=CHOSEN_PRIOR)
+        ways["once"] = partial(draw_in_strata, first=1.0)
+        ways["twice"] = partial(draw_in_strata, first=FIRST)
         return ways
 
-    for prior in (0.25, 1.0, 4.0, math.inf):
-        ways[f"share, prior {prior:g}"] = partial(draw_by_shares, prior=prior)
-        for most in (4, 8):
-            way = partial(draw_by_patterns, most=most, prior=prior)
-            ways[f"pattern, {most} strata, prior {prior:g}"] = way
+    for prior in (0.25, 1.0, 4.0):
+        ways[f"guessed, prior {prior:g}"] = partial(draw_guessed, prior=prior)
+    for first in (1.0, 0.7, 0.5, 0.3):
+        ways[f"patterns, {first:.0%} first"] = partial(draw_in_strata, first=first)
+        ways[f"shares, {first:.0%} first"] = partial(draw_by_shares, first=first)
 
     return ways
 
 
-MOST = 8
-CHOSEN_PRIOR = 1.0
+FIRST = 0.5
 
 
 def main() -> None:
@@ -285,7 +322,7 @@ def main() -> None:
     parser.add_argument("part", choices=("choose", "report"))
     parser.add_argument("--llmbar", type=Path, required=True)
     parser.add_argument("--autoj", type=Path, required=True)
-    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--draws", type=int, default=1000)
     options = parser.parse_args()
 
     began = time.monotonic()
@@ -306,16 +343,18 @@ def main() -> None:
             print(f"  {name}: {describe(needed, baseline)}", end="")
             if options.part == "report":
                 usual = round(float(np.nanmean(needed)))
-                print(f"; holds {cover(pool, way, usual, options.draws // 4):.1%}", end="")
+                print(f"; holds {cover(pool, way, usual, options.draws):.1%}", end="")
             print(flush=True)
 
-        matched = count_needed(partial(match_metric, pool, draws=options.draws // 4))
+        matched = count_needed(partial(match_metric, pool, draws=options.draws))
         totals.setdefault("Metric Match", []).extend(1 - matched / baseline)
         print(f"  Metric Match: {describe(matched, baseline)}", flush=True)
 
     print("fewer labels than by random draws, mean over judges and panels (least, most):")
     for name, shares in totals.items():
-        print(f"  {name}: {np.nanmean(shares):.1%} ({np.nanmin(shares):.1%}, {np.nanmax(shares):.1%})")
+        print(
+            f"  {name}: {np.nanmean(shares):.1%} ({np.nanmin(shares):.1%}, {np.nanmax(shares):.1%})"
+        )
     print(f"{time.monotonic() - began:.0f} s")
 
 
