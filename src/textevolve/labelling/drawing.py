@@ -20,8 +20,8 @@ from typing import TypeAlias
 
 from textevolve.errors import InputError
 
-# The verdict of each judge on an item: the place of the better text, TIED, or 1 for a pass and 0 for
-# a failure; None if there is none.
+# The verdict of each judge on an item: the place of the better text, TIED, or 1 for a pass and 0
+# for a failure; None if there is none.
 Votes: TypeAlias = tuple[int | None, ...]
 
 TIED = -1
