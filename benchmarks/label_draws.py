@@ -10,8 +10,8 @@ both are in two halves by a hash of their question: `choose` compares ways to dr
 
 Each half is repeated to at least 2,000 pairs, of which labels are drawn many times. *Needed* is the
 number of labels with which 1.96 standard errors, over the draws, are 5 points of the judge's
-agreement on all pairs, and *fewer* what that is less than by random draws. *Holds* is how often the 95 % interval of
-the package holds the agreement on all pairs, at the number needed.
+agreement on all pairs; in brackets what that is less than by random draws. *Holds* is how often the
+95 % interval of the package holds the agreement on all pairs, at the number needed.
 
 Metric Match is the selection of arXiv 2606.15029, with the share of equal verdicts as its metric:
 of 20 random sets the one in which the judges agree with each other as often as on all pairs. It has
@@ -38,7 +38,7 @@ from textevolve.bench.escalation import mean_figure
 from textevolve.bench.items import TIED, Item, load_items, split_items, top_credit, winner_of
 from textevolve.labelling.drawing import Votes, draw_items, measure_spreads, name_strata
 from textevolve.statistics.intervals import Array
-from textevolve.statistics.strata import stratified_mean
+from textevolve.statistics.strata import stratified_mean, weigh_items
 
 POINTS = 0.05
 Z = 1.96
@@ -285,10 +285,10 @@ def cover(pool: Pool, way: Way, labels: int, draws: int) -> float:
     for _ in range(draws):
         strata, places = way(pool, labels, generator)
         sizes = Counter(strata)
-        names = [strata[place] for place in places]
-        of_items = [float(sizes[name]) for name in names]
+        drawn = [(strata[place], sizes[strata[place]]) for place in places]
+        weights = weigh_items(drawn, np.ones(len(drawn), dtype=np.bool_))
         for credits, truth in zip(pool.credits, pool.truths, strict=True):
-            figure = stratified_mean(credits[places], names, of_items)
+            figure = stratified_mean(credits[places], drawn, weights)
             if len(sizes) == 1:
                 figure = mean_figure(credits[places], None)
             held.append(figure.interval.low <= truth <= figure.interval.high)

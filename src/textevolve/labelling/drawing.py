@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
@@ -31,15 +30,6 @@ LEAST_LABELS = 2
 """The least number of labels in a stratum, with which its spread can be computed."""
 REST = "others"
 """The name of the stratum of the items that are too few for a stratum of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stratum:
-    """The part of the items that an item was drawn from. `size`: the number of its items, with and
-    without a label."""
-
-    name: str
-    size: int
 
 
 def name_strata(votes: Sequence[Votes], *, directed: bool = False) -> list[str]:
@@ -117,8 +107,9 @@ def allocate(
 
 def draw_items(
     strata: Sequence[str], spreads: Mapping[str, float], known: set[int], labels: int, seed: int
-) -> dict[int, Stratum]:
-    """Draw items to label; return the stratum of each by its index, in random order.
+) -> dict[int, tuple[str, int]]:
+    """Draw items to label; return the name and the size of the stratum of each by its index, in
+    random order.
 
     `strata`: the name of each item's stratum. `known`: the indices of items drawn before. `labels`:
     the number of items to draw.
@@ -140,4 +131,4 @@ def draw_items(
 
     generator.shuffle(drawn)
 
-    return {place: Stratum(strata[place], sizes[strata[place]]) for place in drawn}
+    return {place: (strata[place], sizes[strata[place]]) for place in drawn}

@@ -27,64 +27,65 @@ from textevolve.statistics.intervals import (
     vector,
 )
 
+Strata = Sequence[tuple[str, int]]
+"""For each item the name of its stratum, and the number of items of the stratum that it was drawn
+from."""
 
-def stratum_weights(values: Numbers, strata: Sequence[str], sizes: Numbers) -> Array:
-    """Return the weight of each value: the number of items of its stratum by the number of its
-    values that are not NaN; 0 for NaN. `sizes`: for each value the size of its stratum."""
-    present = ~np.isnan(vector(values))
-    numbers = group_numbers(strata, present.size)
-    counts = sum_groups(present.astype(np.float64), numbers)[numbers]
-    return np.where(present, vector(sizes) / np.maximum(counts, 1.0), 0.0)
+
+def weigh_items(strata: Strata, labelled: Array) -> Array:
+    """Return the weight of each item; 0 without a label. `labelled`: whether each has one."""
+    numbers = group_numbers(strata, labelled.size)
+    counts = sum_groups(labelled.astype(np.float64), numbers)[numbers]
+    sizes = np.array([size for _, size in strata], dtype=np.float64)
+    return np.where(labelled, sizes / np.maximum(counts, 1.0), 0.0)
 
 
 def stratified_mean(
     values: Numbers,
-    strata: Sequence[str],
-    sizes: Numbers,
+    strata: Strata,
+    weights: Array,
     groups: Groups | None = None,
     *,
     bounds: tuple[float, float] = UNIT,
-    level: float = 0.95,
 ) -> Statistic:
-    """Compute the mean over all items of the strata, from those that were drawn.
+    """Compute the mean of values over all items of the strata, from those with a weight. An item
+    whose value is NaN is none that the mean is about.
 
-    The interval is Student's, with the variance of a stratified sample (Cochran 1977, "Sampling
-    Techniques", section 5.4) without the correction for a finite population. Values of a group are
-    not independent: their deviations are summed. The variance of a stratum is at least that with
-    one more value at each bound, since a few equal values do not show that all others are equal.
-
-    `strata`, `sizes`: for each value the name of its stratum, and the number of items in it.
+    The 95 % interval is Student's, with the variance of a ratio in a stratified sample (Cochran
+    1977, "Sampling Techniques", sections 5.4 and 6.11) without the correction for a finite
+    population. Values of a group are not independent: their deviations are summed. The variance of
+    a stratum is at least that with one more value at each bound, since a few equal values do not
+    show that all others are equal.
     """
     array = vector(values)
-    weights = stratum_weights(array, strata, sizes)
-    present = weights > 0
-    if not present.any():
+    labelled = weights > 0
+    is_meant = ~np.isnan(array[labelled])
+    weights = weights[labelled]
+    total = float(weights[is_meant].sum())
+    if not total:
         return Statistic()
+    mean = float(weights[is_meant] @ array[labelled][is_meant]) / total
+    deviations = np.where(is_meant, array[labelled] - mean, 0.0)
 
-    array = array[present]
-    numbers = group_numbers(strata, present.size)[present]
-    clusters = np.unique(group_numbers(groups, present.size)[present], return_inverse=True)[1]
-    weights = weights[present] / weights.sum()
-    mean = float(weights @ array)
-    if clusters.max() + 1 < LEAST_GROUPS:
+    clusters = group_numbers(groups, labelled.size)[labelled]
+    _, clusters = np.unique(clusters, return_inverse=True)
+    freedom = int(clusters.max()) + 1
+    if freedom < LEAST_GROUPS:
         return Statistic(mean, Interval(reason=TOO_FEW))
 
+    numbers = group_numbers(strata, labelled.size)[labelled]
     _, numbers, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    shares = sum_groups(weights, numbers)
-    sums = sum_groups(array, numbers)
-    squares = sum_groups(array**2, numbers)
+    sums = sum_groups(deviations, numbers)
+    squares = sum_groups(deviations**2, numbers)
     spread = (squares - sums**2 / counts) / np.maximum(counts - 1, 1)
-    # The same with a value at each bound added.
-    low, high = bounds
+    low, high = bounds[0] - mean, bounds[1] - mean
     padded = squares + low**2 + high**2 - (sums + low + high) ** 2 / (counts + 2)
     excess = np.maximum(padded / (counts + 1) - spread, 0.0)
 
-    scale = np.sqrt(counts / np.maximum(counts - 1, 1))
-    deviations = (weights * (array - (sums / counts)[numbers])) * scale[numbers]
-    variance = float((sum_groups(deviations, clusters) ** 2).sum())
-    variance += float((shares**2 * excess / counts).sum())
-
-    freedom = max(1, int(clusters.max()) + 1 - counts.size)
-    half = t_quantile(level, freedom) * math.sqrt(variance)
+    parts = sum_groups(weights, numbers) / total
+    scale = weights / total * np.sqrt(counts / np.maximum(counts - 1, 1))[numbers]
+    sampled = sum_groups(scale * (deviations - (sums / counts)[numbers]), clusters)
+    variance = float((sampled**2).sum() + (parts**2 * excess / counts).sum())
+    half = t_quantile(0.95, max(1, freedom - counts.size)) * math.sqrt(variance)
 
     return Statistic(mean, Interval(mean - half, mean + half).clipped(*bounds))
