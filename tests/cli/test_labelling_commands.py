@@ -126,7 +126,7 @@ def test_items_are_drawn_by_verdicts_and_agreement_is_that_of_all(cli, judged, r
     assert "in 3 strata of 80 items" in " ".join(text.split())
 
     cli("labels", "export", "more", "-o", "more.csv")
-    lines = [json.dumps({"input": "q", "output": "answer 3", "label": "pass", "id": "x"})]
+    lines = [json.dumps({"input": "q", "output": "answer 3", "human": 1, "id": "x"})]
     (home / "plain.jsonl").write_text("\n".join(lines))
-    mixed = cli("bench", "agreement", "more.csv", "plain.jsonl", *TWO, "--map", "label=human")
+    mixed = cli("bench", "agreement", "more.csv", "plain.jsonl", *TWO)
     assert "were not drawn from the same strata" in mixed.err

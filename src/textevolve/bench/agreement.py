@@ -358,7 +358,7 @@ def read_sampling(items: Sequence[Item], seed: int) -> Sampling:
             " `labels create --draw judges`, to one command"
         )
 
-    labelled = np.array([item.labelled for item in items])
+    labelled = np.array([item.labelled for item in items], dtype=np.bool_)
     return Sampling(groups, seed, strata, weigh_items(strata, labelled))
 
 

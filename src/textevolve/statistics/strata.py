@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from textevolve.statistics.intervals import (
     LEAST_GROUPS,
@@ -32,7 +33,7 @@ Strata = Sequence[tuple[str, int]]
 from."""
 
 
-def weigh_items(strata: Strata, labelled: Array) -> Array:
+def weigh_items(strata: Strata, labelled: NDArray[np.bool_]) -> Array:
     """Return the weight of each item; 0 without a label. `labelled`: whether each has one."""
     numbers = group_numbers(strata, labelled.size)
     counts = sum_groups(labelled.astype(np.float64), numbers)[numbers]
