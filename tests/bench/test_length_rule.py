@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from textevolve.bench.agreement import look_at_length, summarise
+from textevolve.bench.agreement import look_at_length, read_sampling, summarise
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import Verdict
 from textevolve.studies.labels.agreement import summary_sentence
@@ -50,7 +50,7 @@ def groups_of(items):
 )
 def test_better_look_is_taken(winners, name, share):
     items = pairs(winners)
-    rule = look_at_length(items, groups_of(items))
+    rule = look_at_length(items, read_sampling(items, 0))
     assert (rule.name, rule.accuracy.value) == (name, share)
 
 
@@ -100,7 +100,7 @@ def test_single_responses_pass_by_length(sign, name):
     for length, is_exception in zip(lengths, exceptions, strict=True):
         passed.append((sign * (length - 100) > 0) != is_exception)
     items = responses(lengths, passed)
-    rule = look_at_length(items, groups_of(items))
+    rule = look_at_length(items, read_sampling(items, 0))
     assert name in rule.name
     assert rule.accuracy.value == pytest.approx(1 - exceptions.mean(), abs=0.06)
 
@@ -112,5 +112,5 @@ def test_length_of_noise_shows_nothing():
     for _ in range(20):
         lengths = [int(n) for n in random.integers(5, 200, 40)]
         items = responses(lengths, random.random(40) < 0.5)
-        shares.append(look_at_length(items, groups_of(items)).accuracy.value)
+        shares.append(look_at_length(items, read_sampling(items, 0)).accuracy.value)
     assert np.mean(shares) < 0.6

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 
@@ -55,11 +55,13 @@ from textevolve.statistics.comparisons import (
 from textevolve.statistics.intervals import (
     TIE,
     Array,
+    Numbers,
     Statistic,
     group_numbers,
     mean_present,
     wilson_interval,
 )
+from textevolve.statistics.strata import Strata, stratified_mean, weigh_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +306,62 @@ def best_probabilities(log_odds: Sequence[float]) -> tuple[float, ...]:
 REASONS = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the items were drawn, for means over them: with equal probability, or in strata.
+
+    Attributes:
+        groups: The group of each item.
+        seed: The seed of the bootstrap.
+        strata: The stratum of each item; None if all items were equally likely.
+        weights: The weight of each item; 0 without a label.
+    """
+
+    groups: Sequence[str]
+    seed: int
+    strata: Strata | None
+    weights: Array
+
+    def mean(self, values: Numbers) -> Statistic:
+        """Return the mean of values in [0, 1], with its interval."""
+        if self.strata is None:
+            return mean_figure(values, self.groups, self.seed)
+        return stratified_mean(values, self.strata, self.weights, self.groups)
+
+    def difference(self, ours: Numbers, theirs: Numbers) -> Statistic:
+        """Return the mean difference of paired values in [0, 1], with its interval."""
+        if self.strata is None:
+            return difference_figure(ours, theirs, self.groups, self.seed)
+        gaps = np.subtract(ours, theirs)
+        return stratified_mean(gaps, self.strata, self.weights, self.groups, bounds=(-1, 1))
+
+    def table(self, tables: Array, measure: Callable[[Array], Array]) -> Statistic:
+        """Return a measure of the weighted sum of tables (items, q, q), with its interval."""
+        if self.strata is not None:
+            tables = tables * self.weights[:, None, None]
+        return table_statistic(tables, measure, self.groups, seed=self.seed)
+
+
+def read_sampling(items: Sequence[Item], seed: int) -> Sampling:
+    """Return how items were drawn.
+
+    Raises:
+        InputError: some were drawn in strata and others not, or a stratum has two sizes.
+    """
+    groups = [item.group for item in items]
+    strata = [item.stratum for item in items if item.stratum is not None]
+    if not strata:
+        return Sampling(groups, seed, None, np.ones(len(items)))
+    if len(strata) < len(items) or len(dict(strata)) < len(set(strata)):
+        raise InputError(
+            "the items were not drawn from the same strata: give those of one run, drawn with"
+            " `labels create --draw judges`, to one command"
+        )
+
+    labelled = np.array([item.labelled for item in items], dtype=np.bool_)
+    return Sampling(groups, seed, strata, weigh_items(strata, labelled))
+
+
 def summarise(
     items: Sequence[Item],
     verdicts: Sequence[Verdict],
@@ -323,14 +381,15 @@ def summarise(
     outcomes = gather_outcomes(items, verdicts, threshold)
     groups = [item.group for item in items]
     judges: list[JudgeSummary] = []
-    length = look_at_length(items, groups, seed=seed)
+    sampling = read_sampling(items, seed)
+    length = look_at_length(items, sampling)
     for name, of_items in outcomes.items():
         of_judge = [verdict for verdict in verdicts if verdict.judge == name]
-        measure = _Measure(items, list(of_items.values()), of_judge, groups, seed)
+        measure = _Measure(items, list(of_items.values()), of_judge, sampling)
         judges.append(measure.all(length))
 
     labelled = [item for item in items if item.labelled]
-    blind = map_values(mean_present, blind_credits(labelled))
+    blind = map_values(lambda shares: sampling.mean(shares).value, blind_credits(items))
     first_place, shorter, longer = (blind.get(name, math.nan) for name in BLIND)
 
     return AgreementSummary(
@@ -343,13 +402,13 @@ def summarise(
         length_rule=length.name,
         length=length.accuracy,
         judges=tuple(judges),
-        comparisons=_compare_all(outcomes, groups, seed),
+        comparisons=_compare_all(outcomes, sampling),
         seed=seed,
-        people=_describe_people(labelled, seed) if items[0].is_single else None,
+        people=_describe_people(items, sampling) if items[0].is_single else None,
     )
 
 
-def look_at_length(items: Sequence[Item], groups: Sequence[str], *, seed: int = 0) -> LengthRule:
+def look_at_length(items: Sequence[Item], sampling: Sampling) -> LengthRule:
     """Return the better of the two rules that look at the length alone: of several texts the longer
     or the shorter one is the better; a single response passes from a number of characters on, or up
     to one, which is chosen on other questions in ten cross-validation folds."""
@@ -357,8 +416,8 @@ def look_at_length(items: Sequence[Item], groups: Sequence[str], *, seed: int = 
         people = _majorities(items)
         lengths = np.array([len(item.candidates[0]) for item in items], dtype=np.float64)
         rules = {
-            "a response that is long enough": _length_passes(lengths, people, groups, seed),
-            "a response that is short enough": _length_passes(-lengths, people, groups, seed),
+            "a response that is long enough": _length_passes(lengths, people, sampling),
+            "a response that is short enough": _length_passes(-lengths, people, sampling),
         }
     else:
         blind = blind_credits(items)
@@ -369,29 +428,26 @@ def look_at_length(items: Sequence[Item], groups: Sequence[str], *, seed: int = 
         return -math.inf if math.isnan(share) else share
 
     best = max(rules, key=accuracy)
-    return LengthRule(best, mean_figure(rules[best], groups, seed), tuple(rules[best]))
+    return LengthRule(best, sampling.mean(rules[best]), tuple(rules[best]))
 
 
-def _length_passes(
-    scores: Array, people: Array, groups: Sequence[str], seed: int
-) -> Sequence[float]:
+def _length_passes(scores: Array, people: Array, sampling: Sampling) -> Sequence[float]:
     """Return the agreement with people on each response of a threshold that is cross-validated."""
-    passed = validate_threshold(scores, people, groups, seed=seed)
+    passed = validate_threshold(scores, people, sampling.groups, seed=sampling.seed)
     agrees = find_agreement(passed, people)
     return [float(value) for value in agrees]
 
 
-def _describe_people(items: Sequence[Item], seed: int) -> PeopleFigures:
+def _describe_people(items: Sequence[Item], sampling: Sampling) -> PeopleFigures:
     passes = _majorities(items)
     labels = [dict(item.labels) for item in items]
     ratings = [list(map(int, by_name.values())) for by_name in labels]
-    groups = [item.group for item in items]
 
     return PeopleFigures(
-        passed=mean_present(passes),
-        even=int(np.isnan(passes).sum()),
+        passed=sampling.mean(passes).value,
+        even=sum(abs(item.human[0] - 0.5) <= TIE for item in items),
         annotators=len(set(chain.from_iterable(labels))),
-        alpha=krippendorff_alpha(ratings, 2, groups, seed=seed),
+        alpha=krippendorff_alpha(ratings, 2, sampling.groups, seed=sampling.seed),
     )
 
 
@@ -421,9 +477,7 @@ def find_agreement(passed: Array, people: Array) -> Array:
     return np.where(np.isnan(passed + people), np.nan, passed == people)
 
 
-def measure_passes(
-    passed: Array, people: Array, groups: Sequence[str], *, seed: int
-) -> PassFigures:
+def measure_passes(passed: Array, people: Array, sampling: Sampling) -> PassFigures:
     """Compute the agreement of a judge's verdicts on single responses with people's. `passed` and
     `people`: 1 for a pass, 0 for a failure, NaN without a verdict."""
     agrees = find_agreement(passed, people)
@@ -434,11 +488,11 @@ def measure_passes(
     both = tables + tables.transpose(0, 2, 1)  # the coincidences of two raters
 
     return PassFigures(
-        accuracy=mean_figure(agrees, groups, seed),
-        kappa=table_statistic(tables, kappa_of, groups, seed=seed),
-        alpha=table_statistic(both, lambda sums: alpha_of(sums, 1 - np.eye(2)), groups, seed=seed),
-        precision=mean_figure(np.where(passed == 0, agrees, np.nan), groups, seed),
-        recall=mean_figure(np.where(people == 0, agrees, np.nan), groups, seed),
+        accuracy=sampling.mean(agrees),
+        kappa=sampling.table(tables, kappa_of),
+        alpha=sampling.table(both, lambda sums: alpha_of(sums, 1 - np.eye(2))),
+        precision=sampling.mean(np.where(passed == 0, agrees, np.nan)),
+        recall=sampling.mean(np.where(people == 0, agrees, np.nan)),
     )
 
 
@@ -460,18 +514,16 @@ def validate_threshold(
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """The computation of one judge's figures; `outcomes` and `groups` are parallel to `items`."""
+    """The computation of one judge's figures; `outcomes` are parallel to `items`."""
 
     items: Sequence[Item]
     outcomes: Sequence[ItemOutcome]
     verdicts: Sequence[Verdict]
-    groups: Sequence[str]
-    seed: int
+    sampling: Sampling
 
     def all(self, length: LengthRule) -> JudgeSummary:
         # Kappa of single responses compares verdicts, that of pairs compares winners.
         responses = None
-        kappa = None
         if self.items[0].is_single:
             responses = self.responses()
             kappa = responses.verdicts.kappa
@@ -492,8 +544,8 @@ class _Measure:
             items=len(self.items),
             covered=len(covered),
             coverage=len(covered) / len(self.items),
-            accuracy=mean_figure(credits, self.groups, seed=self.seed),
-            over_length=difference_figure(credits, length.credits, self.groups, seed=self.seed),
+            accuracy=self.sampling.mean(credits),
+            over_length=self.sampling.difference(credits, length.credits),
             kappa=kappa,
             ties=mean_present([float(outcome.winner == TIED) for outcome in covered]),
             position=position,
@@ -505,8 +557,8 @@ class _Measure:
         )
 
     def responses(self) -> ResponseFigures:
-        groups = self.groups
-        seed = self.seed
+        groups = self.sampling.groups
+        seed = self.sampling.seed
         people = _majorities(self.items)
         # A winner that is None becomes NaN: a response without a verdict.
         passed = np.array([outcome.winner for outcome in self.outcomes], dtype=np.float64)
@@ -514,10 +566,10 @@ class _Measure:
         validated = validate_threshold(scores, people, groups, seed=seed)
 
         return ResponseFigures(
-            verdicts=measure_passes(passed, people, groups, seed=seed),
+            verdicts=measure_passes(passed, people, self.sampling),
             auc=area_under_curve(scores, people, groups, seed=seed),
             threshold=best_threshold(scores, people),
-            validated=measure_passes(validated, people, groups, seed=seed),
+            validated=measure_passes(validated, people, self.sampling),
             confusion=count_verdicts(passed, people),
         )
 
@@ -533,7 +585,9 @@ class _Measure:
         if self.items[0].is_single:
             scores = [outcome.score for outcome in self.outcomes]
             people = [item.human[0] for item in self.items]
-            return measure_calibration(scores, people, self.groups, seed=self.seed)
+            return measure_calibration(
+                scores, people, self.sampling.groups, seed=self.sampling.seed
+            )
 
         answered = [verdict for verdict in self.verdicts if verdict.failure is None]
         if not all(verdict.log_odds for verdict in answered):
@@ -542,7 +596,8 @@ class _Measure:
         came_true: list[float] = []
         groups: list[str] = []
 
-        for item, outcome, group in zip(self.items, self.outcomes, self.groups, strict=True):
+        places = zip(self.items, self.outcomes, self.sampling.groups, strict=True)
+        for item, outcome, group in places:
             best = winner_of(item.human) if item.labelled else TIED
             if best == TIED or not outcome.scores:
                 continue
@@ -555,7 +610,7 @@ class _Measure:
         if not probabilities:
             return None
 
-        return measure_calibration(probabilities, came_true, groups, seed=self.seed)
+        return measure_calibration(probabilities, came_true, groups, seed=self.sampling.seed)
 
     def kappa(self) -> Statistic:
         """Return Cohen's kappa of the agreement on the winner's position."""
@@ -564,7 +619,7 @@ class _Measure:
         for table, item, outcome in zip(tables, self.items, self.outcomes, strict=True):
             if outcome.scores and item.labelled:
                 table += share_winners(outcome.scores, item.human, places)
-        return table_statistic(tables, kappa_of, self.groups, seed=self.seed)
+        return self.sampling.table(tables, kappa_of)
 
     def position(self) -> Position:
         first_shares: list[float] = []
@@ -594,8 +649,10 @@ def _share_of(flags: Sequence[float]) -> Statistic:
 
 
 def _compare_all(
-    outcomes: Mapping[str, Mapping[str, ItemOutcome]], groups: Sequence[str], seed: int
+    outcomes: Mapping[str, Mapping[str, ItemOutcome]], sampling: Sampling
 ) -> tuple[JudgeComparison, ...]:
+    groups = sampling.groups
+    seed = sampling.seed
     credits: dict[str, list[float]] = {}
     for name, of_items in outcomes.items():
         credits[name] = [outcome.credit for outcome in of_items.values()]
@@ -608,14 +665,18 @@ def _compare_all(
     for (a, b), test, corrected in zip(pairs, flips, adjusted, strict=True):
         ours = credits[a]
         theirs = credits[b]
-        interval = holm_interval(ours, theirs, groups, p=test.p, corrected=corrected, seed=seed)
+        if sampling.strata is not None:
+            difference = sampling.difference(ours, theirs)
+        else:
+            interval = holm_interval(ours, theirs, groups, p=test.p, corrected=corrected, seed=seed)
+            difference = Statistic(mean_present(np.subtract(ours, theirs)), interval)
         comparisons.append(
             JudgeComparison(
                 first=a,
                 second=b,
                 items=test.items,
                 same=_same(outcomes[a], outcomes[b]),
-                difference=Statistic(mean_present(np.subtract(ours, theirs)), interval),
+                difference=difference,
                 better=test.first,
                 worse=test.second,
                 permutation=test.p,

@@ -66,6 +66,8 @@ class Item:
         context: The text that answers must be faithful to, if there is one.
         labels: For a single response with several annotators, their labels by name: 1 for a pass, 0
             for a failure.
+        stratum: The name of the stratum that the item was drawn from, and the number of its items,
+            most of them without a label; None if all items were equally likely.
     """
 
     id: str
@@ -77,6 +79,7 @@ class Item:
     reference: str | None = None
     context: str | None = None
     labels: tuple[tuple[str, float], ...] = ()
+    stratum: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         """Make items with the same input, apart from white space, a group if they name none."""
@@ -455,7 +458,21 @@ def _make_item(source: _ItemRow, case: Case, human: tuple[float, ...]) -> Item:
         source.take_name("subset"),
         case.reference,
         case.context,
+        stratum=_read_stratum(source),
     )
+
+
+def _read_stratum(source: _ItemRow) -> tuple[str, int] | None:
+    """Return the stratum that an item was drawn from, as `labels export` writes it."""
+    name = source.take_name("stratum")
+    text = source.take_name("stratum_size")
+    if not name or not text:
+        return None
+    size = text.removesuffix(".0")
+    if not size.isdecimal() or not int(size):
+        raise InputError(f"{source.where}: 'stratum_size' must be a whole number, not {text!r:.40}")
+
+    return name, int(size)
 
 
 def _read_single(source: _ItemRow) -> Item | None:

@@ -21,6 +21,7 @@ from textevolve.cli.results import (
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.desk.labelling import (
+    LabelledTask,
     LabellingSpec,
     make_task,
     read_row_items,
@@ -81,7 +82,11 @@ def create(
             cases = read_row_items(new.data or "", new.map)
             source = Path(new.data or "").name
 
-        spec, items = make_task(new, cases, source)
+        earlier: LabelledTask | None = None
+        if new.after is not None:
+            task = resources.read(stored_labels.find_task, space, new.after)
+            earlier = (task, *resources.read(stored_labels.read_task, task.id))
+        spec, items = make_task(new, cases, source, earlier)
         task = resources.write(stored_labels.create_task, space, bare_name, spec, items)
 
     noun = "pair" if spec.kind == "pairs" else "text"

@@ -6,19 +6,21 @@ agreement.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from random import Random
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from textevolve.bench.items import winner_of
 from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
-from textevolve.evaluation import Case
-from textevolve.judges.opening import JudgedCase
+from textevolve.evaluation import Case, EvaluationResult
+from textevolve.judges.opening import JudgedCase, NamedJudgement
+from textevolve.labelling.drawing import Votes, draw_items, measure_spreads, name_strata
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
@@ -32,6 +34,7 @@ from textevolve.labelling.tasks import (
     agree,
     describe_answer,
     labels_by_item,
+    mean_scores,
 )
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts, cell_text
@@ -43,6 +46,10 @@ from textevolve.settings import NAME_PATTERN
 from textevolve.spec import Frozen, Several, option
 from textevolve.store.repository import Store
 from textevolve.studies.compare_cells import Output
+from textevolve.studies.conversations import Grade
+
+# A task with its items and their labels.
+LabelledTask: TypeAlias = tuple[StoredTask, Sequence[LabelItem], Sequence[PersonLabel]]
 
 log = logging.getLogger("textevolve")
 
@@ -74,7 +81,26 @@ class LabellingSpec(Frozen):
         (), "The variant of a run whose texts are labelled; default: all. Repeatable."
     )
     sample: int | None = option(None, "The number of items to draw at random; default: all.", ge=1)
+    draw: Literal["random", "judges"] = option(
+        "random",
+        "How --sample draws: all items equally likely, or a share of each part of the items in"
+        " which the same judges of the run agree, so that fewer labels measure the judges.",
+    )
+    after: str | None = option(
+        None,
+        "With --draw judges: the earlier task of the same run, by whose labels the further items"
+        " are chosen.",
+        metavar="TASK",
+    )
     seed: int = option(0, "The seed of the random choice of items.", ge=0)
+
+    @model_validator(mode="after")
+    def _usable(self) -> LabellingSpec:
+        if self.draw == "judges" and self.sample is None:
+            raise InputError("--draw judges: needs --sample, the number of items to draw")
+        if self.after is not None and self.draw != "judges":
+            raise InputError("--after: needs --draw judges")
+        return self
 
 
 def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
@@ -90,9 +116,11 @@ def read_row_items(path: str, renamed: Mapping[str, str]) -> list[Case]:
     return cases
 
 
-def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, list[LabelItem]]:
-    """Return the kind of the task, and the items to label: each text of the cases, or each pair of
-    texts of a case. Blank texts are left out.
+def make_items(
+    spec: LabellingSpec, cases: Sequence[Case]
+) -> tuple[TaskKind, list[LabelItem], list[Votes]]:
+    """Return the kind of the task, the items to label, and the judges' verdicts on each item. An
+    item is each text of the cases, or each pair of texts of a case. Blank texts are left out.
 
     Raises:
         InputError: there is nothing to label.
@@ -104,12 +132,15 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
     if kind == "pairs" and spec.scale is not None:
         raise InputError("--scale needs single texts: set --kind single")
     items: list[LabelItem] = []
+    votes: list[Votes] = []
+    judges = list(dict.fromkeys(name for case in cases for name in _grades_of(case)))
     left_out: list[str] = []
 
     for case in cases:
         texts = [place for place, text in enumerate(case.candidates) if text.strip()]
         groups = list(combinations(texts, 2 if kind == "pairs" else 1))
         items += [_make_item(case, chosen) for chosen in groups]
+        votes += [_read_votes(case, chosen, judges) for chosen in groups]
         if not groups or len(texts) < len(case.candidates):
             left_out.append(case.id)
 
@@ -123,7 +154,29 @@ def make_items(spec: LabellingSpec, cases: Sequence[Case]) -> tuple[TaskKind, li
         reason = "no input has two texts" if kind == "pairs" else "there are no texts"
         raise InputError(f"there is nothing to label: {reason}")
 
-    return kind, items
+    return kind, items, votes
+
+
+def _grades_of(case: Case) -> Mapping[str, Sequence[Grade | None]]:
+    """Return the grade of each candidate by each judge."""
+    return case.parameters.get("grades", {})
+
+
+def _read_votes(case: Case, chosen: Sequence[int], judges: Sequence[str]) -> Votes:
+    """Return the verdict of each judge on a text, or on which of two texts is better."""
+    votes: list[int | None] = []
+    for judge in judges:
+        grades = _grades_of(case).get(judge, ())
+        of_item = [grades[place] for place in chosen if place < len(grades)]
+        present = [grade for grade in of_item if grade is not None and grade.score is not None]
+        vote: int | None = None
+        if len(present) == len(chosen) == 2:
+            vote = winner_of([grade.score or 0.0 for grade in present])
+        elif len(present) == len(chosen) and present[0].passed is not None:
+            vote = int(present[0].passed)
+        votes.append(vote)
+
+    return tuple(votes)
 
 
 def _make_item(case: Case, chosen: Sequence[int]) -> LabelItem:
@@ -149,23 +202,33 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
     """
     study_run = StudyRun(store.get_run(run))
     rows: defaultdict[tuple[str, int], list[Output]] = defaultdict(list)
-    cases: list[Case] = []
+    judged: dict[int, Case] = {}
 
     for line in read_records(store, study_run)():
         if isinstance(line, DebateResult | JudgedCase):
-            cases.append(replace(line.case, parameters={}))
+            # Several judges of a run have a record each of the same case.
+            case = judged.setdefault(line.index, replace(line.case, parameters={"grades": {}}))
+            judge = line.judge if isinstance(line, NamedJudgement) else ""
+            case.parameters["grades"][judge] = [
+                Grade(outcome.score, outcome.passed)
+                if isinstance(outcome, EvaluationResult)
+                else None
+                for outcome in line.outcomes
+            ]
         elif not isinstance(line, Output) or not line.text.strip():
             continue
         elif not spec.variant or line.variant in spec.variant:
             rows[line.row, line.sample].append(line)
 
+    cases = list(judged.values())
     for outputs in rows.values():
         shared = outputs[0]
+        grades = {name: [each.grades.get(name) for each in outputs] for name in shared.grades}
         case = Case(
             shared.input,
             tuple(output.text for output in outputs),
             shared.row,
-            {"variants": [output.variant for output in outputs]},
+            {"variants": [output.variant for output in outputs], "grades": grades},
             reference=shared.reference,
             context=shared.context,
         )
@@ -179,18 +242,20 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
 
 
 def make_task(
-    spec: LabellingSpec, cases: Sequence[Case], source: str
+    spec: LabellingSpec, cases: Sequence[Case], source: str, earlier: LabelledTask | None = None
 ) -> tuple[TaskSpec, list[LabelItem]]:
-    """Return a task and its items.
+    """Return a task and its items. `earlier`: the task that `after` names.
 
     Raises:
         InputError: the specification does not fit the cases.
     """
-    kind, items = make_items(spec, cases)
+    kind, items, votes = make_items(spec, cases)
     question = LabelQuestion()
     if spec.scale is not None:
         question = LabelQuestion(levels=tuple(str(n + 1) for n in range(spec.scale)))
-    if spec.sample is not None:
+    if spec.draw == "judges":
+        items = _draw_by_judges(spec, items, votes, earlier)
+    elif spec.sample is not None:
         items = Random(spec.seed).sample(items, min(spec.sample, len(items)))
     task = TaskSpec(
         kind=kind,
@@ -200,6 +265,49 @@ def make_task(
     )
 
     return task, [replace(item, place=place) for place, item in enumerate(items)]
+
+
+def _draw_by_judges(
+    spec: LabellingSpec,
+    items: Sequence[LabelItem],
+    votes: Sequence[Votes],
+    earlier: LabelledTask | None,
+) -> list[LabelItem]:
+    """Draw items in strata of the judges' verdicts, those of an earlier task excepted.
+
+    Raises:
+        InputError: the verdicts separate no items, or the earlier task was not drawn from these.
+    """
+    strata = name_strata(votes, directed=len(items[0].texts) == 1)
+    sizes = Counter(strata)
+    if len(sizes) < 2:
+        raise InputError(
+            "--draw judges: the verdicts of the run's judges are alike on all items; judge them"
+            " with a second judge, or draw at random"
+        )
+
+    known: set[int] = set()
+    labels: dict[int, int] = {}
+    if earlier is not None:
+        task, earlier_items, earlier_labels = earlier
+        places = {(item.id, item.texts): place for place, item in enumerate(items)}
+        for item, of_item in labels_by_item(earlier_items, earlier_labels):
+            place = places.get((item.id, item.texts), -1)
+            if place < 0 or item.stratum != (strata[place], sizes[strata[place]]):
+                raise InputError(
+                    f"--after {spec.after}: was not drawn from the items of this run with --draw"
+                    " judges"
+                )
+            known.add(place)
+            if scores := mean_scores(task.spec, of_item):
+                labels[place] = winner_of(scores) if scores[1:] else int(scores[0] > 0.5)
+
+    spreads = dict.fromkeys(sizes, 1.0)
+    if labels:
+        spreads = measure_spreads(strata, votes, labels)
+    drawn = draw_items(strata, spreads, known, spec.sample or 0, spec.seed)
+
+    return [replace(items[place], stratum=stratum) for place, stratum in drawn.items()]
 
 
 PEOPLE = (

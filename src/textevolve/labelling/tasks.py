@@ -67,6 +67,8 @@ class LabelItem:
         reference: The reference answer, if any.
         candidates: The numbers of the texts in their case, from 1.
         variants: The variants of a run that wrote the texts; empty for texts that are not a run's.
+        stratum: The stratum that the item was drawn from, and the number of its items; None if all
+            items were equally likely.
     """
 
     place: int
@@ -77,6 +79,7 @@ class LabelItem:
     reference: str | None = None
     candidates: tuple[int, ...] = ()
     variants: tuple[str, ...] = ()
+    stratum: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +330,8 @@ def item_rows(
             answers = [(label.labeller, scores_of(spec, label.answer)) for label in item_labels]
             row |= {f"label_{name}": shares[0] for name, shares in answers if shares and several}
 
+        if item.stratum is not None:
+            row["stratum"], row["stratum_size"] = item.stratum
         notes = [f"{label.labeller}: {label.note}" for label in item_labels if label.note]
         row |= {"context": item.context, "reference": item.reference}
         row |= {"labels": sum(label.answer != SKIP for label in item_labels)}

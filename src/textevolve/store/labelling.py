@@ -149,6 +149,9 @@ def _read_item(text: str) -> LabelItem:
     fields: dict[str, Any] = json.loads(text)
     for name in ("texts", "candidates", "variants"):
         fields[name] = tuple(fields[name])
+    # Tasks of earlier versions have no strata.
+    stratum = fields.get("stratum")
+    fields["stratum"] = tuple(stratum) if stratum else None
     return build(LabelItem, fields)
 
 

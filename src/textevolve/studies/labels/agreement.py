@@ -142,6 +142,38 @@ def summary_facts(summary: AgreementSummary) -> dict[str, str]:
     return facts
 
 
+ENOUGH = 0.05
+"""The half width of an interval at which a judge's agreement counts as known."""
+
+
+def describe_labels(measured: MeasuredJudges) -> dict[str, str]:
+    """Return facts about the strata that the items were drawn from, and about how many labels would
+    narrow the intervals of agreement to 5 points."""
+    facts: dict[str, str] = {}
+    strata = {item.stratum for item in measured.items if item.stratum is not None}
+    if strata:
+        population = sum(size for _, size in strata)
+        facts["Drawn"] = (
+            f"in {len(strata)} strata of {wording.count(population, 'item')} by"
+            " the verdicts of judges; accuracy, over length, kappa, alpha, precision, recall and"
+            " differences are weighted to all of these, other figures describe the labelled items"
+        )
+
+    needed: list[str] = []
+    for judge in measured.summary.judges:
+        ends = judge.accuracy.interval
+        labels = measured.summary.labelled * ((ends.high - ends.low) / 2 / ENOUGH) ** 2
+        if labels > measured.summary.labelled:
+            needed.append(f"{judge.name} about {wording.count(math.ceil(labels), 'label')}")
+    if needed:
+        facts["Within 5 points"] = (
+            f"{', '.join(needed)} in all; draw the next ones with `labels create --draw judges"
+            " --after TASK`, which chooses where they count most"
+        )
+
+    return facts
+
+
 def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> Iterator[Block]:
     """Yield the tables of the agreement, and the items on which judges and people disagree.
     `threshold`: the score from which a single response passes; None: the judge's own verdict."""
@@ -520,7 +552,7 @@ def measure_judges(
 
 def report(spec: AgreementSpec, measured: MeasuredJudges) -> Report:
     blocks = draw_agreement(measured, spec.threshold)
-    facts = summary_facts(measured.summary)
+    facts = summary_facts(measured.summary) | describe_labels(measured)
     return Report("Judges compared with people", summary_sentence(measured.summary), blocks, facts)
 
 

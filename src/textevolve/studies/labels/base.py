@@ -124,6 +124,7 @@ def as_case(item: Item) -> Case:
     }
     about |= drop_none({"context": item.context})
     about |= drop_empty({"labels": dict(item.labels)})
+    about |= drop_none({"stratum": item.stratum})
 
     return Case(item.input, item.candidates, item.id, about)
 
@@ -133,6 +134,8 @@ def item_of(case: Case) -> Item:
     about = dict(case.parameters)
     human = tuple(about.pop("human") or [math.nan] * len(case.candidates))
     labels = tuple(about.pop("labels", {}).items())
+    if "stratum" in about:
+        about["stratum"] = tuple(about["stratum"])
     return Item(case.id, case.input, tuple(case.candidates), human, **about, labels=labels)
 
 
