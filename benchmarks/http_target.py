@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
+
+from sitting import describe_machine
 
 REQUESTS: list[str] = []
 
@@ -121,7 +122,7 @@ def main() -> None:
                 measured.setdefault(label, []).append(time_command(command, folder, env))
         server.shutdown()
     print(f"{options.rows} rows, {App.latency:g} s an answer, medians of {options.repeats} turns")
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(describe_machine())
     middle = {w: tuple(map(median, zip(*runs, strict=True))) for w, runs in measured.items()}
     for label, (requests, seconds) in middle.items():
         print(f"{label:24} {requests:5g} requests {seconds:6.2f} s")
