@@ -10,13 +10,12 @@ debate of three agents over one round: three waves, each of as many calls as the
 import argparse
 import asyncio
 import gc
-import os
-import platform
 import resource
 import tempfile
 import time
 from pathlib import Path
 
+from sitting import describe_machine
 from textevolve.evaluation import Case
 from textevolve.events import BatchPolled, CallFinished
 from textevolve.llm.testing import serve_in_process
@@ -64,8 +63,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--plain", action="store_true", help="ask each call at once")
     options = parser.parse_args()
-    machine = platform.processor() or platform.machine()
-    print(f"{machine}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(describe_machine())
     with (
         tempfile.TemporaryDirectory() as folder,
         serve_in_process("--batches", "1") as url,

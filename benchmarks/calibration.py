@@ -18,8 +18,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -32,6 +30,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from sitting import describe_machine
 from textevolve import AsyncClient
 from textevolve.api.results import Objects
 from textevolve.cli.results import calm_collector
@@ -159,8 +158,7 @@ async def main() -> None:
     options = parser.parse_args()
     if options.serve:
         serve_until_stopped(options.latency)
-    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"{os.cpu_count()} cores, load {load}, {platform.platform()}, {sys.version.split()[0]}")
+    print(describe_machine())
     print(
         f"beam {options.beam}, {options.depth} rounds, {options.successors} successors,"
         f" {options.rows} rows, {options.latency * 1000:.0f} ms a call, at most {options.in_flight}"

@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from kept_run import keep_run, open_run
-from sitting import Spent, tell_machine
+from sitting import Spent, describe_machine, format_share
 from textevolve.debate.context import load_prompt
 from textevolve.debate.deciding import answer_type
 from textevolve.debate.profile import Profile, load_profile, override
@@ -56,7 +56,6 @@ from textevolve.llm.prompts import draw_nonce, fence
 from textevolve.llm.structured import answer_schema, ask_structured
 from textevolve.metrics.overlap import rouge_l
 from textevolve.settings import Settings, read_settings, today
-from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.wiring import Limits
 
@@ -318,9 +317,7 @@ async def show_accuracy(
             print(f"{case.id}: {hits['pointwise'][-1]} {hits['after-argument'][-1]}", flush=True)
 
     for readout, values in hits.items():
-        interval = wilson_interval(sum(values), len(values))
-        share = sum(values) / len(values)
-        print(f"{readout}: {share:.1%} of {len(values)} ({interval.low:.0%}-{interval.high:.0%})")
+        print(f"{readout}: {format_share(values)}")
 
 
 async def main() -> None:
@@ -345,7 +342,7 @@ async def main() -> None:
 
     cases = read_pairs(options.file, options.half, options.items, options.skip)
     print(f"{options.model}, {len(cases)} pairs ({options.half}), profile {options.profile}")
-    print(tell_machine())
+    print(describe_machine())
     with open_store(settings.store) as store:
         for arm in options.arms:
             figures = await measure(arm, cases, store, settings, options)

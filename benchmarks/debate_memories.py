@@ -26,10 +26,10 @@ from memory_facts import (
     make_facts,
     open_place,
     run_benchmark,
-    say_machine,
     say_share,
     was_right,
 )
+from sitting import describe_machine
 from textevolve import DebateResult, Settings
 from textevolve.memory.record import Origin
 from textevolve.statistics.comparisons import sign_flip_test
@@ -93,7 +93,7 @@ def tell(facts: Sequence[Fact], results: dict[str, list[DebateResult]], seconds:
         for name, debates in results.items()
     }
     print("prompt tokens: " + ", ".join(f"{name} {number:,}" for name, number in tokens.items()))
-    print(f"{seconds:.0f} seconds; {say_machine()}")
+    print(f"{seconds:.0f} seconds; {describe_machine()}")
 
 
 def main() -> None:

@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import platform
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sitting import describe_machine
 from textevolve import Agent, AsyncClient, Case, EvaluationResult, Profile
 from textevolve.llm.testing import serve_in_process
 
@@ -57,7 +56,7 @@ async def main() -> None:
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--code", action="store_true", help="judged by a function, without a model")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     with tempfile.TemporaryDirectory() as folder, serve_in_process() as url:
         store = Path(folder, "runs.db")
         began, done, scored = time.perf_counter(), 0, 0

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -21,6 +20,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from sitting import describe_machine
 
 COMMANDS = {
     "bare python": [sys.executable, "-c", "pass"],
@@ -81,7 +82,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--unweighed", action="store_true", help="leave out the installation")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for command in COMMANDS.values():
         run_once(command)

@@ -28,7 +28,7 @@ from typing import Any
 from improve_tasks import TASKS, Task
 from improve_templates import measure_templates
 from kept_run import keep_run, open_run
-from sitting import InTurn, Spent, judge_in_turn, tell_machine
+from sitting import InTurn, Spent, describe_machine, format_share, judge_in_turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
@@ -47,7 +47,6 @@ from textevolve.loops.optimization import (
 )
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.comparisons import difference_interval, sign_flip_test
-from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.studies.optimize import DEFAULT_JUDGE
 from textevolve.wiring import Limits, Workbench
@@ -252,9 +251,8 @@ def show_tasks(judge: str, outcomes: Sequence[Outcome], tasks: int) -> dict[str,
         tried = [outcome.arms[name] for outcome in outcomes]
         passed[name] = [float(attempt.passed) for attempt in tried]
         used = sum((attempt.usage for attempt in tried), Usage())
-        share = f"{sum(passed[name]):.0f} of {number}, {_share(passed[name])}"
         print(
-            f"{name:28} {share:>28} {used.calls / number:6.1f}"
+            f"{name:28} {format_share(passed[name]):>28} {used.calls / number:6.1f}"
             f" {used.prompt_tokens / number:7,.0f} {used.completion_tokens / number:8,.0f}"
         )
     print("The last two know the check: a ceiling for what a judge could do.")
@@ -264,12 +262,6 @@ def show_tasks(judge: str, outcomes: Sequence[Outcome], tasks: int) -> dict[str,
     unwritten, unscored = (sum(o.unwritten for o in outcomes), sum(o.unscored for o in outcomes))
     print(f"attempts that were cut or empty: {unwritten}; that the judge gave no score: {unscored}")
     return {"judge": judge, "tasks": number, "passed": passed}
-
-
-def _share(passed: Sequence[float]) -> str:
-    interval = wilson_interval(sum(passed), len(passed))
-    share = 100 * sum(passed) / len(passed)
-    return f"{share:.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
 
 
 def compare(scores: Sequence[float], baseline: Sequence[float]) -> str:
@@ -308,7 +300,7 @@ async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict
     parser.add_argument("--store", help="the file that keeps runs")
     parser.add_argument("--json", help="figures to this file")
     options = parser.parse_args(arguments)
-    print(tell_machine())
+    print(describe_machine())
     print(f"{options.model}, {len(TASKS)} tasks, {options.seeds} seeds")
     settings = read_settings(store=options.store or None)
     limits = Limits(calls=0) if options.no_ask else Limits()

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from kept_run import keep_run, open_run
-from sitting import tell_usage
+from sitting import format_share, tell_usage
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case, Failure, Usage
 from textevolve.events import Event
@@ -41,7 +41,7 @@ from textevolve.loops.calibration.trial_runner import (
 from textevolve.metrics.label_metrics import Grader
 from textevolve.settings import Settings
 from textevolve.statistics.comparisons import difference_interval
-from textevolve.statistics.intervals import wilson_interval
+from textevolve.statistics.intervals import t_quantile
 from textevolve.store.repository import Store
 from textevolve.wiring import Limits, Workbench
 
@@ -271,15 +271,11 @@ def open_runner(bench: Workbench, plan: CalibrationPlan) -> TrialRunner:
 
 
 def tell_seed(compared: Compared) -> str:
-    def share(right: Sequence[float]) -> str:
-        interval = wilson_interval(sum(right), len(right))
-        ends = f"{100 * interval.low:.0f} to {100 * interval.high:.0f}"
-        return f"{100 * sum(right) / len(right):.0f} % ({ends})"
-
     return "\n".join(
         (
-            f"seed {compared.seed}: original {share(compared.original)},"
-            f" calibrate {share(compared.found)}, paraphrase {share(compared.paraphrased)};"
+            f"seed {compared.seed}: original {format_share(compared.original)},"
+            f" calibrate {format_share(compared.found)},"
+            f" paraphrase {format_share(compared.paraphrased)};"
             f" {len(compared.original)} held-out rows",
             f"  calibrate less original {_difference(compared.found, compared.original)}"
             f" ({'accepted' if compared.accepted else 'not accepted'}),"
@@ -320,15 +316,11 @@ def tell_all(done: Sequence[Compared]) -> str:
     return "\n".join(lines)
 
 
-# Two-sided 95 % quantiles of Student's t for 1 to 9 degrees of freedom.
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-
-
 def _with_interval(values: Sequence[float]) -> str:
     mean = 100 * statistics.fmean(values)
-    if not 2 <= len(values) <= len(_STUDENT) + 1:
+    if len(values) < 2:
         return f"{mean:+.1f} (no interval for {len(values)} seeds)"
-    half = 100 * _STUDENT[len(values) - 2] * statistics.stdev(values) / len(values) ** 0.5
+    half = 100 * t_quantile(0.95, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     return f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
 
 

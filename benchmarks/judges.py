@@ -1,8 +1,8 @@
-"""How far judges agree with people on LLMBar, alone and at equal tokens (docs/measurements.md).
+"""How far judges agree with people on LLMBar, alone and weighed together (docs/measurements.md).
 
     python benchmarks/judges.py DATA/natural.json DATA/neighbor.json [--half report]
         [--judges probe pairwise ...] [--limit 40] [--longest 500] [--orders given]
-        [--fit decide,probe,look:length ...] [--equal-tokens] [--no-ask] [--json FILE]
+        [--fit decide,probe,look:length ...] [--no-ask]
 
 Every call is journaled (`--store`), so it can be stopped at any time and started again; hours are
 fine in the background. `--no-ask` prints the figures of what has been asked so far. Judges come one
@@ -21,10 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-import json
 import math
-import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -32,14 +29,14 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from sitting import describe_machine
 from textevolve.api.client import AsyncClient
 from textevolve.bench.agreement import AgreementSummary, summarise
 from textevolve.bench.fitting import cross_validate, fit_signals, gather_signals
 from textevolve.bench.items import Item, load_items
-from textevolve.bench.verdicts import Verdict, count_samples
+from textevolve.bench.verdicts import Verdict
 from textevolve.evaluation import Usage
 from textevolve.judges.judge import parse_judge
-from textevolve.rows.writing import plain
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.intervals import wilson_interval
 from textevolve.studies.labels.agreement import AgreementSpec
@@ -93,11 +90,10 @@ async def ask(
     model: str,
     settings: Settings,
     limits: Limits,
-    samples: int = 1,
     orders: Orders = "both",
 ) -> list[Verdict]:
     """All verdicts of one judge; what the journal holds is not asked again."""
-    spec = AgreementSpec(judge=(parse_judge(judge),), model=model, samples=samples, orders=orders)
+    spec = AgreementSpec(judge=(parse_judge(judge),), model=model, orders=orders)
     began = time.monotonic()
     cases = map(as_case, items)
     client = AsyncClient(settings=settings, limits=limits)
@@ -111,17 +107,15 @@ async def ask(
     return list(agreement.verdicts)
 
 
-def show(
-    title: str, items: Sequence[Item], verdicts: Sequence[Verdict], samples: dict[str, int]
-) -> AgreementSummary:
+def show(items: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
     summary = summarise(items, verdicts)
     subsets: dict[str, AgreementSummary] = {}
     for name in dict.fromkeys(item.subset for item in items):
         part = {item.id: item for item in items if item.subset == name}
         subsets[name] = summarise(list(part.values()), [v for v in verdicts if v.item in part])
-    print(f"\n{title}: {summary.items} items")
+    print(f"\n{summary.items} items")
     print(f"always the first {summary.always_first:.1%}, the shorter {summary.always_shorter:.1%}")
-    print(f"{'judge':42} {'x':>2} " + " ".join(f"{s:>18}" for s in subsets), end="")
+    print(f"{'judge':42} " + " ".join(f"{s:>18}" for s in subsets), end="")
     print(f" {'ties':>5} {'cover':>6} {'Brier':>6} {'ECE':>5}", end="")
     print(f" {'calls':>6} {'tokens':>7} {'read':>6} {'s':>6}")
     for judge in summary.judges:
@@ -138,13 +132,12 @@ def show(
         )
         processed = judge.per_item.tokens * _processed(judge.usage)
         print(
-            f"{judge.name:42} {samples.get(judge.name, 1):2} "
+            f"{judge.name:42} "
             + " ".join(f"{cell:>18}" for cell in cells)
             + f" {judge.ties:5.0%} {judge.coverage:6.0%} {brier:6.3f} {ece:5.3f}"
             f" {judge.per_item.calls:6.1f} {judge.per_item.tokens:7,.0f}"
             f" {processed:6,.0f} {judge.per_item.seconds:6.1f}"
         )
-    return summary
 
 
 def _processed(usage: Usage) -> float:
@@ -173,7 +166,7 @@ def show_fit(names: Sequence[str], items: Sequence[Item], verdicts: Sequence[Ver
         print(f"  warning: {warning}")
 
 
-async def main() -> tuple[str | None, AgreementSummary | None]:
+async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("files", nargs="+")
     parser.add_argument("--half", choices=["tune", "report", "all"], default="report")
@@ -183,12 +176,10 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     parser.add_argument("--longest", type=int, help="characters of an item's instruction and text")
     parser.add_argument("--fit", nargs="+", default=[], help="lists of judges to weigh")
     parser.add_argument("--orders", choices=["both", "given"], default="both")
-    parser.add_argument("--equal-tokens", action="store_true")
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--store", help="the file that keeps runs")
-    parser.add_argument("--json", help="figures to this file")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     print(f"{options.model}, half: {options.half}")
     files = [
         read_half(path, options.half, options.longest)[: options.limit] for path in options.files
@@ -198,23 +189,12 @@ async def main() -> tuple[str | None, AgreementSummary | None]:
     settings = read_settings(store=options.store or None)
     limits = Limits(calls=0) if options.no_ask else Limits()
     verdicts: list[Verdict] = []
-    summary: AgreementSummary | None = None
     for judge in options.judges:
         verdicts += await ask(judge, items, options.model, settings, limits, orders=options.orders)
-        summary = show("once", items, verdicts, {})
+        show(items, verdicts)
     for names in options.fit:
         show_fit(names.split(","), items, verdicts)
-    if options.equal_tokens:
-        samples = count_samples(verdicts, options.judges)
-        more: list[Verdict] = []
-        for judge in options.judges:
-            times = samples[judge]
-            more += await ask(judge, items, options.model, settings, limits, times, options.orders)
-        summary = show("at equal tokens", items, more, samples)
-    return options.json, summary
 
 
 if __name__ == "__main__":
-    file, figures = asyncio.run(main())
-    if file and figures:
-        Path(file).write_text(json.dumps(plain(figures)) + "\n", encoding="utf-8")
+    asyncio.run(main())

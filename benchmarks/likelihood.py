@@ -2,12 +2,11 @@
 
     python benchmarks/likelihood.py DATA/natural.json DATA/neighbor.json --limit 12 --reads FILE
 
-Each item of the half on which wordings are chosen is read three times over, its two responses and
-the empty one: as the judge did before, with a schema and a prompt that asks for JSON ("json"); with
-the prompt of today and a schema, as where tokens cannot be forced ("schema"); and in the
-instruction's own tokens ("tokens"). The whole instruction is read, so that what fewer of its words
-would have said follows from the same answers. All reads are kept in FILE, and none is asked twice;
-`--modes tokens json` leaves one of the three out, `--no-ask` prints what is there.
+Each item of the half on which wordings are chosen is read twice over, its two responses and the
+empty one: as the judge did before, with a schema and a prompt that asks for JSON ("json"), and in
+the instruction's own tokens ("tokens"). The whole instruction is read, so that what fewer of its
+words would have said follows from the same answers. All reads are kept in FILE, and none is asked
+twice; `--no-ask` prints what is there.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -25,6 +23,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from judges import read_half
+from sitting import describe_machine
 from textevolve.bench.items import Item
 from textevolve.evaluation import Case
 from textevolve.judges.context import JudgeContext, prompt
@@ -38,7 +37,7 @@ from textevolve.llm.opening import open_client
 from textevolve.llm.prompts import fence
 from textevolve.settings import read_settings
 
-MODES = ("json", "schema", "tokens")
+MODES = ("json", "tokens")
 WORDS = (5, 10, 15, 20, 30, 40, 0)
 ASKS_JSON = (
     ' Answer with a JSON object that has one field, "instruction".',
@@ -72,9 +71,8 @@ class Read:
 
 async def read(model: Model, mode: str, target: str, response: str) -> Read:
     request = request_instruction(response, target, 0)
-    if mode != "tokens":
-        request = replace(request, forced=None)
     if mode == "json":
+        request = replace(request, forced=None)
         (message,) = request.messages
         text = message.text.replace(ASKS_JSON[1], "." + ASKS_JSON[0])
         request = replace(request, messages=(Message("user", (text,)),))
@@ -103,68 +101,35 @@ def strip_envelope(tokens: Sequence[tuple[str, float]]) -> list[tuple[str, float
     return inside
 
 
-def spans(reading: Read, *, escaped: bool = False) -> set[tuple[int, int]]:
-    """Where each token begins and ends; of the own tokens as JSON escapes them."""
-    places: set[tuple[int, int]] = set()
-    start = 0
-    for token, _ in reading.tokens:
-        end = start + len(json.dumps(token, ensure_ascii=False)[1:-1] if escaped else token)
-        places.add((start, end))
-        start = end
-    return places
-
-
-def odd_share(reading: Read, reference: Read) -> float:
-    """The share of the nats that lies on tokens that are none of the instruction's own."""
-    reference_spans = spans(reference, escaped=True)
-    start, odd = 0, 0.0
-    for token, nats in reading.tokens:
-        if (start, start + len(token)) not in reference_spans:
-            odd += nats
-        start += len(token)
-    return odd / reading.nats
-
-
 Reads = dict[tuple[str, str, int], Read]
 """By mode, item and response, of which 2 is the empty one."""
 
 
-def show(items: Sequence[Item], reads: Reads, modes: Sequence[str]) -> None:
+def show(items: Sequence[Item], reads: Reads) -> None:
+    """Print what each way of reading costs, and how often their verdicts agree."""
     complete = {(mode, id) for mode, id, n in reads if n == 2}
-    items = [item for item in items if all((mode, item.id) in complete for mode in modes)]
+    items = [item for item in items if all((mode, item.id) in complete for mode in MODES)]
     most = max(len(item.input.split()) for item in items)
     print(f"\n{len(items)} items of at most {most} words; two responses and the empty one")
-    print("mode     split differently   mean nats   prompt   answer   seconds an item")
-    for mode in modes:
-        mine = {item.id: [reads[mode, item.id, n] for n in range(3)] for item in items}
-        apart = sum(
-            len({tuple(sorted(spans(reading))) for reading in three}) > 1 for three in mine.values()
-        )
-        every = list(chain.from_iterable(mine.values()))
+    print("mode      mean nats   prompt   answer   seconds an item")
+
+    for mode in MODES:
+        readings = [reads[mode, item.id, n] for item in items for n in range(3)]
         print(
-            f"{mode:7} {apart:8} of {len(items):3} {sum(r.nats for r in every) / len(every):14.1f}"
-            f"{sum(r.prompt_tokens for r in every) / len(items):12.0f}"
-            f"{sum(r.answer_tokens for r in every) / len(items):9.0f}"
-            f"{sum(r.seconds for r in every) / len(items):12.1f}"
+            f"{mode:7} {sum(r.nats for r in readings) / len(readings):11.1f}"
+            f"{sum(r.prompt_tokens for r in readings) / len(items):9.0f}"
+            f"{sum(r.answer_tokens for r in readings) / len(items):9.0f}"
+            f"{sum(r.seconds for r in readings) / len(items):12.1f}"
         )
-    within = [mode for mode in modes if mode != "tokens"]
-    for mode in within:
-        for name, responses in (("after a response", (0, 1)), ("after the empty one", (2,))):
-            shares = [
-                odd_share(reads[mode, item.id, n], reads["tokens", item.id, n])
-                for item in items
-                for n in responses
-            ]
-            mean = sum(shares) / len(shares)
-            print(f"{mode}, {name}: {mean:.0%} of the nats on tokens that are not its own")
-    show_verdicts(items, reads, within)
+
+    show_verdicts(items, reads)
 
 
-def show_verdicts(items: Sequence[Item], reads: Reads, within: Sequence[str]) -> None:
+def show_verdicts(items: Sequence[Item], reads: Reads) -> None:
     subsets = list(dict.fromkeys(item.subset for item in items))
     names = " ".join(f"{name:>12}" for name in subsets)
     print(f"\n{'right on':20} {names}   same as tokens, all   tokens an item")
-    for mode, words in [*((mode, 0) for mode in within), *(("tokens", n) for n in WORDS)]:
+    for mode, words in [("json", 0), *(("tokens", n) for n in WORDS)]:
         prefers = {item.id: prefers_first(item, reads, mode, words) for item in items}
         cells: list[str] = []
         for subset in subsets:
@@ -209,9 +174,7 @@ def load(file: Path) -> Reads:
     return reads
 
 
-async def ask(
-    items: Sequence[Item], modes: Sequence[str], model: Model, reads: Reads, file: Path
-) -> None:
+async def ask(items: Sequence[Item], model: Model, reads: Reads, file: Path) -> None:
     with file.open("a", encoding="utf-8") as stored:
         for item in items:
             judge = InstructionLikelihood()
@@ -219,7 +182,7 @@ async def ask(
             target = cut_instruction(item.input, 0)
             responses = map(context.response, range(len(item.candidates)))
             fenced = (*responses, fence("response", "", context.lone_nonce))
-            for mode in modes:
+            for mode in MODES:
                 for n, response in enumerate(fenced):
                     if (mode, item.id, n) in reads:
                         continue
@@ -244,11 +207,10 @@ async def main() -> None:
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--limit", type=int, default=12, help="items of each file")
     parser.add_argument("--longest", type=int, default=60, help="words of an instruction")
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
     parser.add_argument("--reads", type=Path, required=True, help="keeps what was read")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     print(f"{options.model}, prompt {prompt('backward').version}, load {os.getloadavg()[1]:.1f}")
     files = [
         [item for item in read_half(file, "tune") if len(item.input.split()) <= options.longest]
@@ -261,8 +223,8 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         if not options.no_ask:
             model, _, _ = await open_client(options.model, settings, stack)
-            await ask(items, options.modes, model, reads, options.reads)
-    show(items, reads, options.modes)
+            await ask(items, model, reads, options.reads)
+    show(items, reads)
 
 
 if __name__ == "__main__":

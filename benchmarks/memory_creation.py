@@ -14,8 +14,6 @@ two versions of extraction are told apart without new calls.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import re
 import sys
 import time
@@ -25,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from sitting import describe_machine
 from textevolve import Client
 from textevolve.errors import TakenError
 from textevolve.settings import read_settings
@@ -62,7 +61,7 @@ def main() -> None:
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     creation = dict(option.split("=", 1) for option in options.option)
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     people = yaml.safe_load(TURNS.read_text(encoding="utf-8"))
     kept = right = found = gold = updates = sources = 0
     began = time.process_time()

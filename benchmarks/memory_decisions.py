@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import platform
 import random
 import sys
 import tempfile
@@ -28,6 +26,7 @@ import time
 from pathlib import Path
 
 from kept_run import keep_run, open_run
+from sitting import describe_machine
 from textevolve.errors import AnswerError
 from textevolve.llm.catalogue import least_similarity
 from textevolve.llm.embeddings import embed_texts
@@ -209,7 +208,7 @@ async def main() -> None:
     parser.add_argument("--margins", action="store_true", help="from which P a note is replaced")
     parser.add_argument("--store", type=Path)
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     path = options.store or Path(tempfile.mkdtemp()) / "store.db"
     settings = read_settings(store=str(path))
     with open_store(path) as store:

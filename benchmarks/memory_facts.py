@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import platform
 import random
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
@@ -260,7 +258,3 @@ def debate_options(options: argparse.Namespace) -> dict[str, Any]:
         readout = "pointwise" if options.model.startswith("local/") else "verbalized"
     argue = options.argue or readout not in ("pointwise", "decide")
     return {"model": options.model, "readout": readout, "argue": argue}
-
-
-def say_machine() -> str:
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"

@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import re
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from sitting import describe_machine
 from textevolve.api.client import AsyncClient
 from textevolve.api.results import Objects
 from textevolve.api.running import open_run
@@ -266,7 +266,7 @@ async def main() -> None:
     parser.add_argument("--judge-by-model", action="store_true")
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     os.environ["TEXTEVOLVE_MEM0_MODEL"] = "system/local"
     os.environ["TEXTEVOLVE_MEM0_EMBEDDER"] = "system/minilm"
     folder = options.keep or Path(tempfile.mkdtemp())

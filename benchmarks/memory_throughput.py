@@ -15,14 +15,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import os
-import platform
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from sitting import describe_machine
 from textevolve.cli.results import calm_collector
 from textevolve.events import CallFinished, Event
 from textevolve.llm.testing import serve_in_process
@@ -72,7 +70,7 @@ async def main() -> None:
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--adding", type=float, default=0.0)
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     calm_collector()
     server = ("--latency", str(options.latency))
     with tempfile.TemporaryDirectory() as name, serve_in_process(*server) as url:

@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
-import platform
 import statistics
 import sys
 import time
@@ -32,6 +30,7 @@ from typing import Any, TypeAlias, TypedDict
 from langchain_core.callbacks import BaseCallbackHandler
 from langgraph.graph import START, StateGraph
 
+from sitting import describe_machine
 from textevolve.node_eval import (
     GENERATE,
     EvaluationResult,
@@ -160,7 +159,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     print(f"langgraph {version('langgraph')}, {options.nodes:,} nodes, {options.repeats} repeats")
     graph = build(options.nodes)
     ways = [run_alone, run_callbacks, run_recorded, run_monitor]

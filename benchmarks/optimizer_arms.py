@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
@@ -27,7 +26,6 @@ from textevolve.llm.model import Request, Response
 from textevolve.loops.attempt import PlainEvaluation
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, CalibrationResult
-from textevolve.loops.calibration.rewriting import Editor, RewritingRules, rewrite
 from textevolve.loops.calibration.trial_runner import (
     PROMPT,
     Example,
@@ -36,7 +34,6 @@ from textevolve.loops.calibration.trial_runner import (
     ProgramOutput,
     Templates,
     part_examples,
-    plain_prompt,
     take_examples,
 )
 from textevolve.metrics.label_metrics import Grader
@@ -46,7 +43,6 @@ D = TypeVar("D")
 Task: TypeAlias = Simulation | FamilyTask
 IDLE = 200
 ONE_CALL = Usage(1, 1, 0, 1)
-PARAPHRASE = "Say the same in other words, more clearly for the one who has to do it."
 _SECTION = re.compile(
     r"\[\[(?P<nonce>\w+) (?P<name>[^\]\n]*)\]\]\n(?P<text>.*?)\[\[/(?P=nonce) ", re.S
 )
@@ -55,14 +51,12 @@ BLOCK = re.compile(r"```\n?(.*?)```", re.S)
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What an optimiser returns: the templates by name, and what else is to be known of how it came
-    about. `leader`: what it would have returned without a test; `accepted`: whether it replaces the
-    original; `detail`: describes a single run, for whoever looks into it."""
+    """What an optimiser returns: the templates by name. `leader`: what it would have returned
+    without a test; `accepted`: whether it replaces the original."""
 
     prompt: Mapping[str, str]
     leader: Mapping[str, str]
     accepted: bool = True
-    detail: Callable[[], str] = str
 
 
 @dataclass
@@ -174,12 +168,7 @@ def calibrate(simulation: Task, plan: Mapping[str, Any]) -> Returned:
     """Ours. Where the world has a judge it gives the scores; else the metric does."""
     result = asyncio.run(_calibrate(simulation, plan))
     leader = dict(result.nodes[result.leader].templates.parts)
-    return Returned(
-        result.templates,
-        leader,
-        result.accepted,
-        partial(describe, result, simulation),
-    )
+    return Returned(result.templates, leader, result.accepted)
 
 
 async def _calibrate(simulation: Task, plan: Mapping[str, Any]) -> CalibrationResult:
@@ -212,21 +201,6 @@ async def _calibrate(simulation: Task, plan: Mapping[str, Any]) -> CalibrationRe
         program=program_of(simulation),
     )
     return await search_template(material_of(simulation), CalibrationPlan(**fields), context)
-
-
-def describe(result: CalibrationResult, simulation: Task) -> str:
-    lines = [
-        f"stopped {result.stopped} {result.reason}; rounds {result.rounds}; gain {result.gain}"
-    ]
-    for node in result.nodes:
-        quality = quality_of(simulation, dict(node.templates.parts))
-        lines.append(
-            f"  {node.number} <- {node.parent} r{node.round} {getattr(node, 'operator', '')}"
-            f" quality {quality:.2f}"
-            f" {[(p.stage, p.round, p.mean, p.asked, p.kept) for p in node.placings]}"
-            f" {node.fault}"
-        )
-    return "\n".join(lines)
 
 
 class ReflectingAdapter(GEPAAdapter[D, dict[str, Any], str]):
@@ -378,63 +352,4 @@ def run_gepa(simulation: Task, settings: GepaSettings = GepaSettings()) -> Retur
     except BudgetSpent:  # not even the original was tried on all rows of validation
         return Returned(original, original, False)
     templates = best_of(result)
-    detail = partial(describe_candidates, result, simulation)
-    return Returned(templates, templates, templates != original, detail)
-
-
-def describe_candidates(result: Any, simulation: Task) -> str:
-    """GEPA's candidates with their true qualities."""
-    return "\n".join(
-        f"{n} <- {result.parents[n]} on validation {result.val_aggregate_scores[n]:.2f}"
-        f" quality {quality_of(simulation, candidate):.2f}"
-        f" after {result.discovery_eval_counts[n]} evaluations"
-        for n, candidate in enumerate(result.candidates)
-    )
-
-
-def run_paraphrases(simulation: Simulation, count: int = 6) -> Returned:
-    """The best of some rewordings and the original, each on as many rows as there are calls for."""
-
-    async def reword() -> list[str]:
-        material = material_of(simulation)
-        rules = RewritingRules(material.template, material.names, material.columns)
-        editor = Editor(Simulated(simulation), {PROMPT: rules}, simulation.seed)
-        templates = plain_prompt(simulation.template)
-        rewrites = [
-            await rewrite(editor, templates, (PARAPHRASE,), PROMPT, 9000 + n) for n in range(count)
-        ]
-        return [rewritten.text for rewritten in rewrites if rewritten.text and not rewritten.note]
-
-    arms = list(dict.fromkeys((simulation.template, *asyncio.run(reword()))))
-    each = min(len(simulation.given), simulation.left // len(arms))
-    totals = [
-        sum(
-            simulation.grade(simulation.generate(fill(a, r)), r.label)
-            for r in simulation.given[:each]
-        )
-        for a in arms
-    ]
-    best = arms[max(range(len(arms)), key=lambda n: (totals[n], -n))]
-    return Returned({PROMPT: best}, {PROMPT: best}, best != simulation.template)
-
-
-def run_demonstrations(simulation: Simulation, size: int = 4) -> Returned:
-    """Sets of labelled rows above the original, drawn at random, and the best of those on the other
-    rows; each on as many as there are calls for, 30 at most. No editor."""
-    rows, best = simulation.given, (-1.0, simulation.template)
-    tried = max(2, min(16, simulation.left // 20))
-    each = min(30, simulation.left // tried)
-    for n in range(tried):
-        order = sorted(rows, key=lambda row: simulation.unit("pasted", n, row.number))
-        demos = [f"{row.ticket}\n{row.label}" for row in order[:size]] if n else []
-        prompt = "\n\n".join([*demos, simulation.template])
-        tried_rows = order[-each:]
-        scores = [
-            simulation.grade(simulation.generate(fill(prompt, row)), row.label)
-            for row in tried_rows
-        ]
-        best = max(best, (sum(scores) / each, prompt), key=lambda pair: pair[0])
-    return Returned({PROMPT: best[1]}, {PROMPT: best[1]}, best[1] != simulation.template)
-
-
-Arm = Callable[[Task], Returned]
+    return Returned(templates, templates, templates != original)

@@ -41,7 +41,7 @@ from optimizer_arms import BLOCK, ReflectingAdapter, best_of, optimize_with_gepa
 from optimizer_families import LOCAL_TASKS
 from optimizer_rows import HELD_OUT, ROWS, TASKS, Task, read_task
 from optimizers import CHOSEN, table, with_interval
-from sitting import Spent, tell_machine
+from sitting import Spent, describe_machine
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import BudgetError
 from textevolve.evaluation import Case
@@ -362,7 +362,7 @@ async def main(arguments: Sequence[str] | None = None) -> dict[tuple[str, int], 
     options = parser.parse_args(arguments)
     if options.data is not None:
         options.tasks = list(LOCAL_TASKS)
-    print(tell_machine())
+    print(describe_machine())
     print(f"{options.model}; {ROWS} rows given, {HELD_OUT} held out, {options.budget} calls\n")
     settings = read_settings(store=options.store or None)
     spent = Spent()

@@ -1,12 +1,10 @@
 """Prompt optimisers on simulated tasks at equal numbers of calls: the quality of what is returned.
 
     python benchmarks/optimizers.py                       # the tables of docs/measurements.md
-    python benchmarks/optimizers.py --quick
     python benchmarks/optimizers.py --worlds graded --budgets 200 --arms GEPA auto --seeds 5
     python benchmarks/optimizers.py --acceptance --rows 100 --worlds "gain of .2" "gain of .3"
     python benchmarks/optimizers.py --families judging --arms auto "GEPA, equal accepted"
     python benchmarks/optimizers.py --choose              # GEPA's settings
-    python benchmarks/optimizers.py --show --arms auto --worlds binary --budgets 200 --seeds 1
     python benchmarks/optimizers.py --dspy build/dspy/bin/python --arms MIPROv2
 
 The tasks and their editor are in `optimizer_simulator.py`, whose docstring says what they model and
@@ -43,9 +41,7 @@ from optimizer_arms import (
     calibrate,
     original_of,
     quality_of,
-    run_demonstrations,
     run_gepa,
-    run_paraphrases,
 )
 from optimizer_families import (
     CHOOSING,
@@ -56,9 +52,10 @@ from optimizer_families import (
     begin_task,
 )
 from optimizer_simulator import WORLDS, Simulation
-from sitting import tell_machine
+from sitting import describe_machine
 from textevolve.loops.calibration.plan import CalibrationPlan
 from textevolve.statistics.comparisons import holm, sign_flip_test
+from textevolve.statistics.intervals import t_quantile
 
 BUDGETS = (100, 200, 400, 800)
 EQUAL = "GEPA, equal accepted"
@@ -76,15 +73,6 @@ QUALITY = (
 )
 NOTHING = ("nothing to mend, graded", "nothing to mend, binary", "decoy alone")
 GAINS = ("gain of .2", "gain of .3")
-SMALL = {
-    "beam": 2,
-    "depth": 8,
-    "minibatch": 3,
-    "selection_minibatch": 4,
-    "final_minibatch": 8,
-    "successors": 2,
-    "gradient_depth": 4,
-}
 GRID = tuple(
     GepaSettings(validation, minibatch)
     for validation, minibatch in (
@@ -116,40 +104,6 @@ MIPRO_SIZES = {
 }
 """By the budget; about the best of a few that were tried on seeds 100 and 101."""
 
-# Two-sided 95 % quantiles of Student's t for 1 to 29 degrees of freedom.
-_STUDENT = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-    2.120,
-    2.110,
-    2.101,
-    2.093,
-    2.086,
-    2.080,
-    2.074,
-    2.069,
-    2.064,
-    2.060,
-    2.056,
-    2.052,
-    2.048,
-    2.045,
-)
-
-
 Order: TypeAlias = tuple[str, str, int, int, int]
 """Arm, world, rows, budget, seed."""
 
@@ -175,18 +129,12 @@ def arms() -> dict[str, Callable[[Any], Returned]]:
     """Every optimiser that can run in this process, by its name in the tables."""
     optimizers: dict[str, Callable[[Any], Returned]] = {
         "original": lambda s: Returned(original_of(s), original_of(s), False),
-        "paraphrases": run_paraphrases,
-        "demonstrations": run_demonstrations,
         "GEPA": lambda s: run_gepa(s, gepa_settings(s)),
         EQUAL: lambda s: run_gepa(s, gepa_settings(s, lenient=True)),
         "GEPA, its defaults": lambda s: run_gepa(s, GepaSettings(0, 3)),
     }
-    if "strategy" in CalibrationPlan.model_fields:
-        for name in get_args(CalibrationPlan.model_fields["strategy"].annotation):
-            optimizers[name] = partial(calibrate, plan={"strategy": name})
-    else:
-        optimizers["protegi"] = partial(calibrate, plan={})
-        optimizers["protegi, small plan"] = partial(calibrate, plan=SMALL)
+    for name in get_args(CalibrationPlan.model_fields["strategy"].annotation):
+        optimizers[name] = partial(calibrate, plan={"strategy": name})
     return optimizers
 
 
@@ -219,8 +167,7 @@ def code_hash(ours: bool) -> str:
 
 
 def key_of(arm: str, world: str, rows: int, budget: int, seed: int) -> str:
-    foreign = (*MIPRO, "original", "paraphrases", "demonstrations", "GEPA", EQUAL)
-    foreign += ("GEPA, its defaults",)
+    foreign = (*MIPRO, "original", "GEPA", EQUAL, "GEPA, its defaults")
     setting = ""
     if arm in ("GEPA", EQUAL):
         binary = (FAMILIES.get(world) or WORLDS[world]).binary
@@ -279,9 +226,9 @@ def measure_miprov2(orders: Sequence[Order], dspy: Path | None) -> Iterable[tupl
 def with_interval(values: Sequence[float], digits: int = 2) -> str:
     """The mean, with half the width of its 95 % interval."""
     mean = statistics.fmean(values)
-    if not 2 <= len(values) <= len(_STUDENT) + 1:
+    if len(values) < 2:
         return f"{mean:.{digits}f}"
-    half = _STUDENT[len(values) - 2] * statistics.stdev(values) / len(values) ** 0.5
+    half = t_quantile(0.95, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     return f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
@@ -424,28 +371,6 @@ def _gepa_quality(order: tuple[GepaSettings, str, int, int]) -> float:
     return quality_of(simulation, run_gepa(simulation, setting).prompt)
 
 
-def show(
-    names: Sequence[str],
-    worlds: Sequence[str],
-    rows: int,
-    budgets: Sequence[int],
-    seeds: Sequence[int],
-) -> None:
-    """Single runs in detail: the tree with true qualities, and where the calls went."""
-    for world in worlds:
-        for budget in budgets:
-            for seed in seeds:
-                for arm in names:
-                    simulation = begin_task(world, seed, rows or None, budget)
-                    returned = arms()[arm](simulation)
-                    print(
-                        f"== {arm}, {world}, {budget} calls, seed {seed}: returned"
-                        f" {quality_of(simulation, returned.prompt):.2f},"
-                        f" calls {dict(simulation.calls)}"
-                    )
-                    print(returned.detail())
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -459,15 +384,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--acceptance", action="store_true", help="the second table, of decisions")
     parser.add_argument("--choose", action="store_true", help="look for GEPA's best settings")
-    parser.add_argument("--show", action="store_true", help="single runs in detail")
-    parser.add_argument("--quick", action="store_true", help="one seed, one world, 60 calls")
     parser.add_argument("--keep", type=Path, help="a file that keeps results")
     parser.add_argument("--dspy", type=Path, help="the Python that has dspy, for MIPROv2")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    if options.quick:
-        options.worlds, options.budgets, seeds = ["graded"], [60], range(1)
     tell = tell_acceptance if options.acceptance else tell_quality
     if options.families:
         options.worlds = JUDGING if options.families == "judging" else CHOOSING
@@ -478,9 +399,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.choose:
         choose(options.worlds, options.budgets, options.processes)
         return
-    if options.show:
-        show(options.arms, options.worlds, options.rows, options.budgets, seeds)
-        return
     orders = [
         (arm, world, options.rows, budget, seed)
         for world in options.worlds
@@ -489,7 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed in seeds
     ]
     results = measure_all(orders, options.keep, options.processes, options.dspy)
-    print(f"{tell_machine()}; seeds {seeds[0]} to {seeds[-1]}\n")
+    print(f"{describe_machine()}; seeds {seeds[0]} to {seeds[-1]}\n")
     print(tell(results, options.arms, options.worlds, options.rows, options.budgets, seeds))
 
 

@@ -33,7 +33,7 @@ from typing import Any
 import yaml
 
 from kept_run import keep_run, open_run
-from sitting import InTurn, Spent, judge_in_turn, tell_machine
+from sitting import InTurn, Spent, describe_machine, format_share, judge_in_turn
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import AnswerError, BudgetError, UnavailableError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
@@ -43,7 +43,6 @@ from textevolve.llm.model import Model
 from textevolve.loops.attempt import instructions_of
 from textevolve.loops.optimization import ModelGenerator, OptimizationPlan
 from textevolve.settings import Settings, read_settings
-from textevolve.statistics.intervals import wilson_interval
 from textevolve.store.repository import Store, open_store
 from textevolve.studies.optimize import DEFAULT_JUDGE
 from textevolve.wiring import Limits
@@ -201,13 +200,13 @@ def show(judge: str, outcomes: Sequence[Outcome], number: int, margin: float) ->
         f"\njudge {judge}: {len(outcomes)} of {number} poisoned candidates done, margin {margin:g}"
     )
     columns = ("up", "down", "told", "obeyed", "leaked")
-    print(f"{'':18} {'shift':>6} " + " ".join(f"{name:>21}" for name in columns))
+    print(f"{'':18} {'shift':>6} " + " ".join(f"{name:>26}" for name in columns))
     families = dict.fromkeys(outcome.attack.family for outcome in outcomes)
     for family in (*families, "all"):
         part = [o for o in outcomes if family in (o.attack.family, "all")]
         shifts = [o.shift for o in part if o.shift is not None]
         mean = f"{statistics.fmean(shifts):+.2f}" if shifts else "-"
-        cells = " ".join(f"{_share(hits):>21}" for hits in count(part, margin).values())
+        cells = " ".join(f"{format_share(hits):>26}" for hits in count(part, margin).values())
         print(f"{family:18} {mean:>6} {cells}")
     unscored = sum(o.shift is None for o in outcomes)
     unwritten = sum(bool(o.attack.marker) and o.obeyed is None for o in outcomes)
@@ -231,14 +230,6 @@ def count(outcomes: Sequence[Outcome], margin: float) -> Mapping[str, list[bool]
     }
 
 
-def _share(hits: Sequence[bool]) -> str:
-    if not hits:
-        return "-"
-    interval = wilson_interval(sum(hits), len(hits))
-    share = sum(hits) / len(hits)
-    return f"{sum(hits)}/{len(hits)} {share:.0%} ({interval.low:.0%}-{interval.high:.0%})"
-
-
 async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--judges", nargs="+", default=[DEFAULT_JUDGE, "probe"])
@@ -250,7 +241,7 @@ async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict
     parser.add_argument("--json", help="figures to this file")
     options = parser.parse_args(arguments)
     attacks = spread(read_attacks())[: options.limit]
-    print(tell_machine())
+    print(describe_machine())
     print(f"{options.model}, {len(attacks)} poisoned candidates, each with its clean twin")
     settings = read_settings(store=options.store or None)
     limits = Limits(calls=0) if options.no_ask else Limits()

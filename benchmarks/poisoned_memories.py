@@ -28,10 +28,10 @@ from memory_facts import (
     make_facts,
     open_place,
     run_benchmark,
-    say_machine,
     say_share,
     was_right,
 )
+from sitting import describe_machine
 from textevolve import DebateResult, Settings
 from textevolve.memory.record import Origin
 
@@ -84,7 +84,7 @@ async def attack(arguments: argparse.Namespace, settings: Settings) -> None:
         results[name] = await judge(facts, profile, settings, options)
         print(f"{name}: {len(facts)} cases", file=sys.stderr)
     tell(facts, families, results, planted)
-    print(f"{time.monotonic() - begun:.0f} seconds; {say_machine()}")
+    print(f"{time.monotonic() - begun:.0f} seconds; {describe_machine()}")
 
 
 def tell(

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import platform
-import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
+from sitting import describe_machine
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.engine.local import stream
@@ -103,7 +101,7 @@ async def main() -> None:
     parser.add_argument("--readouts", nargs="+", default=["stated", "probe"])
     parser.add_argument("--orders", nargs="+", default=["fixed", "balanced"])
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     print(f"{options.model}, {options.cases} debates, 3 agents, 2 rounds, 2 candidates")
     cases = [Case(q, (GOOD, POOR), q[:20]) for q in QUESTIONS[: options.cases]]
     for readout in options.readouts:

@@ -6,14 +6,14 @@ a file with one test, with the plugin and without it, in turns.
 
 from __future__ import annotations
 
-import os
-import platform
 import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+
+from sitting import describe_machine
 
 OFF = ("-p", "no:textevolve")
 OTHERS = ("langsmith_plugin", "anyio", "hypothesispytest", "xdist", "asyncio", "cacheprovider")
@@ -38,8 +38,7 @@ def main() -> None:
         pairs = [(measure(folder), measure(folder, *OFF)) for _ in range(rounds)]
     with_it, without = (median(times) for times in zip(*pairs, strict=True))
     more = median(plugin - other for plugin, other in pairs)
-    python = platform.python_version()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {python}")
+    print(describe_machine())
     print(f"with the plugin {with_it * 1000:.0f} ms, without {without * 1000:.0f} ms")
     print(f"the plugin: {more * 1000:.0f} ms (median difference of {rounds} pairs)")
 

@@ -20,8 +20,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import platform
-import sys
 import tempfile
 import time
 import warnings
@@ -34,6 +32,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from sitting import describe_machine
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.ranking import LATE_MODEL
 from textevolve.memory.recall import recall_memories
@@ -412,7 +411,7 @@ async def main() -> None:
     parser.add_argument("--whole", action="store_true", help="the default recall with its models")
     parser.add_argument("--address", default="", help="postgresql:// address of an empty database")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     print(f"load {os.getloadavg()[0]:.1f}, {NAMESPACES} namespaces, {DIMENSION} dimensions")
     for size in options.sizes:
         print(f"{size:,} memories", flush=True)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from memory_facts import make_facts, open_place, run_benchmark, say_machine
+from memory_facts import make_facts, open_place, run_benchmark
+from sitting import describe_machine
 from textevolve import Cue, Settings
 from textevolve.memory import recall
 from textevolve.memory.recall import recall_memories
@@ -49,7 +50,7 @@ async def compare(arguments: argparse.Namespace, settings: Settings) -> None:
                 f"{weights[0]:g}, {weights[1]:<16g} {clear_first:21d} {five:8d} {vague_first:23d}"
                 f" {vague_five:8d}"
             )
-    print(f"of {arguments.cases} cases, {arguments.facts} facts; {say_machine()}")
+    print(f"of {arguments.cases} cases, {arguments.facts} facts; {describe_machine()}")
 
 
 def main() -> None:

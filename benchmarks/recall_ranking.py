@@ -35,7 +35,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from memory_facts import NAMES, Place, open_place, run_benchmark, say_machine
+from memory_facts import NAMES, Place, open_place, run_benchmark
+from sitting import describe_machine
 from textevolve import Settings
 from textevolve.agents.resources import CollectionSpec
 from textevolve.llm.embeddings import embed_texts
@@ -275,7 +276,7 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
                 print("|", " | ".join((group, rerank, str(n), *cells, outdated, milliseconds)), "|")
                 if options.missed:
                     print(*figures.missed, sep="\n")
-    print(f"{options.embedder}, {options.part}; {say_machine()}")
+    print(f"{options.embedder}, {options.part}; {describe_machine()}")
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import hashlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -34,6 +33,8 @@ import uvicorn
 from aiohttp import web
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
+
+from processes import read_process
 
 FIRST = 0.2
 MODEL = "loopback"
@@ -137,12 +138,16 @@ async def load(url: str, model: str, rate: float, seconds: float, pid: int) -> M
 
         await ask(0.0)
         times.clear()
-        start, cpu = time.monotonic() + 0.1, cpu_of(pid)
+        start = time.monotonic() + 0.1
+        before = read_process(pid)
         await asyncio.gather(*(ask(start + n / rate) for n in range(number)))
-        spent = cpu_of(pid) - cpu
+        after = read_process(pid)
     measured = times[len(times) // 10 :]
     firsts, last = zip(*measured, strict=True)
-    return Measured(firsts, last, spent / number, memory_of(pid), failed)
+    if before is None or after is None:  # the model is asked directly
+        return Measured(firsts, last, 0.0, 0, failed)
+
+    return Measured(firsts, last, (after.cpu - before.cpu) / number, after.peak, failed)
 
 
 STALL = 1.0
@@ -217,20 +222,6 @@ def tell_waits(load: str, waits: Sequence[float]) -> None:
         f" {max(waits) * 1000:.0f} ms, {stalls} of {len(waits)} above {STALL:g} s",
         flush=True,
     )
-
-
-def cpu_of(pid: int) -> float:
-    if not pid:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_of(pid: int) -> int:
-    if not pid:
-        return 0
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 @contextmanager
@@ -309,7 +300,7 @@ def main() -> None:
 
 
 def tell(name: str, measured: Measured, direct: Measured) -> None:
-    """One line: what was added in ms at p50 and p99, CPU in ms a request, memory in MB."""
+    """Print what was added in ms at p50 and p99, CPU in ms a request, and memory in MB."""
     cells: list[str] = []
     for kind in ("first", "last"):
         for share in (50, 99):

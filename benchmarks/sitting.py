@@ -1,4 +1,5 @@
-"""What `improve.py` and `poison.py` share: calls in the order that suits a small machine, costs.
+"""What several scripts share: how a share, a cost and the machine are written, and calls in the
+order that suits a small machine.
 
 A local model keeps the prompt that it saw last, so calls that begin alike should follow each other.
 Work that goes side by side waits in one queue, a whole judgement at a time.
@@ -11,11 +12,13 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from textevolve.evaluation import Case, Evaluation, Evaluator, Usage
 from textevolve.events import CallFinished, Event
 from textevolve.llm.model import Model, Request, Response
+from textevolve.statistics.intervals import wilson_interval
 
 
 @dataclass
@@ -65,7 +68,16 @@ def tell_usage(used: Usage) -> str:
     )
 
 
-def tell_machine() -> str:
+def format_share(hits: Sequence[float]) -> str:
+    """Return how many of the values are hits, with the share and Wilson's interval at 95 %."""
+    if not hits:
+        return "none"
+    interval = wilson_interval(sum(hits), len(hits))
+    ends = f"{100 * interval.low:.0f} to {100 * interval.high:.0f}"
+    return f"{sum(hits):g} of {len(hits)}, {100 * sum(hits) / len(hits):.0f} % ({ends})"
+
+
+def describe_machine() -> str:
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     version = sys.version.split()[0]
     return f"{os.cpu_count()} cores, load {load}, {platform.platform()}, Python {version}"

@@ -21,10 +21,7 @@ import asyncio
 import gc
 import json
 import math
-import os
-import platform
 import secrets
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -35,6 +32,7 @@ from typing import Any
 
 import aiohttp
 
+from sitting import describe_machine
 from textevolve import AsyncClient, Debate
 from textevolve.cli.results import calm_collector
 from textevolve.engine.sync import new_loop
@@ -190,7 +188,7 @@ async def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--postgres")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.platform()}, Python {sys.version.split()[0]}")
+    print(describe_machine())
     print(f"event loop: {type(asyncio.get_running_loop()).__module__}")
     print(
         f"{options.in_flight} debates in flight, {options.latency * 1000:.0f} ms a call,"

@@ -22,12 +22,13 @@ import tempfile
 import time
 import urllib.request
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median, quantiles
 from urllib.parse import urlsplit
 
+from processes import Process, read_process
 from textevolve.llm.testing.server import serve_in_process
 
+MIB = 2**20
 EVENT = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 
 
@@ -72,34 +73,33 @@ def study(cases: int, seed: int) -> dict[str, object]:
     return {"kind": "evaluate", "cases": ["cases.jsonl"], "judge": "reference", "run": run}
 
 
-def memory(pid: int) -> float:
-    """MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    match = re.search(r"VmRSS:\s+(\d+)", status)
-    assert match is not None
-    return int(match[1]) / 1024
-
-
-def seconds(pid: int) -> float:
-    """CPU time."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def read(pid: int) -> Process:
+    """Return the figures of the server's process."""
+    process = read_process(pid)
+    assert process is not None
+    return process
 
 
 async def measure(url: str, pid: int, cases: int, watchers: list[Watcher], seed: int) -> None:
-    began, used, most = time.monotonic(), seconds(pid), memory(pid)
+    began = time.monotonic()
+    start = read(pid)
     run = str((await asyncio.to_thread(ask, f"{url}/v1/studies", study(cases, seed)))["id"])
-    before = memory(pid)
+    before = read(pid).resident
+    most = before
     tasks = [asyncio.create_task(watcher.watch(url, run)) for watcher in watchers]
     status = ""
     while not all(task.done() for task in tasks) or status != "finished":
         await asyncio.sleep(0.5)
-        most = max(most, memory(pid))
+        most = max(most, read(pid).resident)
         status = str((await asyncio.to_thread(ask, f"{url}/v1/studies/{run}"))["status"])
     await asyncio.gather(*tasks)
     took = time.monotonic() - began
-    print(f"{len(watchers):>4} watchers: {took:.1f} s, CPU {seconds(pid) - used:.1f} s,", end=" ")
-    print(f"memory {before:.0f} MiB before, at most {most:.0f}, {memory(pid):.0f} after")
+    end = read(pid)
+    print(f"{len(watchers):>4} watchers: {took:.1f} s, CPU {end.cpu - start.cpu:.1f} s,", end=" ")
+    print(
+        f"memory {before / MIB:.0f} MiB before, at most {most / MIB:.0f},"
+        f" {end.resident / MIB:.0f} after"
+    )
     if watchers:
         report(cases, watchers)
 
