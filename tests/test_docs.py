@@ -207,7 +207,7 @@ def command_entries(below, beginning=()):
             yield [*beginning, name], entry
 
 
-DEFAULTS = ("study:memory-eval", "study:", "config:show")
+DEFAULTS = ("study:memory-eval", "study:", "nodes:evaluate", "config:show")
 
 
 def command_paths(group, beginning=""):

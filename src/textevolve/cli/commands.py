@@ -113,10 +113,10 @@ MEASURE = {
         "Judge the steps of recorded agents.",
         {
             "evaluate": _command(
-                "study:nodes",
+                "nodes:evaluate",
                 "Judge every node of a trace.",
                 "nodes evaluate trace.jsonl --judge probe+rules",
-                "nodes evaluate spans.json --latency 5 --tokens 2000",
+                "nodes evaluate spans/ --follow --latency 5 --expected 0.95",
             ),
             "show": _command(
                 "nodes:show",
@@ -125,6 +125,7 @@ MEASURE = {
                 "nodes show spans.json --states",
             ),
         },
+        default="evaluate",
     ),
     "memory-eval": _group(
         "Measure how well a memory system remembers.",

@@ -124,6 +124,8 @@ COMMON = {"inputs", "outputs", "info", "context", "session_id", "sessionId"}
 Log: TypeAlias = tuple[tuple[str, str], int, SpanEvent]
 """A log record: the ids of its trace and its span, empty outside of a span, its time, 0 if it is
 unknown, and its name and attributes."""
+PlacedRecord: TypeAlias = tuple[str, Span | Log]
+"""A span or a log after its place for error messages."""
 
 
 def _read_value(value: Any) -> Any:
@@ -396,22 +398,31 @@ def read_traces(
     Raises:
         InputError: a file cannot be read, or is not JSON.
     """
+    records = (
+        placed for where, document in documents for placed in read_records(where, document, reading)
+    )
+    return group_records(records, source, reading)
+
+
+def group_records(
+    records: Iterable[PlacedRecord], source: str, reading: Reading
+) -> Iterator[tuple[str, dict[str, Span]]]:
+    """Group spans and logs by their traces, as `read_traces` does."""
     spans: dict[str, dict[str, Span]] = {}
     messages: dict[tuple[str, str], list[tuple[int, SpanEvent]]] = {}
 
-    for where, document in documents:
-        for place, record in _read_records(where, document, reading):
-            if isinstance(record, Span):
-                # An exporter that is not sure whether a batch arrived sends it again.
-                trace = spans.setdefault(record.trace_id, {})
-                if trace.setdefault(record.span_id, record) != record:
-                    reading.report(f"{place}: another span has the id {record.span_id} too")
-                continue
+    for place, record in records:
+        if isinstance(record, Span):
+            # An exporter that is not sure whether a batch arrived sends it again.
+            trace = spans.setdefault(record.trace_id, {})
+            if trace.setdefault(record.span_id, record) != record:
+                reading.report(f"{place}: another span has the id {record.span_id} too")
+            continue
 
-            place_ids, time, event = record
-            group = messages.setdefault(place_ids, [])
-            if event[0].startswith(MESSAGE_LOGS) and not (time and (time, event) in group):
-                group.append((time, event))
+        place_ids, time, event = record
+        group = messages.setdefault(place_ids, [])
+        if event[0].startswith(MESSAGE_LOGS) and not (time and (time, event) in group):
+            group.append((time, event))
 
     lost = 0
 
@@ -440,16 +451,16 @@ def read_documents(lines: Lines, source: str, reading: Reading) -> Iterator[tupl
     where, first_line = next(later_lines)
 
     with suppress(InputError):
-        yield where, _parse_document(where, first_line)
+        yield where, parse_document(where, first_line)
         for where, line in later_lines:
             try:
-                yield where, _parse_document(where, line)
+                yield where, parse_document(where, line)
             except InputError as error:
                 reading.report(str(error))
 
         return
 
-    yield source, _parse_document(source, first_line + "".join(line for _, line in later_lines))
+    yield source, parse_document(source, first_line + "".join(line for _, line in later_lines))
 
 
 def _read_trajectory(
@@ -505,7 +516,7 @@ def _read_trajectory(
             yield from _read_trajectory(subagent, f"{caller} {id_of(subagent)}", trace, caller)
 
 
-def _parse_document(where: str, text: str) -> object:
+def parse_document(where: str, text: str | bytes) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -527,9 +538,7 @@ UNREADABLE = (
 """The errors of records that cannot be used."""
 
 
-def _read_records(
-    where: str, document: object, reading: Reading
-) -> Iterator[tuple[str, Span | Log]]:
+def read_records(where: str, document: object, reading: Reading) -> Iterator[PlacedRecord]:
     """Read each span and each log of a document; report each that cannot be used."""
     numbers: Counter[str] = Counter()
     for form, record in _list_records(document, EXPORT, {}):

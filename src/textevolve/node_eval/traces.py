@@ -103,12 +103,7 @@ def read_spans(
     Raises:
         InputError: they hold no spans, or none that is a step of an agent.
     """
-    for trace, spans in read_traces(documents, source, reading):
-        nodes = {id: span for id, span in spans.items() if is_node(span, instructions)}
-        reading.nodes += len(nodes)
-        reading.others += len(spans) - len(nodes)
-        if nodes:
-            yield Episode(trace, History(_build(spans, nodes, instructions)))
+    yield from build_episodes(read_traces(documents, source, reading), reading, instructions)
 
     if reading.others and not reading.nodes:
         raise InputError(
@@ -116,6 +111,21 @@ def read_spans(
             " gen_ai.operation.name or openinference.span.kind; name spans with --instruction"
             " NAME=TYPE"
         )
+
+
+def build_episodes(
+    traces: Iterable[tuple[str, Mapping[str, Span]]],
+    reading: Reading,
+    instructions: EpisodeInstructions,
+) -> Iterator[Episode]:
+    """Yield an episode for each trace that has a step of an agent; count the spans that are steps,
+    and the others."""
+    for trace, spans in traces:
+        nodes = {id: span for id, span in spans.items() if is_node(span, instructions)}
+        reading.nodes += len(nodes)
+        reading.others += len(spans) - len(nodes)
+        if nodes:
+            yield Episode(trace, History(_build(spans, nodes, instructions)))
 
 
 PLUMBING_KINDS = ("PROMPT", "PARSER")

@@ -1,5 +1,5 @@
 """Tests of the difference between two judges or variants on the same items, and the number of items
-needed to find it.
+needed to find it; and of a fall of a pass rate over time.
 
 Every test but `permutation_p` is paired: an item that either side lacks is left out. The compared
 values are credits (how right a verdict is, from 0 to 1), or any other number for each item.
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from textevolve.errors import InputError
 from textevolve.mappings import read_fields
 from textevolve.statistics.intervals import (
     DRAWS,
@@ -119,6 +120,44 @@ def look_levels(count: int) -> list[float]:
 def fewest_units(level: float = ONE_SIDED_ALPHA) -> int:
     """Return the smallest number of units, all with a gain, whose p-value can reach the level."""
     return math.ceil(-math.log2(level))
+
+
+# A test for a fall of a pass rate that is evaluated after every case, without an end.
+
+CASES_BETWEEN_FALSE_ALARMS = 10_000
+"""The evidence of a fall from which an alarm is raised: on average at least so many cases lie
+between two false alarms."""
+FALL = 0.1
+"""The fall of the pass rate for which the test is most sensitive."""
+
+
+def add_evidence(evidence: Array | float, passed: NDArray[Any] | bool, rate: float) -> Array:
+    """Return the evidence that a pass rate has fallen, after one more case; it begins with 0, and
+    again with 0 after an alarm. From `CASES_BETWEEN_FALSE_ALARMS` on it is an alarm.
+
+    `passed`: whether the case passed. `rate`: the pass rate while all is well, between 0 and 1.
+    With arrays, each element is a stream of its own.
+
+    The evidence is the statistic of Shiryaev and Roberts (Roberts 1966, "A comparison of some
+    control chart procedures"): the sum, over all cases at which the fall may have begun, of the
+    likelihood ratio of the results since then. While the pass rate is `rate`, the evidence minus
+    the number of cases is a martingale, so that the mean number of cases before a false alarm is at
+    least the threshold, however often one looks (Pollak 1985, "Optimal detection of a change in
+    distribution"). With a higher rate false alarms are rarer, with a lower one they are more
+    frequent.
+
+    Raises:
+        InputError: the rate is not between 0 and 1.
+    """
+    if not 0 < rate < 1:
+        raise InputError(
+            f"the expected pass rate must be above 0 and below 1, not {rate:g}; if everything"
+            " passed, state a rate such as 0.99"
+        )
+    fallen = max(rate - FALL, rate / 2)
+    ratios = np.where(passed, fallen / rate, (1 - fallen) / (1 - rate))
+
+    return (1 + np.asarray(evidence)) * ratios
 
 
 ALPHA = 0.05  # the level of tests
