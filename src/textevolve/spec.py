@@ -123,8 +123,12 @@ Several: TypeAlias = Annotated[
 
 def files_read(spec: BaseModel) -> tuple[str, ...]:
     """Return the files that a specification names as sources of cases."""
-    fields = [n for n, f in type(spec).model_fields.items() if option_properties(f).get("reads")]
-    return tuple(path for name in fields for path in _as_several(getattr(spec, name) or ()))
+    files: list[str] = []
+    for name, field in type(spec).model_fields.items():
+        if option_properties(field).get("reads"):
+            files += _as_several(getattr(spec, name) or ())
+
+    return tuple(files)
 
 
 def identity_of(spec: BaseModel) -> dict[str, Any]:

@@ -205,9 +205,13 @@ def _read_call(item: Any, where: str) -> ToolUse:
 
 
 def _is_deep(value: Any, levels: int) -> bool:
-    parts = list(value.values()) if is_object(value) else value
-    inner = [] if isinstance(parts, str) else _as_list(parts)
-    return not levels or any(_is_deep(item, levels - 1) for item in inner)
+    if not levels:
+        return True
+    if isinstance(value, str):
+        return False
+
+    parts = value.values() if is_object(value) else _as_list(value)
+    return any(_is_deep(part, levels - 1) for part in parts)
 
 
 def _find_error(step: Mapping[str, Any]) -> str | None:

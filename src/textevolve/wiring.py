@@ -224,11 +224,14 @@ class Workbench(Setting):
     def debate_of(self, profile: Profile, recall: str | None) -> Debate:
         """Open a debate by a profile. `recall`: the name of the user's own function that recalls
         memories."""
-        user_recall = None if recall is None else load_user_object(recall, self.objects)
+        recall_memories = self.recall
+        if recall is not None:
+            recall_memories = cast(Recall, load_user_object(recall, self.objects))
+
         return Debate(
             profile=self.fill(profile),
             model_of=lambda agent: self.model_of(agent.model or self.default_model),
-            recall=self.recall if user_recall is None else cast(Recall, user_recall),
+            recall=recall_memories,
             put_agents=self.fill,
             listener=listener_of_steps(self.listener),
             concurrency=self.calls_per_case,

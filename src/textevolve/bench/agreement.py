@@ -523,12 +523,8 @@ class _Measure:
 
     def all(self, length: LengthRule) -> JudgeSummary:
         # Kappa of single responses compares verdicts, that of pairs compares winners.
-        responses = None
-        if self.items[0].is_single:
-            responses = self.responses()
-            kappa = responses.verdicts.kappa
-        else:
-            kappa = self.kappa()
+        responses = self.responses() if self.items[0].is_single else None
+        kappa = responses.verdicts.kappa if responses else self.kappa()
 
         # The position's influence is visible only if both orders were judged.
         orders = {verdict.order for verdict in self.verdicts}

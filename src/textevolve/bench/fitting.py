@@ -630,33 +630,38 @@ def file_of(
 ) -> FittedFile:
     """Return the content of the fitted judge's file. `models`: the model that each signal was
     computed with."""
+    signals = [
+        FittedSignal(
+            judge=signal.name,
+            model=models.get(signal.name),
+            values="log-odds" if signal.log_odds else "scores",
+            weight=signal.weight,
+            mean=signal.mean,
+            scale=signal.scale,
+            alone=_figure(signal.alone),
+        )
+        for signal in fit.signals
+    ]
+
+    # Without a threshold that holds, the file has the even one, and says that nothing holds.
     selection = fit.selection
+    threshold = FittedThreshold(
+        value=0.5 if selection.threshold is None else selection.threshold,
+        precision=selection.agreement,
+        confidence=selection.confidence,
+        holds=selection.threshold is not None,
+        guarantee=describe_guarantee(fit),
+    )
+
     return FittedFile(
         fitted_to=fit.labels,
         date=date,
         orders=orders,
-        signals=tuple(
-            FittedSignal(
-                judge=signal.name,
-                model=models.get(signal.name),
-                values="log-odds" if signal.log_odds else "scores",
-                weight=signal.weight,
-                mean=signal.mean,
-                scale=signal.scale,
-                alone=_figure(signal.alone),
-            )
-            for signal in fit.signals
-        ),
+        signals=tuple(signals),
         ridge=fit.ridge,
         good=fit.good,
         intercept=fit.intercept,
-        threshold=FittedThreshold(
-            value=0.5 if selection.threshold is None else selection.threshold,
-            precision=selection.agreement,
-            confidence=selection.confidence,
-            holds=selection.threshold is not None,
-            guarantee=describe_guarantee(fit),
-        ),
+        threshold=threshold,
         labels={
             "items": fit.items,
             "questions": fit.questions,

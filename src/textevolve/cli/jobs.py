@@ -23,7 +23,7 @@ from textevolve.jobs.job_spec import JobSpec, check_schedule, next_due, write_jo
 from textevolve.jobs.scheduler import AT_ONCE, LEASE_SECONDS, JobDesk, perform_claim, work_on_jobs
 from textevolve.runs.study import read_study_file
 from textevolve.store import jobs as stored_jobs
-from textevolve.store.jobs import JobRunStatus
+from textevolve.store.jobs import JobRunStatus, StoredJob, StoredJobRun
 from textevolve.store.repository import open_store
 
 JobName = Annotated[
@@ -66,10 +66,12 @@ def list_jobs(
     store: options.StoreFile = None,
 ) -> None:
     """List the jobs, and when each runs next."""
+    rows: list[tuple[StoredJob, StoredJobRun | None]] = []
     with open_named(store, namespace=namespace) as (_, resources, space, _own):
-        jobs = resources.read(stored_jobs.list_jobs, space)
-        newest = [resources.read(stored_jobs.list_job_runs, job, 1) for job in jobs]
-    rows = [(job, runs[0] if runs else None) for job, runs in zip(jobs, newest, strict=True)]
+        for job in resources.read(stored_jobs.list_jobs, space):
+            runs = resources.read(stored_jobs.list_job_runs, job, 1)
+            rows.append((job, runs[0] if runs else None))
+
     print_list(
         rows,
         lambda row: {**asdict(row[0]), "last": asdict(row[1]) if row[1] else None},

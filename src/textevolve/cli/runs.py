@@ -277,19 +277,20 @@ SHOWN = 200
 def report_runs(rows: Sequence[ListedRun]) -> Report:
     """Report the stored runs with their results."""
     names = ("run", "study", "prompts or judge", "result", "change", "begun")
-    cells = [
-        (
-            " ".join(
-                [listed.run.id, wording.shorten(", ".join(listed.run.names), 30), *listed.tags]
-            ),
-            f"{study_kind(listed.run)} {wording.shorten(listed.data or listed.run.source, 30)}",
-            wording.shorten(listed.subject, 44) or wording.DASH,
-            _describe_result(listed) or wording.DASH,
-            listed.change or wording.DASH,
-            time.strftime("%m-%d", time.localtime(listed.run.created)),
+    cells: list[tuple[str, ...]] = []
+    for listed in rows:
+        run = listed.run
+        prompts = wording.shorten(", ".join(run.names), 30)
+        cells.append(
+            (
+                " ".join([run.id, prompts, *listed.tags]),
+                f"{study_kind(run)} {wording.shorten(listed.data or run.source, 30)}",
+                wording.shorten(listed.subject, 44) or wording.DASH,
+                _describe_result(listed) or wording.DASH,
+                listed.change or wording.DASH,
+                time.strftime("%m-%d", time.localtime(run.created)),
+            )
         )
-        for listed in rows
-    ]
 
     return Report("Runs", "", [Table("", names, cells)])
 
@@ -339,6 +340,7 @@ def _describe_record(run: StudyRun, record: StoredRecord) -> dict[str, str | flo
             "output": "" if best is None else best.output,
         }
     else:
+        # A record of such a study may have several table rows, and the first stands for it.
         table_rows = list(run.study.flat(decode_record(run.study, run.id, record)))
         fields: Mapping[str, Any] = table_rows[0] if table_rows else {}
         texts = {n: write_text(fields[n]) for n in WORDS if fields.get(n) not in (None, "")}
@@ -348,7 +350,7 @@ def _describe_record(run: StudyRun, record: StoredRecord) -> dict[str, str | flo
         "variant": wording.shorten(wording.shorten_models(record.variant), 30),
         "score": record.score,
         "state": record.status,
-        **{name: wording.shorten(text, 60) for name, text in texts.items()},
+        **{column: wording.shorten(text, 60) for column, text in texts.items()},
         "reason": wording.shorten(record.reason, 200),
     }
 

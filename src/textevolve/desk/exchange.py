@@ -215,12 +215,12 @@ def describe_versions(versions: Sequence[SpecVersion]) -> list[dict[str, Any]]:
 
 def draw_list(kind: Kind[Any, Any], data: Sequence[Mapping[str, Any]]) -> Report:
     """Draw a table with a row for each resource. `data`: as `describe` returns it."""
-    rows = list(map(_flatten, data))
-    numbers = ("spec_version", "memories") if kind is COLLECTIONS else ("spec_version",)
+    numbers = ("spec_version", "memories")
     columns = [
         Column(name.replace("_", " "), "count" if name in numbers else "text")
         for name in kind.columns
     ]
+    rows = map(_flatten, data)
     cells = [tuple(_cell(name, row.get(name)) for name in kind.columns) for row in rows]
 
     return Report(kind.command.capitalize(), "", [Table("", columns, cells)])

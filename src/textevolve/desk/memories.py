@@ -370,8 +370,11 @@ def draw_graph(collection: str, entities: Sequence[Entity]) -> Report:
         listing = ", ".join(f"{name} ({count})" for name, count in neighbours)
         rows.append((entity.name, len(entity.memories), listing))
 
-    sentence = f"{len(rows):,} entities in the memories of {collection}"
-    return Report("", sentence, [Table("", columns, rows)] if rows else [])
+    return Report(
+        "",
+        f"{len(rows):,} entities in the memories of {collection}",
+        [Table("", columns, rows)] if rows else [],
+    )
 
 
 def draw_mentions(entity: Entity, memories: Sequence[MemoryRecord]) -> Report:

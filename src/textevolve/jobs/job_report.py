@@ -72,6 +72,9 @@ def report_jobs(namespace: str, jobs: Sequence[tuple[StoredJob, StoredJobRun | N
     rows: list[list[str]] = []
     for job, last in jobs:
         spec = read_job(job)
+        result = ["", "", ""]
+        if last:
+            result = [last.status, show_time(last.ended, spec.time_zone), last.run_id]
         rows.append(
             [
                 job.name,
@@ -79,9 +82,7 @@ def report_jobs(namespace: str, jobs: Sequence[tuple[StoredJob, StoredJobRun | N
                 describe_schedule(spec),
                 describe_state(job, last),
                 show_time(None if job.paused else job.due, spec.time_zone),
-                last.status if last else "",
-                show_time(last.ended if last else None, spec.time_zone),
-                last.run_id if last else "",
+                *result,
             ]
         )
 

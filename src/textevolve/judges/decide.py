@@ -124,15 +124,13 @@ def ask_options(candidates: Sequence[str], rubric: str = "") -> Question:
     an option name, or a name with its meaning, such as `refund: Money back`. If any name is long or
     repeated, all candidates become options numbered from 1."""
     wording = f"Which option does best what this rubric asks?\n{rubric}\n" if rubric else WHICH
-    labelled = [text.partition(": ") for text in candidates]
-    names = {name for name, _, _ in labelled}
-    short = all(len(name) <= LONGEST_NAME and "\n" not in name for name in names)
-    if short and len(names) == len(labelled):
-        options = tuple(Option(name, described) for name, _, described in labelled)
-    else:
-        options = tuple(Option(str(number), text) for number, text in enumerate(candidates, 1))
+    options = [Option(*text.partition(": ")[::2]) for text in candidates]
+    names = {option.value for option in options}
+    are_short = all(len(name) <= LONGEST_NAME and "\n" not in name for name in names)
+    if not are_short or len(names) < len(options):
+        options = [Option(str(number), text) for number, text in enumerate(candidates, 1)]
 
-    return Question("option", "choice", wording, options)
+    return Question("option", "choice", wording, tuple(options))
 
 
 def _describe(criterion: str, question: Question, answer: Answer) -> str:

@@ -69,8 +69,13 @@ class StatementCheck:
     @property
     def needs(self) -> tuple[str, ...]:
         """Return the names of the fields that a case must have."""
-        names = ["context"] if "Context" in self.shown or self.part == "Passage" else []
-        return (*names, "reference") if self.answer == "reference" else tuple(names)
+        names: list[str] = []
+        if "Context" in self.shown or self.part == "Passage":
+            names.append("context")
+        if self.answer == "reference":
+            names.append("reference")
+
+        return tuple(names)
 
 
 def mean(shares: Sequence[float]) -> float:

@@ -708,14 +708,9 @@ def _decisions(done: Sequence[Outcome], ids: Sequence[str] = ()) -> tuple[PointD
     for a dropped point, or without `ids`."""
     drafts = map(id, drafts_of(done))
     by_draft = dict(zip(drafts, ids, strict=bool(ids)))
-    decisions: list[PointDecision] = []
-    for decision, draft in done:
-        if draft is None:
-            decisions.append(decision)
-        else:
-            decisions.append(replace(decision, id=by_draft.get(id(draft), "")))
-
-    return tuple(decisions)
+    return tuple(
+        replace(decision, id=by_draft.get(id(draft), decision.id)) for decision, draft in done
+    )
 
 
 def _change(draft: MemoryDraft, source: ChangeSource, places: Mapping[int, int]) -> Change:

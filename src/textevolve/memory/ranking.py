@@ -162,9 +162,10 @@ async def with_tokens(
     tokens = await token_vectors(embed, collection, texts)
 
     # No token vectors at all: the collection is not ordered by them.
-    with_vectors: dict[int, Change] = {}
-    for change, vectors in zip(new, tokens, strict=bool(tokens)):
-        with_vectors[id(change)] = replace(change, memory=replace(change.memory, tokens=vectors))
+    with_vectors = {
+        id(change): replace(change, memory=replace(change.memory, tokens=vectors))
+        for change, vectors in zip(new, tokens, strict=bool(tokens))
+    }
 
     return [with_vectors.get(id(change), change) for change in changes]
 

@@ -246,8 +246,11 @@ class _Life:
     def _question(self, places: Sequence[int], difficulty: str, type: str) -> MemoryQuestion:
         facts = [self.facts[place] for place in places]
         question = " ".join(_SLOTS[place][2].format(name=self.name) for place in places)
+        if len(places) > 1:
+            question = f"Two things at once: {question}"
+
         return MemoryQuestion(
-            question if len(places) == 1 else f"Two things at once: {question}",
+            question,
             " and ".join(value for _, value, _ in facts),
             tuple(fact for fact, *_ in facts),
             difficulty,

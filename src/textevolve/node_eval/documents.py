@@ -194,11 +194,19 @@ def _read_exported(raw: object) -> Span:
         return _read_span(record)
     if "shared" not in record:
         raise InputError(_describe_unknown(record))
+
     start, end = (_read_time(_find_part(record, part)) for part in ("start", "end"))
-    code = str(_find_part(record, "code") or "").upper()
-    failed = "ERROR" in code or code == "2" or ("run_type" in record and record.get("error"))
     attributes = translate({**record["shared"], **_read_attributes(record)})
-    listed = map(as_fields, as_array(parse_text(record.get("events"), CONTAINERS)))
+    events: list[tuple[str, dict[str, Any]]] = []
+    for event in map(as_fields, as_array(parse_text(record.get("events"), CONTAINERS))):
+        name = str(event.get("name") or "")
+        events.append((name, _flatten(as_fields(event.get("attributes")))))
+
+    # Exports write the code as OTLP's number or name; runs of LangSmith have an error alone.
+    code = str(_find_part(record, "code") or "").upper()
+    problem = None
+    if "ERROR" in code or code == "2" or ("run_type" in record and record.get("error")):
+        problem = write_text(_find_part(record, "message") or "")
 
     return Span(
         _read_id(_find_part(record, "trace_id")),
@@ -208,11 +216,8 @@ def _read_exported(raw: object) -> Span:
         start,
         end,
         _flatten(attributes),
-        tuple(
-            (str(event.get("name") or ""), _flatten(as_fields(event.get("attributes"))))
-            for event in listed
-        ),
-        write_text(_find_part(record, "message") or "") if failed else None,
+        tuple(events),
+        problem,
     )
 
 

@@ -265,8 +265,7 @@ def _describe_result(name: str, result: EvaluationResult | Failure) -> str:
 def short_line(text: str, most: int = FEEDBACK_SHOWN) -> str:
     """Return a text on one line for a terminal or a log: without control characters, cut at
     `most`."""
-    printable = "".join(c if c.isprintable() else " " for c in text[:1000])
-    line = " ".join(printable.split())
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

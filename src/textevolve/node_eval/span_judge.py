@@ -80,7 +80,7 @@ def read_span(span: ReadableSpan) -> span_states.Span:
     """Convert a span of OpenTelemetry's library to the form of spans in files."""
     context: Any = span.get_span_context()
     start = span.start_time or 0
-    events = [(event.name, _read(event.attributes)) for event in span.events]
+    events = ((event.name, _read(event.attributes)) for event in span.events)
     problem = None
     if span.status.status_code is StatusCode.ERROR:
         problem = span.status.description or ""

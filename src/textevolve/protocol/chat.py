@@ -299,9 +299,13 @@ class _Token(_Alternative):
     top_logprobs: list[_Alternative] | None = None
 
     def read(self) -> TokenLogprobs:
-        pairs = ((other.token, other.logprob) for other in self.top_logprobs or ())
-        top = tuple((text, logprob) for text, logprob in pairs if logprob is not None)
-        return TokenLogprobs(self.token, self.logprob if self.logprob is not None else -9999.0, top)
+        top: list[tuple[str, float]] = []
+        for alternative in self.top_logprobs or ():
+            if alternative.logprob is not None:
+                top.append((alternative.token, alternative.logprob))
+
+        logprob = -9999.0 if self.logprob is None else self.logprob
+        return TokenLogprobs(self.token, logprob, tuple(top))
 
 
 class _Logprobs(BaseModel):
@@ -449,34 +453,48 @@ def join_chunks(chunks: Sequence[CompletionChunk], clean: Callable[[str], str]) 
     choices = [choice for chunk in chunks for choice in chunk.choices]
     errors: list[object] = [chunk.error for chunk in chunks]
     errors += [choice.failure for choice in choices]
-    usage = [chunk.usage for chunk in chunks if chunk.usage]
+
+    # Usage may come in several chunks, as a sum so far, so the last one counts.
+    usage = None
+    timings = None
+    model = None
+    finish_reason = None
+    for chunk in chunks:
+        usage = chunk.usage or usage
+        timings = chunk.timings or timings
+        model = model or chunk.model or None
+        finish_reason = finish_reason or chunk.finish_reason or None
+
     for error in filter(None, errors):
-        return Completion(error=error, usage=usage[-1] if usage else None)
-    timings = [chunk.timings for chunk in chunks if chunk.timings]
-    calls = join_tool_calls(call for chunk in chunks for call in chunk.tool_calls)
+        return Completion(error=error, usage=usage)
+
+    # A key may be split between chunks, so texts are cleaned when they are whole.
     message = _Message(
         content=clean("".join(chunk.text for chunk in chunks)),
         refusal=clean("".join(chunk.refusal for chunk in chunks)) or None,
         reasoning=clean("".join(chunk.thoughts for chunk in chunks)) or None,
-        tool_calls=calls or None,
+        tool_calls=join_tool_calls(call for chunk in chunks for call in chunk.tool_calls) or None,
     )
     choice = _Choice(
         message=message,
-        finish_reason=next(filter(None, (chunk.finish_reason for chunk in chunks)), None),
+        finish_reason=finish_reason,
         logprobs=_join_logprobs([choice.logprobs for choice in choices if choice.logprobs]),
     )
 
     return Completion(
-        model=next((chunk.model for chunk in chunks if chunk.model), None),
+        model=model,
         choices=[choice] if choices else [],
-        usage=usage[-1] if usage else None,
-        timings=timings[-1] if timings else None,
+        usage=usage,
+        timings=timings,
     )
 
 
 def _join_logprobs(parts: Sequence[_Logprobs]) -> _Logprobs | None:
-    if not parts or any(part is UNREADABLE for part in parts):
-        return UNREADABLE if parts else None
+    if not parts:
+        return None
+    # Gaps would assign the probabilities to other tokens.
+    if any(part is UNREADABLE for part in parts):
+        return UNREADABLE
     return _Logprobs(content=[token for part in parts for token in part.content or ()])
 
 

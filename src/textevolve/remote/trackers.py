@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -189,22 +190,24 @@ async def send_scores(store: Store, run: StudyRun, target: str, settings: Settin
 async def _send_to_phoenix(
     service: JsonService, run_id: str, groups: Mapping[str, Sequence[Annotation]]
 ) -> None:
-    data = [
-        {
-            "span_id": each.span,
-            "name": each.name,
-            "annotator_kind": "LLM" if each.by_judge else "CODE",
-            "identifier": SOURCE,
-            "result": {
-                "score": each.result.score,
-                "label": LABELS[each.result.passed],
-                "explanation": each.result.feedback,
-            },
-            "metadata": {MARK: run_id},
+    data: list[dict[str, Any]] = []
+    for each in chain.from_iterable(groups.values()):
+        result = {
+            "score": each.result.score,
+            "label": LABELS[each.result.passed],
+            "explanation": each.result.feedback,
         }
-        for annotations in groups.values()
-        for each in annotations
-    ]
+        data.append(
+            {
+                "span_id": each.span,
+                "name": each.name,
+                "annotator_kind": "LLM" if each.by_judge else "CODE",
+                "identifier": SOURCE,
+                "result": result,
+                "metadata": {MARK: run_id},
+            }
+        )
+
     await service.post(SPANS, {"data": data})
 
 

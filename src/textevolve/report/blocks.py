@@ -424,18 +424,17 @@ def score_of(cell: Cell) -> float | None:
     return None if isinstance(value, str | bool) or value is None else float(value)
 
 
-def interval_scale(table: Table, number: int) -> tuple[float, float] | None:
+def interval_scale(table: Table, place: int) -> tuple[float, float] | None:
     """Return the ends of the axis on which a page draws the intervals of a table's column: 0 and 1,
     or -1 and 1 for differences. None if the column has no interval, or a value beyond that."""
-    cells = [row[number] for row in table.rows]
-    ends = [
-        end
-        for cell in cells
-        if isinstance(cell, Estimate)
-        for end in (cell.low, cell.value, cell.high)
-        if end is not None
-    ]
-    has_interval = any(isinstance(cell, Estimate) and cell.low is not None for cell in cells)
+    has_interval = False
+    ends: list[float] = []
+    for row in table.rows:
+        cell = row[place]
+        if isinstance(cell, Estimate):
+            has_interval = has_interval or cell.low is not None
+            ends += [end for end in (cell.low, cell.value, cell.high) if end is not None]
+
     if not has_interval or not all(-1 <= end <= 1 for end in ends):
         return None
 
@@ -569,13 +568,19 @@ def draw_cell_difference(
 ) -> Diff | None:
     """Return the word-by-word difference between the outputs of two variants for a row; None if an
     output is missing, or if the two are equal or share no word, since both stand in the matrix."""
-    cells = [row.entries[n] for n in pair]
-    texts = [entry.output if entry and not entry.failure else "" for entry in cells]
+    texts: list[str] = []
+    titles: list[str] = []
+    for place in pair:
+        entry = row.entries[place]
+        if entry is None or entry.failure:
+            return None
+        texts.append(entry.output)
+        titles.append(f"{shorten(variants[place], NAME_SHOWN)} {describe_entry(entry)}")
+
     if not all(texts) or texts[0] == texts[1] or not _share_words(*texts):
         return None
-    titles = [f"{shorten(variants[n], NAME_SHOWN)} {describe_entry(row.entries[n])}" for n in pair]
-    title = f"Case {shorten(row.name, NAME_SHOWN)}, {shorten(row.words, INPUT_SHOWN)}: "
 
+    title = f"Case {shorten(row.name, NAME_SHOWN)}, {shorten(row.words, INPUT_SHOWN)}: "
     return Diff(f"{title}{titles[0]} → {titles[1]}", texts[0], texts[1])
 
 

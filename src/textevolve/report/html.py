@@ -168,11 +168,12 @@ def _row(row: MatrixRow, anchors: _Anchors) -> dict[str, Any]:
 
 
 def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
-    scores = {
-        _text(name): None if score is None or score != score else round(score, 6)
-        for name, score in entry.scores.items()
-    }
-    details = drop_empty(
+    scores: dict[str, float | None] = {}
+    for name, score in entry.scores.items():
+        # JSON has no NaN.
+        scores[_text(name)] = None if score is None or score != score else round(score, 6)
+
+    details: dict[str, Any] = drop_empty(
         {
             "output": _text(entry.output),
             "scores": scores,
@@ -183,8 +184,10 @@ def _entry(entry: Entry, anchor: str) -> dict[str, Any]:
             "against": _text(entry.against),
         }
     )
+    if entry.passed is not None:
+        details["passed"] = entry.passed
 
-    return details if entry.passed is None else {**details, "passed": entry.passed}
+    return details
 
 
 def _texts(texts: Mapping[str, str]) -> dict[str, str]:

@@ -184,11 +184,10 @@ def other_models(usage: Usage) -> str:
     there are none."""
     names = {key: key.partition(ANSWERED_BY)[::2] for key in usage.models}
     versions = Counter(requested for requested, _ in names.values())
-    parts = (
-        f"{key} ({count(number, 'call')})"
-        for key, number in usage.models.items()
-        if versions[names[key][0]] > 1 or not is_same_model(*names[key])
-    )
+    parts: list[str] = []
+    for key, (requested, answering) in names.items():
+        if versions[requested] > 1 or not is_same_model(requested, answering):
+            parts.append(f"{key} ({count(usage.models[key], 'call')})")
 
     return "; ".join(parts)
 

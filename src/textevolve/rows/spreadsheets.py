@@ -237,9 +237,14 @@ def count_titles(rows: Sequence[Sequence[Any]]) -> int:
     """Return the number of rows before the one with the names of a table's columns: one with a
     title alone, and the blank ones after it. A title is followed by a row of several names, which
     are different texts, and by nothing that has more cells than it."""
-    filled = [[text for cell in row if (text := str(cell or "").strip())] for row in rows]
+    filled: list[list[str]] = []
+    for row in rows:
+        cells = (str(cell or "").strip() for cell in row)
+        filled.append(list(filter(None, cells)))
+
     if not filled or len(filled[0]) != 1 or names_column(filled[0][0]):
         return 0
+
     place = next((n for n, cells in enumerate(filled[1:], 1) if cells), 0)
     names = filled[place]
     is_header = (

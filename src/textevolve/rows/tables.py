@@ -302,15 +302,17 @@ def _read_sample(sample: Row) -> Row:
     output: Any = sample.get("output") or {}
     chat = read_chat(sample.get("input"))
     messages: Any = sample.get("messages") or ()
-    options = (f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ()))
+    has_calls = any(message.get("tool_calls") for message in messages)
+    epoch = sample.get("epoch", 1)
+    options = [f"{chr(65 + n)}) {text}" for n, text in enumerate(sample.get("choices") or ())]
     row: dict[str, Any] = {
         # The epochs of a sample are repeats of one item, by whose id intervals are clustered.
         "id": str(sample.get("id", "")),
-        "epoch": sample.get("epoch") if sample.get("epoch", 1) > 1 else None,
+        "epoch": epoch if epoch > 1 else None,
         "input": "\n".join([write_chat(chat) if chat else sample["input"], *options]),
         "output": read_completion(output),
         "reference": sample.get("target"),
-        "tool_calls": messages if any(message.get("tool_calls") for message in messages) else None,
+        "tool_calls": messages if has_calls else None,
     }
 
     return drop_empty(row)

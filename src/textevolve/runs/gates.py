@@ -802,14 +802,11 @@ def _describe_mismatch(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
     """Format the rows of a record, with a line for each field that has something."""
-    parts = (
-        "\n".join(
-            f"{name}: {text}"
-            for name, value in flat_cells(plain(row))
-            if value is not None and (text := str(value))
-        )
-        for row in rows
-    )
+    parts: list[str] = []
+    for row in rows:
+        cells = flat_cells(plain(row))
+        parts.append("\n".join(f"{name}: {cell}" for name, cell in cells if cell not in (None, "")))
+
     return wording.clip("\n\n".join(parts), TEXT_SHOWN)
 
 

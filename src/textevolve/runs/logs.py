@@ -152,36 +152,37 @@ def write_inspect(store: Store, run: StudyRun) -> LogFiles:
     """Yield a log of Inspect for each variant."""
     for log in read_logs(store, run):
         created = log.created.isoformat()
-        scorers = list(log.means)
-        task = f"{run.record.name or run.id} {log.variant}".strip()
+        number = len(log.samples)
+        scores = [
+            {
+                "name": name,
+                "scorer": name,
+                "scored_samples": scored,
+                "unscored_samples": number - scored,
+                "metrics": {"mean": {"name": "mean", "value": mean}},
+            }
+            for name, (mean, scored) in log.means.items()
+        ]
+        evaluation = {
+            "eval_id": log.id,
+            "run_id": run.id,
+            "created": created,
+            "task": f"{run.record.name or run.id} {log.variant}".strip(),
+            "task_id": log.id,
+            "dataset": {"name": log.data, "samples": number},
+            "model": log.model,
+            "config": {},
+            "packages": {"textevolve": version("textevolve")},
+            "scorers": [{"name": name} for name in log.means],
+        }
         document = {
             "version": 2,
             "status": "success" if run.record.status == "finished" else "cancelled",
-            "eval": {
-                "eval_id": log.id,
-                "run_id": run.id,
-                "created": created,
-                "task": task,
-                "task_id": log.id,
-                "dataset": {"name": log.data, "samples": len(log.samples)},
-                "model": log.model,
-                "config": {},
-                "packages": {"textevolve": version("textevolve")},
-                "scorers": [{"name": name} for name in scorers],
-            },
+            "eval": evaluation,
             "results": {
-                "total_samples": len(log.samples),
+                "total_samples": number,
                 "completed_samples": sum(not sample.entry.failure for sample in log.samples),
-                "scores": [
-                    {
-                        "name": name,
-                        "scorer": name,
-                        "scored_samples": number,
-                        "unscored_samples": len(log.samples) - number,
-                        "metrics": {"mean": {"name": "mean", "value": mean}},
-                    }
-                    for name, (mean, number) in log.means.items()
-                ],
+                "scores": scores,
             },
             "stats": {"started_at": created, "completed_at": created},
             "samples": [_write_inspect_sample(sample, log.model) for sample in log.samples],
@@ -191,14 +192,30 @@ def write_inspect(store: Store, run: StudyRun) -> LogFiles:
 
 def _write_inspect_sample(sample: LoggedOutput, model: str) -> dict[str, Any]:
     entry = sample.entry
+    fields = sample.fields
     answer = {"role": "assistant", "content": entry.output, "source": "generate"}
-    stop = "max_tokens" if sample.fields.get("cut") else "stop"
-    error = {"message": entry.failure, "traceback": "", "traceback_ansi": ""}
     calls = [
         {"id": str(n), "function": call["name"], "arguments": as_object(call.get("arguments"))}
-        for n, call in enumerate(as_array(sample.fields.get("tool_calls")), 1)
+        for n, call in enumerate(as_array(fields.get("tool_calls")), 1)
     ]
-    return {
+    output = {
+        "model": model,
+        "choices": [
+            {"message": answer, "stop_reason": "max_tokens" if fields.get("cut") else "stop"}
+        ],
+        "usage": sample.usage,
+        "time": fields.get("seconds"),
+    }
+    scores = {
+        name: {
+            "value": score,
+            "answer": entry.output,
+            "explanation": entry.reasons.get(name) or fields.get("reason"),
+            "metadata": drop_none({"passed": sample.passed(name)}),
+        }
+        for name, score in sample.scores.items()
+    }
+    document: dict[str, Any] = {
         "id": sample.id,
         "epoch": sample.epoch,
         "input": sample.input,
@@ -207,25 +224,13 @@ def _write_inspect_sample(sample: LoggedOutput, model: str) -> dict[str, Any]:
             {"role": "user", "content": sample.input},
             {**answer, **drop_empty({"tool_calls": calls})},
         ],
-        "output": drop_none(
-            {
-                "model": model,
-                "choices": [{"message": answer, "stop_reason": stop}],
-                "usage": sample.usage,
-                "time": sample.fields.get("seconds"),
-            }
-        ),
-        "scores": {
-            name: {
-                "value": score,
-                "answer": entry.output,
-                "explanation": entry.reasons.get(name) or sample.fields.get("reason"),
-                "metadata": drop_none({"passed": sample.passed(name)}),
-            }
-            for name, score in sample.scores.items()
-        },
-        **({"error": error} if entry.failure else {}),
+        "output": drop_none(output),
+        "scores": scores,
     }
+    if entry.failure:
+        document["error"] = {"message": entry.failure, "traceback": "", "traceback_ansi": ""}
+
+    return document
 
 
 NOT_A_NAME = re.compile(r"[^\w.-]+")

@@ -586,6 +586,7 @@ def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
     stored = run.stored
     totals = store.run_totals(run.id)
     spent = replace(totals.spent, **stored.answers)
+    reused = totals.reused.calls
     main_model = stored.model
     models = [f"{main_model} ({stored.why})" if stored.why else main_model]
     with suppress(InputError):  # a judge's file is missing
@@ -600,7 +601,7 @@ def describe_run(store: Store, run: StudyRun) -> dict[str, str]:
         "Spent": wording.spent(spent),
         "Cut prompts": wording.cut_prompts(spent),
         "Costs": "; ".join(stored.prices),
-        "Reused answers": f"{reused:,}" if (reused := totals.reused.calls) else "",
+        "Reused answers": f"{reused:,}" if reused else "",
         "Run": run.id if is_confined() else f"{run.id} in {store.place}",
     }
 
@@ -609,16 +610,13 @@ def _describe_settings(spec: StudySpec) -> str:
     """Describe the options that differ from their defaults, except models, which are separate
     facts."""
     options = spec.model_dump(mode="json", exclude_defaults=True, exclude={"model", "models"})
-    texts = {
-        name: str(value) if isinstance(value, int | float) else ", ".join(field_names(value))
-        for name, value in options.items()
-    }
+    parts: list[str] = []
+    for name, value in options.items():
+        text = str(value) if isinstance(value, int | float) else ", ".join(field_names(value))
+        if text:
+            parts.append(f"{name.replace('_', ' ')} {wording.shorten(text, 80)}")
 
-    return "; ".join(
-        f"{name.replace('_', ' ')} {wording.shorten(text, 80)}"
-        for name, text in texts.items()
-        if text
-    )
+    return "; ".join(parts)
 
 
 def make_data(run: StudyRun, records: Records, gated: Gated = UNGATED) -> dict[str, Any]:
@@ -757,10 +755,12 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     """
     sums = [aggregate(rows) for rows in (before_rows, after_rows)]
     clusters = join_clusters(chain.from_iterable(by_variant.values() for by_variant in sums))
-    runs = [
-        {v: means for v, figures in by_variant.items() if (means := figures.case_means())}
-        for by_variant in sums
-    ]
+    runs: list[dict[str, Mapping[str, float]]] = []
+    for by_variant in sums:
+        means = {variant: figures.case_means() for variant, figures in by_variant.items()}
+        runs.append(drop_empty(means))
+
+    # The only variants of two runs are compared whatever their names.
     several = any(len(variants) > 1 for variants in runs)
     before, after = (
         {
@@ -774,9 +774,11 @@ def compare_runs(before_rows: Iterable[Row], after_rows: Iterable[Row]) -> RunCo
     for (variant, case), mean in before.items():
         if (variant, case) in after:
             shared.setdefault(variant, {})[case] = mean, after[variant, case]
+
     if not shared:
         missing = "no case of a variant of one name" if several else "no case"
         raise InputError(f"the runs cannot be compared: they share {missing} with a score")
+
     sides = [tuple(zip(*cases.values(), strict=True)) for cases in shared.values()]
     pairs = [(after_scores, before_scores) for before_scores, after_scores in sides]
     groups = [[clusters[case] for case in cases] for cases in shared.values()]
@@ -810,23 +812,20 @@ def report_comparison(
         )
         for variant, paired in comparison.scores.items()
     ]
-    differing = [
-        (", ".join(filter(None, (each.case, each.variant))), each.before, each.after)
-        for each in comparison.differing[:most]
-    ]
     tables = [Table("Both runs", columns, rows, note=_note(comparison))]
+
+    differing: list[tuple[str, float, float, float]] = []
+    for each in comparison.differing[:most]:
+        name = ", ".join(filter(None, (each.case, each.variant)))
+        differing.append((name, each.before, each.after, each.after - each.before))
     if differing:
-        heads = (first_name, second_name, "difference")
-        numbers = [Column(name, "number", 3) for name in heads]
-        cells = [(case, before, after, after - before) for case, before, after in differing]
-        tables.append(Table("Cases that differ most", ("case", *numbers), cells))
-    sides = {
-        f"{variant} in {second_name}" if variant else second_name: variant
-        for variant in comparison.scores
-    }
-    sentence = describe_differences(
-        {name: comparison.scores[side] for name, side in sides.items()}, first_name
-    )
+        numbers = [Column(name, "number", 3) for name in (first_name, second_name, "difference")]
+        tables.append(Table("Cases that differ most", ("case", *numbers), differing))
+
+    sides: dict[str, PairedDifference] = {}
+    for variant, paired in comparison.scores.items():
+        sides[f"{variant} in {second_name}" if variant else second_name] = paired
+    sentence = describe_differences(sides, first_name)
 
     return Report(f"{second_name} compared with {first_name}", sentence, tables)
 

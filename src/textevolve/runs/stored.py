@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,7 +26,7 @@ from textevolve.evaluation import Case, empty_default
 from textevolve.events import Listener, silence
 from textevolve.json_texts import is_mapping
 from textevolve.llm.providers import identify_address
-from textevolve.mappings import drop_empty, pick, read_fields
+from textevolve.mappings import drop_empty, drop_none, pick, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
 from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
@@ -448,20 +449,27 @@ def _spread(
 
 
 def _entry(study: AnyStudy, stored: StoredRecord, record: Any) -> Entry:
-    failed = stored.status != "scored"
     table_rows = list(map(dict, study.flat(record)))
-    facts = {
-        name: wording.shorten(_format_value(value), FACT_LENGTH)
-        for name, value in (table_rows[0] if table_rows else {}).items()
-        if name not in SHOWN_ELSEWHERE and isinstance(value, str | int | float) and value != ""
-    }
+    facts: dict[str, str] = {}
+    for name, value in (table_rows[0] if table_rows else {}).items():
+        is_fact = isinstance(value, str | int | float) and value != ""
+        if is_fact and name not in SHOWN_ELSEWHERE:
+            facts[name] = wording.shorten(_format_value(value), FACT_LENGTH)
+
+    # The reason of a scored record explains its score, and that of another why it has none.
+    failure = ""
+    reasons: dict[str, str] = {}
+    if stored.status != "scored":
+        failure = f"{stored.status}: {stored.reason}"
+    elif stored.reason:
+        reasons["reason"] = stored.reason
 
     return Entry(
-        scores={} if stored.score is None else {"score": stored.score},
+        scores=drop_none({"score": stored.score}),
         passed=stored.passed,
-        reasons={"reason": stored.reason} if stored.reason and not failed else {},
-        failure=f"{stored.status}: {stored.reason}" if failed else "",
-        facts=dict(list(facts.items())[:FACTS_SHOWN]),
+        reasons=reasons,
+        failure=failure,
+        facts=dict(islice(facts.items(), FACTS_SHOWN)),
         details=list(map(_table, table_rows)),
     )
 

@@ -516,14 +516,17 @@ class GuardAnswer:
     def _complete(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Add the security headers and the cookie, and lead addresses of this server below the path
         at which a proxy publishes it."""
-        headers = [
-            (name, self._lead(value)) if name.lower() in LEADING else (name, value)
-            for name, value in headers
-        ]
-        there = {name.lower() for name, _ in headers}
-        ours = [header for header in answer_headers(self.scope) if header[0] not in there]
-        cookie = [(b"set-cookie", self.cookie.encode())] if self.cookie else []
-        return [*headers, *ours, *cookie]
+        completed: list[tuple[bytes, bytes]] = []
+        for name, value in headers:
+            completed.append((name, self._lead(value) if name.lower() in LEADING else value))
+
+        # A header that a page set itself stays.
+        present = {name.lower() for name, _ in headers}
+        completed += [header for header in answer_headers(self.scope) if header[0] not in present]
+        if self.cookie:
+            completed.append((b"set-cookie", self.cookie.encode()))
+
+        return completed
 
     def _lead(self, address: bytes) -> bytes:
         parts = urlsplit(address.decode("latin-1"))

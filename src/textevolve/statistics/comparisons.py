@@ -456,11 +456,13 @@ def compare_pairs(
     grouped_pairs = [(*pair, names) for pair, names in zip(pairs, groups, strict=True)]
     p_values = [sign_flip_test(*pair, seed=seed).p for pair in grouped_pairs]
     compared: list[PairedDifference] = []
+
     for pair, p, corrected in zip(grouped_pairs, p_values, holm(p_values), strict=True):
         ours, theirs = paired(*pair[:2])
         interval = holm_interval(*pair, p=p, corrected=float(corrected), seed=seed)
         needed = items_needed(*pair, tests=len(pairs))
         independent = np.unique(group_numbers(pair[2], len(ours))).size
+        # JSON has no infinity, so an end without bound is None.
         low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
         compared.append(
             PairedDifference(

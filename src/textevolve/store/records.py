@@ -131,14 +131,14 @@ def keep_records(connection: Connection, run_id: str, new_records: Sequence[Stor
         }
         for revision, record in enumerate(new_records, before + 1)
     ]
+
     statement = insert_into(connection, records)
     changed = {name: statement.excluded[name] for name in rows[0] if name not in ("run_id", "key")}
+    # An equal record, as when a run is resumed, is no change.
+    is_change = (records.c.body != statement.excluded.body) | records.c.revision.is_(None)
     connection.execute(
         statement.on_conflict_do_update(
-            index_elements=["run_id", "key"],
-            set_=changed,
-            # An equal record, as when a run is resumed, is no change.
-            where=(records.c.body != statement.excluded.body) | records.c.revision.is_(None),
+            index_elements=["run_id", "key"], set_=changed, where=is_change
         ),
         rows,
     )
@@ -290,12 +290,12 @@ def _sum_up(groups: Sequence[Any], revision: int) -> Standing:
 
 def _score(groups: Sequence[Row[Any]]) -> VariantScore:
     scored = sum(group.scored for group in groups)
-    passed = sum(group.number for group in groups if group.passed is True)
-    judged = passed + sum(group.number for group in groups if group.passed is False)
-    return VariantScore(
-        sum(group.scores or 0.0 for group in groups) / scored if scored else None,
-        passed / judged if judged else None,
-    )
+    total = sum(group.scores or 0.0 for group in groups)
+    # Records without a verdict count neither as passed nor as failed.
+    judged = sum(group.number for group in groups if group.passed is not None)
+    passed = sum(group.number for group in groups if group.passed)
+
+    return VariantScore(total / scored if scored else None, passed / judged if judged else None)
 
 
 def find_rows(

@@ -22,7 +22,7 @@ from textevolve.rows.chats import read_texts
 from textevolve.runs.chains import chains_among
 from textevolve.runs.study import Row
 from textevolve.studies.compare_spec import CompareSpec
-from textevolve.trajectory import ToolUse, Trajectory
+from textevolve.trajectory import Trajectory
 
 TURNS = "turns"
 """The column with the list of messages that the user of a conversation sends, one for each turn."""
@@ -141,17 +141,13 @@ def join_trajectories(turns: Sequence[Trajectory | None]) -> Trajectory | None:
     trajectories = [trajectory or Trajectory() for trajectory in turns]
     contexts = chain.from_iterable(trajectory.contexts for trajectory in trajectories)
     errors = chain.from_iterable(trajectory.errors for trajectory in trajectories)
-    calls: list[ToolUse] | None = []
-    for trajectory in trajectories:
-        if calls is None or trajectory.tool_calls is None:
-            calls = None
-        else:
-            calls += trajectory.tool_calls
+    calls = [trajectory.tool_calls for trajectory in trajectories]
+    joined_calls = chain.from_iterable(turn_calls or () for turn_calls in calls)
 
     return Trajectory(
         # A passage that several answers retrieved is listed once.
         tuple(dict.fromkeys(contexts)),
-        None if calls is None else tuple(calls),
+        None if None in calls else tuple(joined_calls),
         steps=_sum_steps(trajectories),
         errors=tuple(errors),
     )

@@ -229,18 +229,21 @@ def _sentence(statistics: NodeStatistics) -> str:
     if statistics.errors:
         text += f"; {statistics.errors:,} ended with an error"
 
-    parts = [text]
     passed = [
         f"{wording.shorten(name, 60)} passed {figures.passed:,} of {figures.scored:,}"
         for name, figures in statistics.by_evaluator.items()
     ]
     # Without an evaluator no node was meant to be judged, so none lacks a judgement.
-    if passed:
-        counts = {n: number for n, number in count_nodes(statistics).items() if n != "judged"}
-        lacking = [f"{number:,} {n.replace('_', ' ')}" for n, number in counts.items() if number]
-        parts += [", ".join(passed), ", ".join(lacking)]
+    if not passed:
+        return text
 
-    return ". ".join(filter(None, parts))
+    lacking = [
+        f"{number:,} {name.replace('_', ' ')}"
+        for name, number in count_nodes(statistics).items()
+        if number and name != "judged"
+    ]
+
+    return ". ".join(filter(None, (text, ", ".join(passed), ", ".join(lacking))))
 
 
 def count_nodes(statistics: NodeStatistics) -> Mapping[str, int]:

@@ -392,8 +392,12 @@ def _draw_all(optimizations: Sequence[Optimization]) -> Iterator[Block]:
 
     for link, optimization in zip(links, optimizations, strict=True):
         name = wording.shorten(f"{optimization.id}  {optimization.task}", 120)
-        blocks = [Note(_describe_end(optimization)), *_draw(optimization)]
-        yield Section(name, blocks, folded=True, anchor=link)
+        yield Section(
+            name,
+            [Note(_describe_end(optimization)), *_draw(optimization)],
+            folded=True,
+            anchor=link,
+        )
 
 
 def _draw(optimization: Optimization) -> Iterator[Block]:
@@ -466,12 +470,14 @@ def _describe_failure(outcome: EvaluationResult | Failure | None) -> str:
 def _utter(attempt: Attempt) -> Utterance:
     """Return an attempt, with the judge's instructions for the next one, as a message of the
     transcript."""
-    outcome = attempt.evaluation
-    points = [("wanted", line) for line in attempt.instructions]
+    title = f"attempt {attempt.iteration}"
+    if attempt.made:
+        title += f", {attempt.made}"
+
     return Utterance(
-        f"attempt {attempt.iteration}" + (f", {attempt.made}" if attempt.made else ""),
+        title,
         attempt.output or "",
         wording.number(attempt.score, 3),
-        points,
-        _describe_failure(outcome),
+        [("wanted", line) for line in attempt.instructions],
+        _describe_failure(attempt.evaluation),
     )

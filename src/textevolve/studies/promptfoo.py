@@ -187,11 +187,6 @@ def _list_rows(
     values = {**as_object(_open_reference(default.get("vars"), folder)), **as_object(own)}
     others = [field for field in {**default, **test} if field not in READ_OF_TESTS]
     leave_out("field", f"{name}: a row takes no {', '.join(others)}", len(others))
-    is_whole = as_object(test.get("options")).get("disableVarExpansion") is True
-    lists = [
-        values[column] if is_array(values[column]) and not is_whole else [values[column]]
-        for column in values
-    ]
 
     checks: Any = _keep_checks(as_array(test.get("assert")), name, of_row=True)
     if checks and "threshold" in test:
@@ -200,13 +195,15 @@ def _list_rows(
     if test.get("description") and not any(column in values for column in TITLES):
         extra["name"] = test["description"]
 
-    return [
-        {
-            **{n: _open_reference(v, folder) for n, v in zip(values, combination, strict=True)},
-            **extra,
-        }
-        for combination in itertools.product(*lists)
-    ]
+    # A list means one row for each of its values, unless the test switches that off.
+    is_whole = as_object(test.get("options")).get("disableVarExpansion") is True
+    lists = [value if is_array(value) and not is_whole else [value] for value in values.values()]
+    rows: list[dict[str, Any]] = []
+    for combination in itertools.product(*lists):
+        texts = [_open_reference(value, folder) for value in combination]
+        rows.append({**dict(zip(values, texts, strict=True)), **extra})
+
+    return rows
 
 
 def _keep_checks(checks: Sequence[Any], where: str, *, of_row: bool = False) -> list[Any]:

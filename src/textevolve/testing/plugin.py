@@ -61,9 +61,12 @@ def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
         for name in OPTIONS
     }
     cost = _read_number("max-cost", options["max-cost"], float("inf"))
-    store = options["store"]
     start = config.invocation_params.dir
-    base = start if config.getoption("--textevolve-store") else config.rootpath
+    store = options["store"]
+    if store is not None and "://" not in store:
+        # A path on the command line is relative to where pytest runs, that of a file to the file.
+        base = start if config.getoption("--textevolve-store") else config.rootpath
+        store = str(base / Path(store).expanduser())
 
     return SessionOptions(
         start=start,
@@ -71,7 +74,7 @@ def _read_options(config: pytest.Config, workers: int) -> SessionOptions:
         model=options["model"],
         min_score=_read_number("min-score", options["min-score"], 1.0),
         max_cost=None if cost is None else cost / workers,
-        store=store if store is None or "://" in store else str(base / Path(store).expanduser()),
+        store=store,
     )
 
 

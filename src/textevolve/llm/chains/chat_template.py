@@ -101,8 +101,13 @@ class ChatTemplate:
 
 
 def _fill(parts: Sequence[TemplatePart], values: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = (p if isinstance(p, str) else value_text(find_value(p.name, values)) for p in parts)
-    return tuple(text for text in texts if text) or ("",)
+    texts: list[str] = []
+    for part in parts:
+        text = part if isinstance(part, str) else value_text(find_value(part.name, values))
+        if text:
+            texts.append(text)
+
+    return tuple(texts) or ("",)
 
 
 def find_value(name: str, values: Mapping[str, Any]) -> Any:

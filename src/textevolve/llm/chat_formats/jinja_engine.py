@@ -215,7 +215,10 @@ def _describe(error: Exception) -> str:
 def _shorten(text: str) -> str:
     words = " ".join(text[: 4 * LONGEST_REASON].split())
     plain = "".join(c if c.isprintable() else "\ufffd" for c in words)  # no codes for terminals
-    return plain if len(plain) <= LONGEST_REASON else plain[: LONGEST_REASON - 3] + "..."
+    if len(plain) > LONGEST_REASON:
+        plain = plain[: LONGEST_REASON - 3] + "..."
+
+    return plain
 
 
 def _warm_up() -> None:

@@ -267,14 +267,14 @@ def _fence_outcomes(
     parts in fences. The nonce occurs in none of the prompt's texts."""
     room = _text_room(outcomes, editor.shown)
     listings = [_list_parts(outcome, room) for outcome in outcomes]
-    shown_texts = [text for parts in listings for _, text in parts]
-    nonce = draw_nonce([*texts, *shown_texts], editor.seed)
-
-    examples: list[dict[str, str]] = []
-    for outcome, parts in zip(outcomes, listings, strict=True):
-        score = "none" if outcome.score is None else f"{outcome.score:.2f}"
-        text = "".join(fenced(name, text, nonce) for name, text in parts)
-        examples.append({"score": score, "text": text})
+    nonce = draw_nonce([*texts, *(text for parts in listings for _, text in parts)], editor.seed)
+    examples = [
+        {
+            "score": "none" if outcome.score is None else f"{outcome.score:.2f}",
+            "text": "".join(fenced(name, text, nonce) for name, text in parts),
+        }
+        for outcome, parts in zip(outcomes, listings, strict=True)
+    ]
 
     return nonce, examples
 

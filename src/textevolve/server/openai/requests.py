@@ -31,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 
 from textevolve.errors import TextEvolveError
 from textevolve.evaluation import Usage, empty_default
-from textevolve.json_texts import is_array, is_object
+from textevolve.json_texts import as_array, as_object, is_object
 from textevolve.protocol.chat import (
     DONE,
     ChatBody,
@@ -130,13 +130,12 @@ def read_own_request(body: Mapping[str, Any], cannot: Sequence[str] = CANNOT) ->
 def describe_unheeded(body: Mapping[str, Any], heeded: Collection[str]) -> list[str]:
     """Return the names of the fields of a request that have no effect, and the number of thoughts
     in its messages, which no agent or judge reads."""
-    unheeded = sorted(name for name, value in body.items() if value is not None)
-    names = [name for name in unheeded if name not in heeded]
-    messages: Any = body.get("messages")
-    sent = messages if is_array(messages) else []
-    thoughts = sum(isinstance(each, dict) and "reasoning_content" in each for each in sent)
+    names = sorted(name for name, value in body.items() if value is not None and name not in heeded)
+    thoughts = sum("reasoning_content" in as_object(m) for m in as_array(body.get("messages")))
+    if thoughts:
+        names.append(f"thoughts (in messages: {thoughts})")
 
-    return [*names, *([f"thoughts (in messages: {thoughts})"] if thoughts else [])]
+    return names
 
 
 def write_left_out(parts: Iterable[str]) -> dict[str, str]:

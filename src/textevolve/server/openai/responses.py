@@ -178,6 +178,7 @@ class ResponseWriter:
     tool calls) follow one another; only the last one can be open."""
 
     def __init__(self, request: ResponsesRequest) -> None:
+        extra = request.model_extra or {}
         self.response: JsonObject = {
             "id": f"resp_{secrets.token_hex(16)}",
             "object": "response",
@@ -189,7 +190,7 @@ class ResponseWriter:
             "incomplete_details": None,
             "instructions": request.instructions,
             "max_output_tokens": request.max_output_tokens,
-            **{name: (request.model_extra or {}).get(name) for name in SHARED_FIELDS},
+            **{name: extra.get(name) for name in SHARED_FIELDS},
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": None,
             "store": False,
@@ -199,7 +200,7 @@ class ResponseWriter:
             "truncation": "disabled",
             "usage": None,
         }
-        unread = sorted((request.model_extra or {}).keys() - {*SHARED_FIELDS})
+        unread = sorted(extra.keys() - {*SHARED_FIELDS})
         self.response["metadata"] = {**(self.response["metadata"] or {}), **write_left_out(unread)}
         self._output: list[JsonObject] = self.response["output"]
         self._calls: dict[int, JsonObject] = {}

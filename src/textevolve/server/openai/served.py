@@ -299,11 +299,12 @@ def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
     """
     messages = pair_texts(body.messages, tools=True)
     instructions = [text for message, text in messages if message.role in ("system", "developer")]
-    asking = max(
-        (n for n, (message, _) in enumerate(messages) if message.role == "user"), default=-1
-    )
-    exchange = _read_exchange(messages[asking + 1 :])
-    turns = _write_turns(messages[: asking + 1])
+
+    # After the user's last message come the tool calls that answer it, and their results.
+    of_user = (n for n, (message, _) in enumerate(messages, 1) if message.role == "user")
+    end = max(of_user, default=0)
+    exchange = _read_exchange(messages[end:])
+    turns = _write_turns(messages[:end])
 
     if not turns or not turns[-1][1].strip() or exchange is None:
         raise bad_request(
@@ -321,28 +322,28 @@ def read_chat_request(name: str, body: ChatBody) -> ChatRequest:
         answer_tokens=body.max_completion_tokens or body.max_tokens or ANSWER_TOKENS,
         temperature=body.temperature,
     )
-    history = [
-        SessionMessage(
-            position=n,
-            role="user" if role == "user" else "assistant",
-            text=text,
-            created=0.0,
-        )
-        for n, (role, text) in enumerate(turns[:-1], 1)
-    ]
+
+    # A stored session has its own history, which the body's would repeat.
+    history: list[SessionMessage] = []
+    if not session:
+        for n, (role, text) in enumerate(turns[:-1], 1):
+            role = "user" if role == "user" else "assistant"
+            history.append(SessionMessage(position=n, role=role, text=text, created=0.0))
+
+    tools = None
+    if body.tools:
+        tools = json.dumps([tool.model_dump(exclude_unset=True) for tool in body.tools])
 
     return ChatRequest(
         options=options,
         text=turns[-1][1],
-        history=() if session else tuple(history),
+        history=tuple(history),
         keep=session == NEW,
         instructions="\n\n".join(filter(str.strip, instructions)),
         memory=_read_use(metadata),
         recall=_read_recall(metadata),
         schema=body.response_format and body.response_format.schema_text,
-        tools=json.dumps([tool.model_dump(exclude_unset=True) for tool in body.tools])
-        if body.tools
-        else None,
+        tools=tools,
         tool_choice=body.called_tool if body.tools else None,
         exchange=exchange,
         seed=body.seed,

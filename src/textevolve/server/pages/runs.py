@@ -233,13 +233,16 @@ class RunsQuery(FormQuery):
     @property
     def search(self) -> RunSearch:
         part = self.data.strip().lower()
+        # The last day belongs to the period.
+        until = _start_of(self.until + timedelta(days=1)) if self.until else math.inf
+
         return RunSearch(
             self.kind,
             self.status,
             self.q.strip(),
             STANDING,
             since=_start_of(self.since) if self.since else 0.0,
-            until=_start_of(self.until + timedelta(days=1)) if self.until else math.inf,
+            until=until,
             seconds=60 * self.minutes,
             cost=self.cost,
             accepts=(lambda run: part in data_of(run).lower()) if part else None,
@@ -264,16 +267,17 @@ def _fill(row: MatrixRow, columns: int) -> MatrixRow:
 def _details(row: MatrixRow, heads: Sequence[str]) -> list[Block]:
     """Draw the details of a row, how its outputs differ from the first, and the details of each
     output."""
-    entries = zip(heads, row.entries, strict=False)
-    sections = [Section(name, entry.details) for name, entry in entries if entry and entry.details]
-    pairs = ((0, n) for n in range(1, min(len(row.entries), MOST_DIFFERENCES + 1)))
-    differences = (draw_cell_difference(row, heads, pair) for pair in pairs)
+    blocks = list(row.details)
+    for number in range(1, min(len(row.entries), MOST_DIFFERENCES + 1)):
+        difference = draw_cell_difference(row, heads, (0, number))
+        if difference is not None:
+            blocks.append(difference)
 
-    return [
-        *row.details,
-        *(difference for difference in differences if difference is not None),
-        *sections,
-    ]
+    for name, entry in zip(heads, row.entries, strict=False):
+        if entry and entry.details:
+            blocks.append(Section(name, entry.details))
+
+    return blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,12 +596,16 @@ def show_case(
     if not stored_records or opened.of_study is None:
         reason = opened.reason or f"run {run.id} has no record of case {number}, or none yet"
         raise NotFoundError(reason)
+
     places = [entry.position for entry in stored_records]
     neighbours = store.read(records.find_neighbours, run.id, min(places), max(places))
     groups = [stored_records] if opened.by == "case" else [[entry] for entry in stored_records]
     rows = [row for group in groups for row in _show(opened, group)]
     heads = name_entries(rows, opened.variants)
+
+    # Some studies have a drawing of their own for one case.
     blocks = show_alone(opened.of_study, stored_records)
+    details = [blocks] if blocks else [_details(row, heads) for row in rows]
 
     return draw(
         request,
@@ -608,7 +616,7 @@ def show_case(
         records=stored_records,
         rows=rows,
         heads=heads,
-        details=[blocks] if blocks else [_details(row, heads) for row in rows],
+        details=details,
         **read_calls(store, run.id, after, list(map(_sent_text, rows))),
     )
 

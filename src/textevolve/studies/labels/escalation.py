@@ -158,8 +158,12 @@ def explain_selection(spec: EscalationSpec, result: Escalated) -> str:
 
 
 def _describe_cost(point: Point) -> str:
-    shares = [(name, getattr(point, name)) for name in SPENT]
-    texts = [f"{wording.percent(v, 1)} of the {name}" for name, v in shares if math.isfinite(v)]
+    texts: list[str] = []
+    for name in SPENT:
+        share = getattr(point, name)
+        if math.isfinite(share):
+            texts.append(f"{wording.percent(share, 1)} of the {name}")
+
     return ", ".join(texts) or "an unknown number of calls"
 
 

@@ -339,9 +339,9 @@ def report(spec: ReadCorpusSpec, readings: Sequence[DocumentReading]) -> Report:
 
 
 def _describe_readings(readings: Sequence[DocumentReading], untold: int) -> str:
-    added = sum(reading.count("add") for reading in readings)
-    replaced = sum(reading.count("replace") for reading in readings)
-    closed = sum(reading.count("close") for reading in readings)
+    added, replaced, closed = (
+        sum(reading.count(name) for reading in readings) for name in ("add", "replace", "close")
+    )
     unchanged = sum(reading.kept for reading in readings)
     failed = sum(reading.failure is not None for reading in readings)
 
