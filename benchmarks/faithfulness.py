@@ -24,8 +24,10 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from textevolve.bench.items import draw_side
 from textevolve.statistics.agreement import area_under_curve
@@ -35,6 +37,8 @@ JUDGES = ("faithfulness", "probe", "decide")
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z]\w+")
 DRAWS = 2000
+# Only judges of faithfulness read the context; others see the page in the instruction.
+TASK = "Write one sentence that the page supports."
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class Verdicts:
 
 def read_claims(path: Path) -> list[Claim]:
     claims: list[Claim] = []
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
+    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
         page = "\n".join(row["evidence"])
         claims.append(Claim(row["id"], row["claim"], page, row["label"] == "supported"))
     return claims
@@ -84,7 +88,7 @@ def ask_judge(judge: str, claims: Sequence[Claim], options: argparse.Namespace) 
         rows = [
             {
                 "id": claim.id,
-                "input": "Write one sentence that the page supports.",
+                "input": TASK if judge == "faithfulness" else f"{TASK}\n\n{claim.page}",
                 "output": claim.text,
                 "context": claim.page,
                 "label": "pass" if claim.supported else "fail",
@@ -99,9 +103,13 @@ def ask_judge(judge: str, claims: Sequence[Claim], options: argparse.Namespace) 
             command += ["--model", options.model]
         if subprocess.run(command, check=False).returncode not in (0, 3):
             raise SystemExit(f"{judge}: stopped; start this again to resume")
-        verdicts = [json.loads(line) for line in output.read_text().splitlines()]
+        verdicts: list[dict[str, Any]] = [
+            json.loads(line) for line in output.read_text().splitlines()
+        ]
 
-    scored = {row["item"]: row["scores"][0] for row in verdicts if row["scores"][0] is not None}
+    scored: dict[str, float] = {
+        row["item"]: row["scores"][0] for row in verdicts if row["scores"][0] is not None
+    }
     if any(row["unit"] == "log-odds" for row in verdicts):
         scored = {id: 1 / (1 + math.exp(-odds)) for id, odds in scored.items()}
     tokens = sum(row["tokens"] or 0 for row in verdicts) / len(verdicts)
@@ -110,16 +118,16 @@ def ask_judge(judge: str, claims: Sequence[Claim], options: argparse.Namespace) 
     return Verdicts(scored, tokens, seconds)
 
 
-def balance(scores: Array, labels: Array, threshold: float) -> float:
+def balance(scores: Array, labels: NDArray[np.bool_], threshold: float) -> float:
     passed = scores >= threshold
     return float(passed[labels].mean() + (~passed[~labels]).mean()) / 2
 
 
-def choose_threshold(scores: Array, labels: Array) -> float:
+def choose_threshold(scores: Array, labels: NDArray[np.bool_]) -> float:
     return max(np.unique(scores).tolist(), key=lambda value: balance(scores, labels, value))
 
 
-def resample(scores: Array, labels: Array, threshold: float) -> tuple[float, float]:
+def resample(scores: Array, labels: NDArray[np.bool_], threshold: float) -> tuple[float, float]:
     """Return the 95 % interval of the balanced accuracy, by resampling each class."""
     generator = np.random.default_rng(0)
     values: list[float] = []
@@ -131,11 +139,11 @@ def resample(scores: Array, labels: Array, threshold: float) -> tuple[float, flo
     return float(low), float(high)
 
 
-def arrange(claims: Iterable[Claim], verdicts: Verdicts) -> tuple[Array, Array]:
+def arrange(claims: Iterable[Claim], verdicts: Verdicts) -> tuple[Array, NDArray[np.bool_]]:
     """Return the scores and the labels of the claims that have a score."""
     scored = [claim for claim in claims if claim.id in verdicts.scores]
     scores = np.array([verdicts.scores[claim.id] for claim in scored])
-    return scores, np.array([claim.supported for claim in scored])
+    return scores, np.array([claim.supported for claim in scored], dtype=np.bool_)
 
 
 def main() -> None:
@@ -156,7 +164,7 @@ def main() -> None:
     shown = halves[options.half]
     print(f"{len(shown)} claims, {sum(c.supported for c in shown)} supported ({options.half})")
 
-    judges = [] if options.rules_only else options.judge or JUDGES
+    judges: Sequence[str] = () if options.rules_only else options.judge or JUDGES
     for judge in ("rules", *judges):
         if judge == "rules":
             verdicts = Verdicts({claim.id: compare_by_rule(claim) for claim in claims})
