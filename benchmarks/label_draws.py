@@ -30,13 +30,15 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import combinations
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 import numpy as np
 
 from textevolve.bench.escalation import mean_figure
 from textevolve.bench.items import TIED, Item, load_items, split_items, top_credit, winner_of
-from textevolve.labelling.drawing import Votes, draw_items, measure_spreads, name_strata
+from textevolve.labelling.drawing import LEAST_LABELS, Votes, name_strata
+from textevolve.labelling.drawing import draw_items as draw_by_size
 from textevolve.statistics.intervals import Array
 from textevolve.statistics.strata import stratified_mean, weigh_items
 
@@ -222,7 +224,8 @@ def draw_twice(
 ) -> list[int]:
     seed = int(generator.integers(1 << 31))
     flat = dict.fromkeys(strata, 1.0)
-    places = list(draw_items(strata, flat, set(), round(first * labels), seed))
+    number = max(round(first * labels), LEAST_LABELS * len(flat))
+    places = list(draw_items(strata, flat, set(), number, seed))
     if first < 1:
         known = {place: pool.labels[place] for place in places}
         spreads = measure_spreads(strata, pool.votes, known)
@@ -248,6 +251,61 @@ def weigh(pool: Pool, strata: Sequence[str], places: Sequence[int]) -> Array:
     counts = Counter(strata[place] for place in places)
     weights = np.array([sizes[strata[place]] / counts[strata[place]] for place in places])
     return pool.credits[:, places] @ weights / weights.sum()
+
+
+def measure_spreads(
+    strata: Sequence[str], votes: Sequence[Votes], labels: Mapping[int, int]
+) -> dict[str, float]:
+    """Return for each stratum the variance of the judges' agreement with people, the mean over
+    judges, with one agreement and one disagreement added. `labels`: what people chose, by the index
+    of the item."""
+    credits: dict[str, list[list[float]]] = {
+        name: [[0.0, 1.0] for _ in votes[0]] for name in dict.fromkeys(strata)
+    }
+    for place, label in labels.items():
+        for of_judge, vote in zip(credits[strata[place]], votes[place], strict=True):
+            if vote is not None:
+                half = 0.5 * (TIED in (vote, label))
+                of_judge.append(1.0 if vote == label else half)
+
+    spreads: dict[str, float] = {}
+    for name, of_stratum in credits.items():
+        variances = [sum(c * c for c in j) / len(j) - (sum(j) / len(j)) ** 2 for j in of_stratum]
+        spreads[name] = sum(variances) / len(variances)
+
+    return spreads
+
+
+def draw_items(
+    strata: Sequence[str],
+    spreads: Mapping[str, float],
+    known: set[int],
+    labels: int,
+    seed: int,
+) -> list[int]:
+    """Draw places of pairs so that the variance of the mean becomes least, where `spreads` are the
+    variances within strata (Wright 2012, "The equivalence of Neyman optimum allocation for sampling
+    and equal proportions for apportioning"). Equal ones give the draw of the package."""
+    if len(set(spreads.values())) == 1:
+        return list(draw_by_size(strata, known, labels, seed))
+    sizes = Counter(strata)
+    before = Counter(strata[place] for place in known)
+    totals = {name: max(before[name], LEAST_LABELS) for name in sizes}
+    for _ in range(labels - sum(totals.values()) + len(known)):
+        gains = {
+            name: size**2 * spreads[name] / (totals[name] * (totals[name] + 1))
+            for name, size in sizes.items()
+            if totals[name] < size
+        }
+        totals[max(gains, key=gains.__getitem__)] += 1
+
+    generator = Random(seed)
+    drawn: list[int] = []
+    for name, number in totals.items():
+        undrawn = [n for n, other in enumerate(strata) if other == name and n not in known]
+        drawn += generator.sample(undrawn, number - before[name])
+
+    return drawn
 
 
 def match_metric(pool: Pool, labels: int, draws: int) -> Array:
@@ -299,8 +357,7 @@ def cover(pool: Pool, way: Way, labels: int, draws: int) -> float:
 def list_ways(part: str) -> dict[str, Way]:
     ways: dict[str, Way] = {"random": draw_randomly}
     if part == "report":
-        ways["once"] = partial(draw_in_strata, first=1.0)
-        ways["twice"] = partial(draw_in_strata, first=FIRST)
+        ways["package"] = partial(draw_in_strata, first=1.0)
         return ways
 
     for prior in (1.0, 4.0):
@@ -311,9 +368,6 @@ def list_ways(part: str) -> dict[str, Way]:
         ways[f"patterns, {first:.0%} first"] = partial(draw_in_strata, first=first)
 
     return ways
-
-
-FIRST = 0.5
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import judge_items
-from textevolve.bench.agreement import summarise
+from textevolve.bench.agreement import measure_consistency, summarise
 from textevolve.bench.items import Item, share_winners, top_credit
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import AnswerError, BudgetError, InputError
@@ -259,3 +259,28 @@ def test_shared_winners_agree_as_much_as_accuracy_says(sides):
     for shares, values in ((table.sum(axis=1), judged), (table.sum(axis=0), human)):
         best = [v == max(values) for v in values]
         assert shares[: len(best)] == pytest.approx([b / sum(best) for b in best])
+
+
+def repeat(winners, places=2):
+    """Verdicts on items, of which each sample is a list of winners, None for a failure."""
+    made = []
+    for sample, of_sample in enumerate(winners):
+        for number, winner in enumerate(of_sample):
+            scores = tuple(float(place == winner) for place in range(places))
+            failure = Failure("failed", "no use") if winner is None else None
+            if failure:
+                scores = (None,) * places
+            made.append(Verdict("j", f"i{number}", "given", scores, failure=failure, sample=sample))
+    return made
+
+
+def test_a_judge_is_measured_against_itself():
+    items = [Item(f"i{n}", f"q{n}", ("a", "b"), (1.0, 0.0)) for n in range(6)]
+    assert measure_consistency(items, repeat([[0, 0, 0, 1, 1, 1]])) == {}
+    same = measure_consistency(items, repeat([[0, 0, 0, 1, 1, 1]] * 3))["j"]
+    assert (same.items, same.flips.value, same.kappa.value) == (6, 0.0, 1.0)
+    # Cohen's table of the first five: 2 both first, 2 both second, 1 differs; by hand, Fleiss'
+    # kappa of two raters: (4/5 - (.5**2 + .5**2)) / (1 - .5) = .6. The sixth failed once.
+    once = measure_consistency(items, repeat([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, None]]))["j"]
+    assert (once.items, once.flips.value) == (5, 0.2)
+    assert once.kappa.value == pytest.approx(0.6, abs=1e-9)

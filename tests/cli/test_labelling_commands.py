@@ -109,7 +109,7 @@ def test_items_are_drawn_by_verdicts_and_agreement_is_that_of_all(cli, judged, r
     names = {item.texts for item in items}
     assert not any(item.texts in names for item in further)
     doubtful = [item for item in [*items, *further] if item.stratum[0] == "fp"]
-    assert len(doubtful) > 5 + 30 / 4  # more than the stratum's share
+    assert len(doubtful) in (12, 13)  # a quarter of 50
 
     both = ("labelling:first", "labelling:more")
     outcome = cli("bench", "agreement", *both, *TWO, "--json")

@@ -25,6 +25,7 @@ from textevolve.runs.gates import (
     Gates,
     GateWatch,
     check_agreement,
+    check_flips,
     check_gates,
     check_judges,
     draw_gates,
@@ -165,6 +166,18 @@ def test_an_agreement_must_have_an_interval_and_surpass_a_blind_answer() -> None
     unknown = check_agreement("probe", Estimate(None), ("always pass", 0.6), gates)
     assert (unknown.holds, unknown.value) == (False, None)
     assert unknown.found.startswith("probe was not measured on labels")
+
+
+def test_flips_are_known_only_with_an_interval_and_several_samples() -> None:
+    gates = Gates(max_flips=0.1, measured_on="labels")
+    assert check_flips("probe", Estimate(0.02, 0.0, 0.1), gates).holds
+    assert not check_flips("probe", Estimate(0.02, 0.0, 0.11), gates).holds
+    assert not check_flips("probe", Estimate(0.0), gates).holds
+    unknown = check_flips("probe", None, gates)
+    assert (unknown.holds, unknown.value) == (False, None)
+    assert "--samples of 2 or more" in unknown.found
+    outcome, *_ = check_gates([], gates)
+    assert (outcome.gate, outcome.holds) == ("max flips", False)
 
 
 def test_nothing_at_all_passes_no_gate() -> None:

@@ -9,10 +9,10 @@ are not independent.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import chain, combinations, permutations
 
 import numpy as np
 
@@ -406,6 +406,61 @@ def summarise(
         seed=seed,
         people=_describe_people(items, sampling) if items[0].is_single else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """The agreement of a judge with itself on items that it judged several times.
+
+    Attributes:
+        items: The number of items with verdicts in several samples.
+        flips: The share of them on which not all samples choose the same.
+        kappa: The agreement of two samples beyond chance (Fleiss 1971, "Measuring nominal scale
+            agreement among many raters").
+    """
+
+    items: int
+    flips: Statistic
+    kappa: Statistic
+
+
+def measure_consistency(
+    items: Sequence[Item],
+    verdicts: Sequence[Verdict],
+    *,
+    seed: int = 0,
+    threshold: float | None = None,
+) -> dict[str, Consistency]:
+    """Compute the agreement of each judge with itself, by its name; judges without an item that
+    they judged several times are left out."""
+    by_sample: defaultdict[int, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        by_sample[verdict.sample].append(verdict)
+    choices: dict[str, defaultdict[str, list[int]]] = {}
+    for of_sample in by_sample.values():
+        for judge, outcomes in gather_outcomes(items, of_sample, threshold).items():
+            of_judge = choices.setdefault(judge, defaultdict(list))
+            for id, outcome in outcomes.items():
+                if outcome.winner is not None:
+                    of_judge[id].append(outcome.winner)
+
+    groups = {item.id: item.group for item in items}
+    figures: dict[str, Consistency] = {}
+    for judge, of_judge in choices.items():
+        repeated = {id: winners for id, winners in of_judge.items() if len(winners) > 1}
+        if not repeated:
+            continue
+        classes = sorted(set(chain.from_iterable(repeated.values())))
+        tables = np.zeros((len(repeated), len(classes), len(classes)))
+        for table, winners in zip(tables, repeated.values(), strict=True):
+            for a, b in permutations(map(classes.index, winners), 2):
+                table[a, b] += 1 / (len(winners) - 1)
+        flips = [float(len(set(winners)) > 1) for winners in repeated.values()]
+        clusters = [groups[id] for id in repeated]
+        kappa = table_statistic(tables, kappa_of, clusters, seed=seed)
+        figures[judge] = Consistency(len(repeated), mean_figure(flips, clusters, seed), kappa)
+
+    return figures
 
 
 def look_at_length(items: Sequence[Item], sampling: Sampling) -> LengthRule:

@@ -21,7 +21,6 @@ from textevolve.cli.results import (
 from textevolve.cli.spec_options import read_given, takes
 from textevolve.cli.study import telling_warnings
 from textevolve.desk.labelling import (
-    LabelledTask,
     LabellingSpec,
     make_task,
     read_row_items,
@@ -29,7 +28,7 @@ from textevolve.desk.labelling import (
     run_cases,
 )
 from textevolve.errors import InputError
-from textevolve.labelling.tasks import StoredTask, agree, item_rows
+from textevolve.labelling.tasks import LabelItem, StoredTask, agree, item_rows
 from textevolve.report import wording
 from textevolve.report.files import check_target, open_target
 from textevolve.rows.formats import choose_writer
@@ -82,10 +81,10 @@ def create(
             cases = read_row_items(new.data or "", new.map)
             source = Path(new.data or "").name
 
-        earlier: LabelledTask | None = None
+        earlier: list[LabelItem] = []
         if new.after is not None:
             task = resources.read(stored_labels.find_task, space, new.after)
-            earlier = (task, *resources.read(stored_labels.read_task, task.id))
+            earlier, _ = resources.read(stored_labels.read_task, task.id)
         spec, items = make_task(new, cases, source, earlier)
         task = resources.write(stored_labels.create_task, space, bare_name, spec, items)
 

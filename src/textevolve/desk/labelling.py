@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from random import Random
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ from textevolve.debate.result import DebateResult
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, EvaluationResult
 from textevolve.judges.opening import JudgedCase, NamedJudgement
-from textevolve.labelling.drawing import Votes, draw_items, measure_spreads, name_strata
+from textevolve.labelling.drawing import Votes, draw_items, name_strata
 from textevolve.labelling.tasks import (
     FIRST,
     SECOND,
@@ -34,7 +34,6 @@ from textevolve.labelling.tasks import (
     agree,
     describe_answer,
     labels_by_item,
-    mean_scores,
 )
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Column, Note, Report, Table, Texts, cell_text
@@ -47,9 +46,6 @@ from textevolve.spec import Frozen, Several, option
 from textevolve.store.repository import Store
 from textevolve.studies.compare_cells import Output
 from textevolve.studies.conversations import Grade
-
-# A task with its items and their labels.
-LabelledTask: TypeAlias = tuple[StoredTask, Sequence[LabelItem], Sequence[PersonLabel]]
 
 log = logging.getLogger("textevolve")
 
@@ -88,8 +84,8 @@ class LabellingSpec(Frozen):
     )
     after: str | None = option(
         None,
-        "With --draw judges: the earlier task of the same run, by whose labels the further items"
-        " are chosen.",
+        "With --draw judges: an earlier task of the same run, whose items are not drawn again;"
+        " its labels and the further ones are measured together.",
         metavar="TASK",
     )
     seed: int = option(0, "The seed of the random choice of items.", ge=0)
@@ -242,9 +238,9 @@ def run_cases(spec: LabellingSpec, store: Store, run: str) -> list[Case]:
 
 
 def make_task(
-    spec: LabellingSpec, cases: Sequence[Case], source: str, earlier: LabelledTask | None = None
+    spec: LabellingSpec, cases: Sequence[Case], source: str, earlier: Sequence[LabelItem] = ()
 ) -> tuple[TaskSpec, list[LabelItem]]:
-    """Return a task and its items. `earlier`: the task that `after` names.
+    """Return a task and its items. `earlier`: the items of the task that `after` names.
 
     Raises:
         InputError: the specification does not fit the cases.
@@ -271,7 +267,7 @@ def _draw_by_judges(
     spec: LabellingSpec,
     items: Sequence[LabelItem],
     votes: Sequence[Votes],
-    earlier: LabelledTask | None,
+    earlier: Sequence[LabelItem],
 ) -> list[LabelItem]:
     """Draw items in strata of the judges' verdicts, those of an earlier task excepted.
 
@@ -287,25 +283,16 @@ def _draw_by_judges(
         )
 
     known: set[int] = set()
-    labels: dict[int, int] = {}
-    if earlier is not None:
-        task, earlier_items, earlier_labels = earlier
-        places = {(item.id, item.texts): place for place, item in enumerate(items)}
-        for item, of_item in labels_by_item(earlier_items, earlier_labels):
-            place = places.get((item.id, item.texts), -1)
-            if place < 0 or item.stratum != (strata[place], sizes[strata[place]]):
-                raise InputError(
-                    f"--after {spec.after}: was not drawn from the items of this run with --draw"
-                    " judges"
-                )
-            known.add(place)
-            if scores := mean_scores(task.spec, of_item):
-                labels[place] = winner_of(scores) if scores[1:] else int(scores[0] > 0.5)
+    places = {(item.id, item.texts): place for place, item in enumerate(items)}
+    for item in earlier:
+        place = places.get((item.id, item.texts), -1)
+        if place < 0 or item.stratum != (strata[place], sizes[strata[place]]):
+            raise InputError(
+                f"--after {spec.after}: was not drawn from the items of this run with --draw judges"
+            )
+        known.add(place)
 
-    spreads = dict.fromkeys(sizes, 1.0)
-    if labels:
-        spreads = measure_spreads(strata, votes, labels)
-    drawn = draw_items(strata, spreads, known, spec.sample or 0, spec.seed)
+    drawn = draw_items(strata, known, spec.sample or 0, spec.seed)
 
     return [replace(items[place], stratum=stratum) for place, stratum in drawn.items()]
 

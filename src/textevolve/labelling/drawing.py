@@ -5,9 +5,9 @@ Items on which the same judges agree with each other form a stratum. Within a st
 equally likely to be drawn, so that a mean over the strata, each with the share that it has of all
 items, is unbiased, however many labels each has (`textevolve.statistics.strata`).
 
-A first draw takes each stratum's share of the labels. Afterwards the labels show in which strata
-judges are right now and wrong then, and the next ones go where they narrow the interval most
-(Neyman 1934, "On the two different aspects of the representative method").
+Each stratum gets its share of the labels. To give more to those on which the judges disagree, or on
+which their agreement with the first labels varies most (Neyman 1934), was measured, too, and needs
+as many labels (`benchmarks/label_draws.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIED = -1
 LEAST_SHARE = 0.05
 """The least share of all items in a stratum; the items of smaller ones are one stratum together."""
 LEAST_LABELS = 2
-"""The least number of labels in a stratum, with which its spread can be computed."""
+"""The least number of labels in a stratum, from which its spread can be computed."""
 REST = "others"
 """The name of the stratum of the items that are too few for a stratum of their own."""
 
@@ -50,63 +50,32 @@ def _describe_votes(votes: Votes, directed: bool) -> str:
     return "".join(letters[vote] for vote in votes)
 
 
-def measure_spreads(
-    strata: Sequence[str], votes: Sequence[Votes], labels: Mapping[int, int]
-) -> dict[str, float]:
-    """Return for each stratum the variance of the judges' agreement with people, the mean over
-    judges, with one agreement and one disagreement added. `labels`: what people chose, by the index
-    of the item."""
-    credits: dict[str, list[list[float]]] = {
-        name: [[0.0, 1.0] for _ in votes[0]] for name in dict.fromkeys(strata)
-    }
-    for place, label in labels.items():
-        for of_judge, vote in zip(credits[strata[place]], votes[place], strict=True):
-            if vote is not None:
-                half = 0.5 * (TIED in (vote, label))
-                of_judge.append(1.0 if vote == label else half)
-
-    spreads: dict[str, float] = {}
-    for name, of_stratum in credits.items():
-        variances = [sum(c * c for c in j) / len(j) - (sum(j) / len(j)) ** 2 for j in of_stratum]
-        spreads[name] = sum(variances) / len(variances)
-
-    return spreads
-
-
-def allocate(
-    sizes: Mapping[str, int], spreads: Mapping[str, float], known: Mapping[str, int], labels: int
-) -> dict[str, int]:
-    """Distribute further labels over strata so that the variance of the mean becomes least: at
-    least `LEAST_LABELS` in each, at most all its items.
-
-    `spreads`: the variance within each stratum. `known`: the number of items of each that are
-    labelled already.
+def allocate(sizes: Mapping[str, int], known: Mapping[str, int], labels: int) -> dict[str, int]:
+    """Distribute further labels over strata so that each gets its share of all labels: at least
+    `LEAST_LABELS`, at most all its items. `known`: the number of items of each that were drawn
+    before.
 
     Raises:
         InputError: there are fewer labels than all strata need.
     """
     totals = {name: max(known.get(name, 0), min(LEAST_LABELS, n)) for name, n in sizes.items()}
-    used = sum(totals.values()) - sum(known.values())
-    if labels < used:
-        raise InputError(f"--sample: {labels} are too few for {len(sizes)} strata: at least {used}")
+    least = sum(totals.values()) - sum(known.values())
+    if labels < least:
+        raise InputError(
+            f"--sample: {labels} are too few for {len(sizes)} strata: at least {least}"
+        )
 
-    for _ in range(labels - used):
+    for _ in range(labels - least):
         unfilled = [name for name, size in sizes.items() if totals[name] < size]
         if not unfilled:
             break
-        # What one more label takes from the variance (Wright 2012, "The equivalence of Neyman
-        # optimum allocation for sampling and equal proportions for apportioning").
-        gains = {
-            name: sizes[name] ** 2 * spreads[name] / (totals[name] * (totals[name] + 1))
-            for name in unfilled
-        }
-        totals[max(gains, key=gains.__getitem__)] += 1
+        totals[max(unfilled, key=lambda name: sizes[name] / (totals[name] + 0.5))] += 1
 
     return {name: number - known.get(name, 0) for name, number in totals.items()}
 
 
 def draw_items(
-    strata: Sequence[str], spreads: Mapping[str, float], known: set[int], labels: int, seed: int
+    strata: Sequence[str], known: set[int], labels: int, seed: int
 ) -> dict[int, tuple[str, int]]:
     """Draw items to label; return the name and the size of the stratum of each by its index, in
     random order.
@@ -126,7 +95,7 @@ def draw_items(
 
     generator = Random(seed)
     drawn: list[int] = []
-    for name, number in allocate(sizes, spreads, before, labels).items():
+    for name, number in allocate(sizes, before, labels).items():
         drawn += generator.sample(undrawn[name], number)
 
     generator.shuffle(drawn)

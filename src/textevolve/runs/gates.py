@@ -47,6 +47,7 @@ DIFFERENCES = (-1.0, 1.0)  # the range of a difference between two scores
 MOST_DIGITS = 9  # the most digits of a figure that is close to its limit
 NAMED = 5  # the number of cases that a message names
 AGREEMENT = "min agreement"  # the name of the gate on the judges' agreement with people
+FLIPS = "max flips"  # the name of the gate on the judges' agreement with themselves
 
 
 class Gates(Frozen):
@@ -105,6 +106,15 @@ class Gates(Frozen):
         ge=0,
         le=1,
     )
+    max_flips: float | None = option(
+        None,
+        "The most items, as a share from 0 to 1, on which a judge's verdict flips between the"
+        " --samples of --measured-on: the upper end of the 95 % interval. Checked like"
+        " --min-agreement.",
+        group=GROUP,
+        ge=0,
+        le=1,
+    )
     measured_on: str | None = option(
         None,
         "The run of `bench agreement` that measured the judges, by name or id, or its file of"
@@ -136,8 +146,10 @@ class Gates(Frozen):
                 "--fail-if-worse and --margin exclude each other: a margin must be shown not to be"
                 " lost, while this gate fails only at a loss that is shown"
             )
-        if (self.min_agreement is None) != (self.measured_on is None):
-            raise InputError("--min-agreement and --measured-on belong together: one is missing")
+        if (self.min_agreement is None and self.max_flips is None) != (self.measured_on is None):
+            raise InputError(
+                "--min-agreement or --max-flips, and --measured-on, belong together: one is missing"
+            )
         return self
 
     @property
@@ -222,8 +234,9 @@ def check_gates(
         excuse = "no earlier run of the kind to compare with"
 
     outcomes = list(judges)
-    if gates.min_agreement is not None and not judges:
-        outcomes.append(GateOutcome(AGREEMENT, False, "not checked: it needs the run in its store"))
+    if gates.measured_on is not None and not judges:
+        name = AGREEMENT if gates.max_flips is None else FLIPS
+        outcomes.append(GateOutcome(name, False, "not checked: it needs the run in its store"))
     for variant in checked or [""]:
         baseline = baselines.get(variant)
         rows_of = by_variant.get(variant, Aggregates())
@@ -487,6 +500,22 @@ def check_agreement(
     return GateOutcome(AGREEMENT, holds, statement, figure.value)
 
 
+def check_flips(judge: str, figure: Estimate | None, gates: Gates) -> GateOutcome:
+    """Check whether a judge agrees with itself often enough. The upper end of the interval counts.
+    `figure`: the share of items on which its verdict flips; None if it was not measured."""
+    if figure is None or figure.value is None:
+        statement = (
+            f"{judge} was not measured on {gates.measured_on} with --samples of 2 or more; see"
+            " textevolve bench agreement"
+        )
+        return GateOutcome(FLIPS, False, statement)
+
+    most = gates.max_flips or 0
+    holds = figure.high is not None and figure.high <= most + ROUNDING
+    statement = f"flips of {judge} {_format_figure(figure)} on {gates.measured_on}; the upper end"
+    return GateOutcome(FLIPS, holds, f"{statement} may be {most:g} at most", figure.value)
+
+
 def draw_gates(outcomes: Sequence[GateOutcome]) -> list[Block]:
     """Return the table of the gates; nothing without gates."""
     if not outcomes:
@@ -594,15 +623,16 @@ def _prefer_comparable(store: Store, runs: Sequence[RunRecord], run: StudyRun) -
 
 
 def check_judges(store: Store, run: StudyRun, gates: Gates) -> list[GateOutcome]:
-    """Check for each judge of a run that it agreed with people often enough in the newest finished
-    agreement run that `measured_on` names; return an outcome for each judge, none without the gate
-    `min_agreement`. A measured judge is the same judge if its text, model, files, threshold and
-    rubric are the same. The check precedes the first model call.
+    """Check for each judge of a run that it agreed with people, and with itself, often enough in
+    the newest finished agreement run that `measured_on` names; return the outcomes for each judge,
+    none without the gates `min_agreement` and `max_flips`. A measured judge is the same judge if
+    its text, model, files, threshold and rubric are the same. The check precedes the first model
+    call.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    if gates.min_agreement is None:
+    if gates.measured_on is None:
         return []
     measurements = [
         listed_run
@@ -610,19 +640,28 @@ def check_judges(store: Store, run: StudyRun, gates: Gates) -> list[GateOutcome]
         if _measures(listed_run, gates.measured_on)
     ]
     figures: dict[str, Estimate] = {}
+    flips: dict[str, Estimate] = {}
     blind = ("", 0.0)
 
     if measurements:
         measured = StudyRun(max(measurements, key=lambda listed_run: listed_run.updated))
         records = read_records(store, measured)()
-        summary = measured.study.summarise(measured.spec, records).summary
+        results = measured.study.summarise(measured.spec, records)
+        summary = results.summary
         for judge, about in measured_judges(measured):
             figures[about] = estimate(summary.judge(judge).accuracy)
+            if judge in results.consistency:
+                flips[about] = estimate(results.consistency[judge].flips)
         blind = max(summary.blind_answers, key=lambda answer: answer[1])
 
-    judges = measured_judges(run) or [("no judge", "")]
+    outcomes: list[GateOutcome] = []
+    for judge, about in measured_judges(run) or [("no judge", "")]:
+        if gates.min_agreement is not None:
+            outcomes.append(check_agreement(judge, figures.get(about), blind, gates))
+        if gates.max_flips is not None:
+            outcomes.append(check_flips(judge, flips.get(about), gates))
 
-    return [check_agreement(judge, figures.get(about), blind, gates) for judge, about in judges]
+    return outcomes
 
 
 def measured_judges(run: StudyRun) -> list[tuple[str, str]]:

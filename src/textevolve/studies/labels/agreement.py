@@ -14,11 +14,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, ClassVar
 
-from textevolve.bench.agreement import AgreementSummary, JudgeComparison, PassFigures, summarise
+from textevolve.bench.agreement import (
+    AgreementSummary,
+    Consistency,
+    JudgeComparison,
+    PassFigures,
+    measure_consistency,
+    summarise,
+)
 from textevolve.bench.items import Item
 from textevolve.bench.verdicts import ORDERS, ItemOutcome, Verdict, gather_outcomes
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, Result, reaches
+from textevolve.evaluation import Case, Result, empty_default, reaches
 from textevolve.judges.judge import SeveralJudges
 from textevolve.judges.plain import LookJudge
 from textevolve.mappings import drop_empty, drop_none
@@ -73,12 +80,14 @@ OVER_LENGTH = (
 @dataclass(frozen=True)
 class MeasuredJudges(Result):
     """The verdicts of all judges on labelled items, with their figures of agreement with people.
-    `samples`: how often each judge judged the same item in the same order, by the judge's name."""
+    `samples`: how often each judge judged the same item in the same order, by the judge's name.
+    `consistency`: the agreement with itself of each judge that judged items several times."""
 
     items: tuple[Item, ...]
     verdicts: tuple[Verdict, ...]
     samples: Mapping[str, int]
     summary: AgreementSummary
+    consistency: Mapping[str, Consistency] = empty_default(dict)
 
 
 def summary_sentence(summary: AgreementSummary) -> str:
@@ -167,8 +176,8 @@ def describe_labels(measured: MeasuredJudges) -> dict[str, str]:
             needed.append(f"{judge.name} about {wording.count(math.ceil(labels), 'label')}")
     if needed:
         facts["Within 5 points"] = (
-            f"{', '.join(needed)} in all; draw the next ones with `labels create --draw judges"
-            " --after TASK`, which chooses where they count most"
+            f"{', '.join(needed)} in all; choose the next ones with `labels create --run RUN"
+            " --draw judges --sample NUMBER`"
         )
 
     return facts
@@ -185,6 +194,8 @@ def draw_agreement(measured: MeasuredJudges, threshold: float | None = None) -> 
         yield _draw_responses(summary)
         yield _draw_confusion(summary)
         yield _draw_curve(items, measured.verdicts)
+    if measured.consistency:
+        yield _draw_consistency(measured)
     yield from _draw_calibration(items, summary)
     yield _draw_spent(summary, measured.samples)
     if summary.comparisons:
@@ -252,6 +263,28 @@ def _draw_responses(summary: AgreementSummary) -> Table:
         " people pass has a higher score than one that they fail. From a score on: the judge"
         " with --threshold at the score of the highest kappa; cross-validated, by"
         " thresholds chosen in ten folds on other questions.",
+    )
+
+
+def _draw_consistency(measured: MeasuredJudges) -> Table:
+    columns = (
+        "judge",
+        Column("samples", "count"),
+        Column("items", "count"),
+        Column("flips", "percent", 1),
+        Column("kappa", "number"),
+    )
+    rows = [
+        (judge, measured.samples[judge], own.items, estimate(own.flips), estimate(own.kappa))
+        for judge, own in measured.consistency.items()
+    ]
+
+    return Table(
+        "Agreement of each judge with itself",
+        columns,
+        rows,
+        note="Flips: share of the items on which not all samples choose the same; it grows with the"
+        " number of samples. Kappa: Fleiss', of two samples.",
     )
 
 
@@ -545,9 +578,11 @@ def measure_judges(
         verdicts.append(verdict)
         samples[verdict.judge] = max(samples.get(verdict.judge, 1), verdict.sample + 1)
 
-    summary = summarise(tuple(items.values()), verdicts, seed=spec.seed, threshold=threshold)
+    every = tuple(items.values())
+    summary = summarise(every, verdicts, seed=spec.seed, threshold=threshold)
+    consistency = measure_consistency(every, verdicts, seed=spec.seed, threshold=threshold)
 
-    return MeasuredJudges(tuple(items.values()), tuple(verdicts), samples, summary)
+    return MeasuredJudges(every, tuple(verdicts), samples, summary, consistency)
 
 
 def report(spec: AgreementSpec, measured: MeasuredJudges) -> Report:
@@ -565,6 +600,7 @@ def measured_data(spec: RepeatsSpec, measured: MeasuredJudges) -> dict[str, Any]
         **list_source(spec),
         "orders": spec.orders,
         "samples": dict(measured.samples),
+        **drop_empty({"consistency": plain(measured.consistency)}),
         "summary": plain(measured.summary),
     }
 
