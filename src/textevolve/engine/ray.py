@@ -15,7 +15,6 @@ import asyncio
 import itertools
 import logging
 import os
-import pickle
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -33,11 +32,7 @@ from textevolve.engine.local import cancel, stream
 from textevolve.errors import ClusterError, InputError, SettingsError, describe_error
 
 GATHER_SECONDS = 0.005
-LETTER_SECONDS = 0.0003
-MOST_GATHER_SECONDS = 0.02
-"""The seconds for which messages are collected before they are sent together, what each message of
-the group before adds to them, and the most of them. An exchange costs about two milliseconds of CPU
-time, however many messages it has: a busy run makes fewer exchanges, a quiet one waits less."""
+"""The seconds for which messages are collected before they are sent together."""
 
 Letter: TypeAlias = tuple[str, int, Any]
 """A message between driver and worker: its kind ("question", "answer", "error" or "news"), the
@@ -61,7 +56,6 @@ class Line:
         self._answer = answer
         self._hear = hear
         self._letters: list[Letter] = []
-        self._pause = GATHER_SECONDS
         self._written = asyncio.Event()
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -93,11 +87,10 @@ class Line:
     async def gather(self) -> list[Letter]:
         """Wait for messages to send, collect them for a moment, and return them."""
         await self._written.wait()
-        await asyncio.sleep(self._pause)
+        await asyncio.sleep(GATHER_SECONDS)
         self._written.clear()
         letters = self._letters
         self._letters = []
-        self._pause = min(GATHER_SECONDS + LETTER_SECONDS * len(letters), MOST_GATHER_SECONDS)
         return letters
 
     def take(self, letters: Sequence[Letter]) -> None:
@@ -114,7 +107,7 @@ class Line:
             elif waiting is None or waiting.done():  # whoever asked was cancelled
                 continue
             elif kind == "error":
-                waiting.set_exception(unpickled(content))
+                waiting.set_exception(content)
             else:
                 waiting.set_result(content)
 
@@ -122,7 +115,7 @@ class Line:
         try:
             self._write("answer", number, await self._answer(question))
         except Exception as error:  # noqa: BLE001  it is raised where the question was asked
-            self._write("error", number, pickled(portable(error)))
+            self._write("error", number, portable(error))
 
     def drop(self, error: BaseException) -> None:
         """Fail all questions that have no answer yet with this error."""
@@ -165,15 +158,15 @@ class RayWorker:
 
         return pickled(None)
 
-    async def _do(self, item: bytes) -> bytes:
+    async def _do(self, item: Any) -> bytes:
         async with self._gate:
-            return pickled(await self._work(unpickled(item)))
+            return pickled(await self._work(item))
 
     async def give(self, packed: bytes) -> None:
         self._line.take(unpickled(packed))
 
     async def fetch(self) -> bytes:
-        return pack_letters(await self._line.gather())
+        return pickled(await self._line.gather())
 
     async def close(self) -> None:
         await self._line.close()
@@ -241,13 +234,6 @@ def pickled(value: Any) -> bytes:
     except Exception as error:  # noqa: BLE001  pickling may raise anything
         reason = " ".join(describe_error(error).split())
         raise InputError(f"cannot be sent to another process ({reason:.200})") from None
-
-
-def pack_letters(letters: Sequence[Letter]) -> bytes:
-    """Serialize messages. What is the user's own in them (items, results and errors) is serialized
-    already, with its code; the rest is this package's, so `pickle` is enough, which takes a third
-    of the time."""
-    return pickle.dumps(letters, pickle.HIGHEST_PROTOCOL)
 
 
 def unpickled(packed: bytes) -> Any:
@@ -423,7 +409,6 @@ class _Driver:
 
     async def work(self, item: Any) -> Any:
         """Give an item to the least busy worker, and return its result."""
-        packed = pickled(item)
         while True:
             while self._failure is None and not self._lines:
                 self._changed.clear()
@@ -432,7 +417,7 @@ class _Driver:
                 raise self._failure
             line = min(self._lines.values(), key=lambda each: each.waiting)
             try:
-                result = unpickled(await line.ask(packed))
+                result = unpickled(await line.ask(item))
             except _LostError:
                 continue
 
@@ -520,7 +505,7 @@ class _Driver:
 
 async def _send(actor: Any, line: Line) -> None:
     while True:
-        await _shielded(actor.give.remote(pack_letters(await line.gather())))
+        await _shielded(actor.give.remote(pickled(await line.gather())))
 
 
 async def _receive(actor: Any, line: Line) -> None:
