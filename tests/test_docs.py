@@ -432,6 +432,16 @@ def test_paths_named_in_the_docs_are_there():
             assert there or "NAME" in path, f"{page}: {path}"
 
 
+def test_tables_of_measurements_have_their_commands():
+    page = TEXTS["docs/measurements.md"]
+    rows = yaml.safe_load((ROOT / "benchmarks" / "tables.yaml").read_text(encoding="utf-8"))
+    titles = {row["title"] for row in rows}
+    assert titles <= {*re.findall(r"(?m)^#+ (.+)$", page), *re.findall(r"\*\*(.+?)\*\*", page)}
+    scripts = {command.split()[0] for row in rows for command in row["run"]}
+    assert {*re.findall(r"python benchmarks/(\w+\.py)", page)} - {"tables.py"} <= scripts
+    assert all((ROOT / "benchmarks" / script).is_file() for script in scripts)
+
+
 def test_no_registry_and_no_place_of_one_machine():
     hosts = ("pypi" + ".org", "python" + "hosted.org", "registry" + ".npmjs", "deb" + ".debian.org")
     for page, text in TEXTS.items():

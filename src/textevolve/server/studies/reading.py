@@ -8,7 +8,7 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
@@ -54,10 +54,13 @@ from textevolve.store.served import (
 # Stream the events of a run to its watchers (clients that wait for results).
 #
 # A watcher has a position in the run's records, a revision. Later records are read from the store
-# in pages, so slow and reconnecting watchers miss nothing.
+# in pages, so slow and reconnecting watchers miss nothing. Watchers at the same position share what
+# was read a moment ago, so that many of them cost little more than one.
 
 LOOK_SECONDS = 0.5
 """The seconds between two looks at a watched run for new records."""
+SHARED_SECONDS = 0.25
+"""The seconds for which watchers share a look at their run."""
 SUM_INTERVAL_FACTOR = 20
 """The factor that limits how often the sums of `progress` are computed: after each computation they
 are left alone for this many times its duration."""
@@ -66,6 +69,7 @@ QUIET_SECONDS = 15.0
 """The seconds without an event after which a watcher is sent an empty line, so its connection stays
 open."""
 
+T = TypeVar("T")
 log = logging.getLogger("textevolve.server")
 
 
@@ -79,22 +83,21 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
 
     while not runner.ending.is_set():
         try:
-            status, records = await asyncio.to_thread(_look, runner, run_id, after)
-            is_over = status.status in ENDED
-            status_event = encode_event("status", status.model_dump())
-            news = {} if is_over else {"status": status_event}
+            look = await _share(runner, _look, run_id, after)
+            is_over = look.is_over
+            news = {} if is_over else {"status": look.status}
             now = time.monotonic()
             if is_over or now >= sum_at:
-                news["progress"] = await asyncio.to_thread(_sum_up, runner.store, run_id)
+                news["progress"] = await _share(runner, _sum_up, run_id)
                 sum_at = now + SUM_INTERVAL_FACTOR * (time.monotonic() - now)
         except TextEvolveError as error:
             log.warning("the progress of run %s cannot be read: %s", run_id, error)
             return
 
         parts = [event for name, event in news.items() if last.get(name) != event]
-        parts += map(encode_record, records)
-        if is_over and not records:
-            parts.append(status_event)
+        parts += look.records
+        if is_over and not look.records:
+            parts.append(look.status)
         last |= news
 
         if parts:
@@ -104,8 +107,8 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
             heard = now
             yield b": nothing new\n\n"
 
-        if records:
-            after = records[-1].revision
+        if look.records:
+            after = look.after
         elif is_over:
             return
         else:
@@ -113,16 +116,44 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
                 await asyncio.wait_for(runner.ending.wait(), LOOK_SECONDS)
 
 
-def _look(runner: Runner, run_id: str, after: int) -> tuple[WireStatus, Sequence[StoredRecord]]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was read of a run: whether it has ended, the event of its status, those of its next
+    records, and the revision of the last of these."""
+
+    is_over: bool
+    status: bytes
+    records: Sequence[bytes]
+    after: int
+
+
+async def _share(runner: Runner, read: Callable[..., T], *place: Any) -> T:
+    """Return what a function reads of a run, or what it has read of it for another watcher in the
+    last `SHARED_SECONDS`."""
+    key = (read, *place)
+    reading = runner.readings.get(key)
+
+    if reading is None:
+        reading = asyncio.ensure_future(asyncio.to_thread(read, runner, *place))
+        runner.readings[key] = reading
+        asyncio.get_running_loop().call_later(SHARED_SECONDS, runner.readings.pop, key, None)
+
+    return await asyncio.shield(reading)
+
+
+def _look(runner: Runner, run_id: str, after: int) -> _Look:
     """Return a run's status and its next records after a revision, at most `PAGE_RECORDS`. The
     status is read first, so an ended run's records are complete."""
     store = runner.store
     status, reason = runner.status_of(store.get_run(run_id), store.get_served(run_id))
     records = store.read_changes(run_id, after, PAGE_RECORDS)
-    return WireStatus(status=status, reason=reason), records
+    event = encode_event("status", WireStatus(status=status, reason=reason).model_dump())
+    revision = records[-1].revision if records else after
+    return _Look(status in ENDED, event, tuple(map(encode_record, records)), revision)
 
 
-def _sum_up(store: Store, run_id: str) -> bytes:
+def _sum_up(runner: Runner, run_id: str) -> bytes:
+    store = runner.store
     totals = store.run_totals(run_id)
     progress = RunProgress(
         cases=store.get_run(run_id).n_cases,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from textevolve.errors import (
     BusyError,
@@ -236,6 +237,7 @@ class Runner:
         limits: The remaining quotas of keys and namespaces, which are charged for new calls.
         identities: Finds the caller whose key started a run.
         ending: Is set when the server is stopping: no more calls are started, and streams end.
+        readings: What watchers of runs have just read, which others of the same run share.
     """
 
     store: Store
@@ -244,6 +246,7 @@ class Runner:
     limits: UsageLimits
     identities: Identities
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+    readings: dict[tuple[object, ...], asyncio.Future[Any]] = empty_default(dict)
     _tasks: dict[str, asyncio.Task[None]] = empty_default(dict)
     _begun: set[str] = empty_default(set)
     _endings: set[asyncio.Task[None]] = empty_default(set)
@@ -256,6 +259,7 @@ class Runner:
         """Run a stored study as soon as there is a place, unless it is running already."""
         if run_id in self._tasks or self.ending.is_set():
             return
+        self.readings.clear()  # the run may have ended before
         task = self._tasks[run_id] = asyncio.create_task(self._work(run_id), name=f"run {run_id}")
         task.add_done_callback(lambda _task: self._tasks.pop(run_id, None))
 
