@@ -161,7 +161,18 @@ def test_files_that_are_renamed_and_cut(folder, write):
     assert ids(following.look()) == ["c"]
 
     path.write_text("")
-    assert following.look().notes == ["a.jsonl was shortened: it is read from its start"]
+    assert following.look().notes == ["a.jsonl was written anew: it is read from its start"]
+
+
+def test_a_longer_file_that_begins_like_the_one_before(folder, write):
+    path = write(trace("a") + trace("b"), age=0)
+    following = folder()
+    following.look()
+    following.look()
+    path.write_text("")
+    write(trace("a") + trace("c") + trace("d"), age=0)
+    assert not following.look().late
+    assert ids(following.look()) == ["c", "d"]
 
 
 def test_a_copied_file_brings_nothing_twice(folder, write):

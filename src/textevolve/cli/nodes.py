@@ -130,11 +130,13 @@ def _print_look(watched: WatchedLook, watch: PassRateWatch) -> None:
         reason = wording.shorten(missing[0], 100)
         parts.append(f"{len(missing):,} without a verdict, which are no evidence ({reason})")
     if look.left_out:
-        total = look.left_out + look.empty + len(look.episodes)
+        total = look.left_out + look.empty + look.own + len(look.episodes)
         share = wording.percent(look.left_out / total)
         parts.append(f"{look.left_out:,} of {total:,} ({share}) not in the sample")
     if look.empty:
         parts.append(f"{look.empty:,} without a step of an agent")
+    if look.own:
+        parts.append(f"{look.own:,} of TextEvolve's own runs, which are not judged")
     if watched.verdicts:
         share = wording.percent(watch.passed / watch.judged, 1) if watch.judged else "none"
         parts.append(f"{share} of all {watch.judged:,} passed; run {watched.run}")
