@@ -45,7 +45,8 @@ def test_spans_of_the_watch_itself_are_not_judged(cli, home, write, monkeypatch)
     assert outcome.out == "1 of TextEvolve's own runs, which are not judged\n"
 
 
-def test_an_outage_of_the_judge_is_no_fall_and_can_be_made_good(cli, server, model, write):
+def test_an_outage_of_the_judge_is_no_fall_and_can_be_made_good(cli, home, server, model, write):
+    (home / "textevolve.toml").write_text("[retries]\nattempts = 1\n")
     chosen = (*FOLLOW, "--judge", "probe", "-m", model, "--expected", 0.99)
     server.script = lambda body, _: Answer(yes=0.9)
     write("".join(map(trace, "abcde")))

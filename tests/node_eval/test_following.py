@@ -80,7 +80,8 @@ def test_a_fall_raises_one_alarm(cli, write):
     assert cli(*chosen).code == 0
 
 
-def test_missing_judgements_are_no_failures(cli, server, model, write):
+def test_missing_judgements_are_no_failures(cli, home, server, model, write):
+    (home / "textevolve.toml").write_text("[retries]\nattempts = 1\n")
     server.script = lambda body, _: Answer(status=500) if "broken" in str(body) else Answer(yes=0.9)
     write(trace("a") + trace("b", output__value="broken") + trace("c"))
     outcome = cli(*FOLLOW, "--judge", "probe", "-m", model, "--expected", 0.999)

@@ -119,7 +119,7 @@ def _follow(options: FollowSpec, values: dict[str, Any]) -> int:
 
 
 def _print_look(watched: WatchedLook, watch: PassRateWatch) -> None:
-    """Print what a look has judged, and report what it has left out."""
+    """Print the judged traces of a look, and report the traces and lines that are left out."""
     look = watched.look
     missing = [reason for reason in watched.verdicts if isinstance(reason, str)]
     judged = [passed for passed in watched.verdicts if not isinstance(passed, str)]

@@ -40,11 +40,11 @@ TRACES_KEPT = 100_000
 
 @dataclass(slots=True)
 class Look:
-    """What a look at a folder has brought.
+    """The result of a look at a folder.
 
     `episodes`: the complete traces of the sample, with steps of an agent. `left_out`: the number of
-    complete traces that are not in the sample; `empty`: of those that have no step of an agent;
-    `own`: of those of our own runs. `late`: the number of spans that came after their trace was
+    complete traces that are not in the sample; `empty`: of complete traces without a step of an
+    agent; `own`: of complete traces of our own runs. `late`: the number of spans that came after their trace was
     complete. `waiting`: the number of traces that may still grow. `notes`: files that are left out
     or were written anew. `reading`: the nodes, and the lines and spans that cannot be used.
     """
@@ -141,7 +141,7 @@ class TraceFolder:
         return look
 
     def _list_files(self, look: Look) -> list[Path]:
-        """Return the files, those that were written first before the others."""
+        """Return the files in the order in which they were last written."""
         if self.path.is_file():
             return [self.path]
         files: list[tuple[float, Path]] = []
@@ -217,7 +217,7 @@ class TraceFolder:
                 waiting.records.append((place, record))
 
     def _settle(self, trace: str, waiting: _Waiting, look: Look) -> None:
-        """Take a trace out of those that wait, if it is complete."""
+        """Move a trace to the complete ones, if it is complete."""
         spans = [record for _, record in waiting.records if isinstance(record, Span)]
         ids = {span.span_id for span in spans}
         parents = {span.parent_span_id for span in spans} - {""}

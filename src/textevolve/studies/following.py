@@ -71,8 +71,8 @@ class PassRateWatch:
     """The verdicts of a watch so far, with the evidence that the pass rate has fallen.
 
     `expected`: the pass rate while all is well; None: there is no alarm. `judged`: the number of
-    traces with a verdict, of which `passed` passed. `missing`: the number of traces without one,
-    which are no evidence. `recent`: the latest verdicts.
+    traces with a verdict. `passed`: the number of traces that passed. `missing`: the number of
+    traces without a verdict, which are no evidence. `recent`: the latest verdicts.
     """
 
     expected: float | None
@@ -126,7 +126,7 @@ def read_verdicts(records: Iterable[Record]) -> dict[str, Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class WatchedLook:
-    """What a look has brought, after its traces were judged.
+    """The result of a look whose traces were judged.
 
     `run`: the id of its run; empty without one. `verdicts`: those of its traces. `is_alarm`:
     whether they raise an alarm. `is_limited`: whether a limit of calls, tokens or cost was reached.
