@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import time
 
 import pytest
 from hypothesis import given
@@ -104,6 +106,32 @@ def test_a_limit_ends_the_watch_and_the_next_start_finishes(cli, server, model, 
     assert "100.0 % of all 7 passed" in outcome.out
     bodies = [json.dumps(request, sort_keys=True) for request in server.requests]
     assert len(set(bodies)) == len(bodies)
+
+
+@pytest.mark.slow
+def test_after_an_interrupt_the_same_command_finishes_the_run(
+    cli, spawn, server, model, stalling, write
+):
+    def answer(body, _):
+        return Answer(yes=0.9)
+
+    server.script = stalling(10, answer)
+    write("".join(trace(f"t{n}", output__value=f"At {n}.") for n in range(20)))
+    chosen = (*FOLLOW[:-2], "--judge", "probe", "-m", model, "--concurrency", 2)
+    process = spawn(*chosen)
+    while len(server.requests) < 12 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, ""), said
+    assert "The same command continues" in said
+
+    server.script = answer
+    outcome = cli(*chosen, "--time-limit", 0)
+    assert outcome.code == 0, outcome.err
+    assert [run["cases"] for run in cli("runs", "list", "--json").rows] == [20]
+    write(trace("later"))
+    assert "100.0 % of all 21 passed" in cli(*chosen, "--time-limit", 0).out
 
 
 def test_other_judges_need_another_name(cli, write):

@@ -44,9 +44,10 @@ class Look:
 
     `episodes`: the complete traces of the sample, with steps of an agent. `left_out`: the number of
     complete traces that are not in the sample; `empty`: of complete traces without a step of an
-    agent; `own`: of complete traces of our own runs. `late`: the number of spans that came after their trace was
-    complete. `waiting`: the number of traces that may still grow. `notes`: files that are left out
-    or were written anew. `reading`: the nodes, and the lines and spans that cannot be used.
+    agent; `own`: of complete traces of our own runs. `late`: the number of spans that came after
+    their trace was complete. `waiting`: the number of traces that may still grow. `notes`: files
+    that are left out or were written anew. `reading`: the nodes, and the lines and spans that
+    cannot be used.
     """
 
     episodes: list[Episode] = empty_default(list)
