@@ -42,7 +42,7 @@ def test_spans_of_the_watch_itself_are_not_judged(cli, home, write, monkeypatch)
     assert cli(*FOLLOW, "--latency", 5).out.startswith("1 trace judged")
     os.utime(home / "spans" / "own.jsonl", (1e9, 1e9))
     outcome = cli(*FOLLOW, "--latency", 5)
-    assert outcome.out == "1 of TextEvolve's own runs, which are not judged\n"
+    assert outcome.out == "1 of 1 (100 %) of TextEvolve's own runs\n"
 
 
 def test_an_outage_of_the_judge_is_no_fall_and_can_be_made_good(cli, home, server, model, write):

@@ -129,6 +129,7 @@ def test_after_an_interrupt_the_same_command_finishes_the_run(
     server.script = answer
     outcome = cli(*chosen, "--time-limit", 0)
     assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("20 traces judged, 20 passed")
     assert [run["cases"] for run in cli("runs", "list", "--json").rows] == [20]
     write(trace("later"))
     assert "100.0 % of all 21 passed" in cli(*chosen, "--time-limit", 0).out
@@ -141,6 +142,16 @@ def test_other_judges_need_another_name(cli, write):
     assert outcome.code == 2
     assert "have other judges" in outcome.err
     assert cli(*FOLLOW, "--latency", 6, "--name", "stricter").code == 0
+
+
+def test_an_alarm_of_an_interrupted_run_is_raised_by_the_next_start(cli, server, model, write):
+    server.script = lambda body, _: Answer(yes=0.1)
+    write("".join(trace(f"t{n}", output__value=f"At {n}.") for n in range(8)))
+    chosen = (*FOLLOW, "--judge", "probe", "-m", model, "--expected", 0.99)
+    assert cli(*chosen, "--max-calls", 4, "--concurrency", 1).code == 3
+    outcome = cli(*chosen)
+    assert outcome.code == 4
+    assert "ALARM: the pass rate has fallen below 0.99: of the last 8 traces 0 %" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -237,7 +248,7 @@ def test_what_cannot_be_read_is_told(folder, write):
     write("text", "notes.txt")
     look = folder().look()
     assert ids(look) == ["a"]
-    assert look.empty == 1
+    assert look.unused == {"without a step of an agent": 1}
     assert [fault.partition(":")[0] for fault in look.reading.faults] == ["a.jsonl"]
     assert [note.partition(" ")[0] for note in look.notes] == ["notes.txt", "old.jsonl.gz"]
 
@@ -254,7 +265,7 @@ def test_a_sample_hangs_on_ids_alone(folder, write):
     small, large = (folder(rate).look() for rate in (0.25, 0.5))
     assert set(ids(small)) < set(ids(large))
     assert 60 <= len(small.episodes) <= 140
-    assert small.left_out == 400 - len(small.episodes)
+    assert small.unused["not in the sample"] == 400 - len(small.episodes)
 
 
 @given(st.lists(st.sampled_from([True, False, "no answer"]), max_size=60), st.integers(0, 60))

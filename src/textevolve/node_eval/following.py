@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,18 +43,15 @@ TRACES_KEPT = 100_000
 class Look:
     """The result of a look at a folder.
 
-    `episodes`: the complete traces of the sample, with steps of an agent. `left_out`: the number of
-    complete traces that are not in the sample; `empty`: of complete traces without a step of an
-    agent; `own`: of complete traces of our own runs. `late`: the number of spans that came after
+    `episodes`: the complete traces of the sample, with steps of an agent. `unused`: the numbers of
+    complete traces that are not judged, by the reason. `late`: the number of spans that came after
     their trace was complete. `waiting`: the number of traces that may still grow. `notes`: files
     that are left out or were written anew. `reading`: the nodes, and the lines and spans that
     cannot be used.
     """
 
     episodes: list[Episode] = empty_default(list)
-    left_out: int = 0
-    empty: int = 0
-    own: int = 0
+    unused: Counter[str] = empty_default(Counter)
     late: int = 0
     waiting: int = 0
     notes: list[str] = empty_default(list)
@@ -230,13 +228,13 @@ class TraceFolder:
         if len(self._complete) > TRACES_KEPT:
             del self._complete[next(iter(self._complete))]
         if not waiting.records:
-            look.left_out += 1
+            look.unused["not in the sample"] += 1
             return
         if any(RUN_OF_OURS in span.attributes for span in spans):
-            look.own += 1
+            look.unused["of TextEvolve's own runs"] += 1
             return
 
         grouped = group_records(waiting.records, str(self.path), look.reading)
         episodes = list(build_episodes(grouped, look.reading, self.instructions))
         look.episodes += episodes
-        look.empty += not episodes
+        look.unused["without a step of an agent"] += not episodes

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Usage, empty_default
+from textevolve.evaluation import Usage
 from textevolve.node_eval.following import Look, TraceFolder
 from textevolve.runs import driver
 from textevolve.runs.identity import identify_run
@@ -132,7 +132,7 @@ class WatchedLook:
     whether they raise an alarm. `is_limited`: whether a limit of calls, tokens or cost was reached.
     """
 
-    look: Look = empty_default(Look)
+    look: Look
     run: str = ""
     verdicts: tuple[Verdict, ...] = ()
     is_alarm: bool = False
@@ -181,12 +181,14 @@ async def follow_traces(
                 f"the runs of the name '{launch.name}' have other judges or another model than this"
                 " command, so that their pass rates cannot be compared; choose another --name"
             )
-        is_limited = run.record.status != "finished" and await judge(run)
+        is_open = run.record.status != "finished"
+        is_limited = is_open and await judge(run)
         earlier = read_verdicts(read_records(store, run)())
         verdicts |= earlier
-        watch.add(earlier.values())
+        is_alarm = watch.add(earlier.values())
+        if is_open:
+            yield WatchedLook(Look(), run.id, tuple(earlier.values()), is_alarm, is_limited)
         if is_limited:
-            yield WatchedLook(run=run.id, is_limited=True)
             return
 
     folder = TraceFolder(spec.trace, types_of(spec), options.sample, options.every, set(verdicts))
