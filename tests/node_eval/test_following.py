@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import time
 
 import pytest
 from hypothesis import given
@@ -80,7 +82,8 @@ def test_a_fall_raises_one_alarm(cli, write):
     assert cli(*chosen).code == 0
 
 
-def test_missing_judgements_are_no_failures(cli, server, model, write):
+def test_missing_judgements_are_no_failures(cli, home, server, model, write):
+    (home / "textevolve.toml").write_text("[retries]\nattempts = 1\n")
     server.script = lambda body, _: Answer(status=500) if "broken" in str(body) else Answer(yes=0.9)
     write(trace("a") + trace("b", output__value="broken") + trace("c"))
     outcome = cli(*FOLLOW, "--judge", "probe", "-m", model, "--expected", 0.999)
@@ -105,6 +108,33 @@ def test_a_limit_ends_the_watch_and_the_next_start_finishes(cli, server, model, 
     assert len(set(bodies)) == len(bodies)
 
 
+@pytest.mark.slow
+def test_after_an_interrupt_the_same_command_finishes_the_run(
+    cli, spawn, server, model, stalling, write
+):
+    def answer(body, _):
+        return Answer(yes=0.9)
+
+    server.script = stalling(10, answer)
+    write("".join(trace(f"t{n}", output__value=f"At {n}.") for n in range(20)))
+    chosen = (*FOLLOW[:-2], "--judge", "probe", "-m", model, "--concurrency", 2)
+    process = spawn(*chosen)
+    while len(server.requests) < 12 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, ""), said
+    assert "The same command continues" in said
+
+    server.script = answer
+    outcome = cli(*chosen, "--time-limit", 0)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("20 traces judged, 20 passed")
+    assert [run["cases"] for run in cli("runs", "list", "--json").rows] == [20]
+    write(trace("later"))
+    assert "100.0 % of all 21 passed" in cli(*chosen, "--time-limit", 0).out
+
+
 def test_other_judges_need_another_name(cli, write):
     write(trace("a"))
     assert cli(*FOLLOW, "--latency", 5).code == 0
@@ -112,6 +142,16 @@ def test_other_judges_need_another_name(cli, write):
     assert outcome.code == 2
     assert "have other judges" in outcome.err
     assert cli(*FOLLOW, "--latency", 6, "--name", "stricter").code == 0
+
+
+def test_an_alarm_of_an_interrupted_run_is_raised_by_the_next_start(cli, server, model, write):
+    server.script = lambda body, _: Answer(yes=0.1)
+    write("".join(trace(f"t{n}", output__value=f"At {n}.") for n in range(8)))
+    chosen = (*FOLLOW, "--judge", "probe", "-m", model, "--expected", 0.99)
+    assert cli(*chosen, "--max-calls", 4, "--concurrency", 1).code == 3
+    outcome = cli(*chosen)
+    assert outcome.code == 4
+    assert "ALARM: the pass rate has fallen below 0.99: of the last 8 traces 0 %" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -161,7 +201,18 @@ def test_files_that_are_renamed_and_cut(folder, write):
     assert ids(following.look()) == ["c"]
 
     path.write_text("")
-    assert following.look().notes == ["a.jsonl was shortened: it is read from its start"]
+    assert following.look().notes == ["a.jsonl was written anew: it is read from its start"]
+
+
+def test_a_longer_file_that_begins_like_the_one_before(folder, write):
+    path = write(trace("a") + trace("b"), age=0)
+    following = folder()
+    following.look()
+    following.look()
+    path.write_text("")
+    write(trace("a") + trace("c") + trace("d"), age=0)
+    assert not following.look().late
+    assert ids(following.look()) == ["c", "d"]
 
 
 def test_a_copied_file_brings_nothing_twice(folder, write):
@@ -197,7 +248,7 @@ def test_what_cannot_be_read_is_told(folder, write):
     write("text", "notes.txt")
     look = folder().look()
     assert ids(look) == ["a"]
-    assert look.empty == 1
+    assert look.unused == {"without a step of an agent": 1}
     assert [fault.partition(":")[0] for fault in look.reading.faults] == ["a.jsonl"]
     assert [note.partition(" ")[0] for note in look.notes] == ["notes.txt", "old.jsonl.gz"]
 
@@ -214,7 +265,7 @@ def test_a_sample_hangs_on_ids_alone(folder, write):
     small, large = (folder(rate).look() for rate in (0.25, 0.5))
     assert set(ids(small)) < set(ids(large))
     assert 60 <= len(small.episodes) <= 140
-    assert small.left_out == 400 - len(small.episodes)
+    assert small.unused["not in the sample"] == 400 - len(small.episodes)
 
 
 @given(st.lists(st.sampled_from([True, False, "no answer"]), max_size=60), st.integers(0, 60))

@@ -96,18 +96,18 @@ def _follow(options: FollowSpec, values: dict[str, Any]) -> int:
                 for look in following:
                     _print_look(look, watch)
                     code = PARTLY if look.look.reading.n_faults else code
-                    if look.is_limited:
-                        say("a limit is reached. The same command continues with new limits.")
-                        return PARTLY
                     if look.is_alarm:
-                        recent = sum(watch.recent) / len(watch.recent)
+                        recent = wording.percent(sum(watch.recent) / len(watch.recent))
                         print(
                             f"ALARM: the pass rate has fallen below {options.expected:g}: of the"
-                            f" last {len(watch.recent)} traces {wording.percent(recent)} passed."
-                            f" The same command continues, with new evidence.",
+                            f" last {len(watch.recent)} traces {recent} passed. The same command"
+                            " continues, with new evidence.",
                             flush=True,
                         )
                         return GATED
+                    if look.is_limited:
+                        say("a limit is reached. The same command continues with new limits.")
+                        return PARTLY
         except KeyboardInterrupt:
             say(
                 "stopped; every answer so far is kept. The same command continues: it finishes the"
@@ -119,7 +119,7 @@ def _follow(options: FollowSpec, values: dict[str, Any]) -> int:
 
 
 def _print_look(watched: WatchedLook, watch: PassRateWatch) -> None:
-    """Print what a look has judged, and report what it has left out."""
+    """Print the judged traces of a look, and report the traces and lines that are left out."""
     look = watched.look
     missing = [reason for reason in watched.verdicts if isinstance(reason, str)]
     judged = [passed for passed in watched.verdicts if not isinstance(passed, str)]
@@ -129,12 +129,9 @@ def _print_look(watched: WatchedLook, watch: PassRateWatch) -> None:
     if missing:
         reason = wording.shorten(missing[0], 100)
         parts.append(f"{len(missing):,} without a verdict, which are no evidence ({reason})")
-    if look.left_out:
-        total = look.left_out + look.empty + len(look.episodes)
-        share = wording.percent(look.left_out / total)
-        parts.append(f"{look.left_out:,} of {total:,} ({share}) not in the sample")
-    if look.empty:
-        parts.append(f"{look.empty:,} without a step of an agent")
+    total = look.unused.total() + len(look.episodes)
+    for reason, number in (+look.unused).items():
+        parts.append(f"{number:,} of {total:,} ({wording.percent(number / total)}) {reason}")
     if watched.verdicts:
         share = wording.percent(watch.passed / watch.judged, 1) if watch.judged else "none"
         parts.append(f"{share} of all {watch.judged:,} passed; run {watched.run}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,29 +30,28 @@ from textevolve.node_eval.span_states import Span
 from textevolve.node_eval.traces import build_episodes
 
 COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".zip")
-HEAD = 4096
-"""The number of bytes by which a file is recognised: a number of a file may be used again."""
 ROOTLESS_LOOKS = 10
 """The looks without news after which a trace is complete although the parent of one of its spans
 has not arrived: a span is written when it ends, so that the outermost one comes last."""
+RUN_OF_OURS = "textevolve.run_id"
+"""The attribute of spans of our own runs, such as judges' calls. Judging these would never end."""
 TRACES_KEPT = 100_000
 """The number of traces whose spans are recognised if they are written again."""
 
 
 @dataclass(slots=True)
 class Look:
-    """What a look at a folder has brought.
+    """The result of a look at a folder.
 
-    `episodes`: the complete traces of the sample, with steps of an agent. `left_out`: the number of
-    complete traces that are not in the sample; `empty`: of those that have no step of an agent.
-    `late`: the number of spans that came after their trace was complete. `waiting`: the number of
-    traces that may still grow. `notes`: files that are left out or were shortened. `reading`: the
-    nodes, and the lines and spans that cannot be used.
+    `episodes`: the complete traces of the sample, with steps of an agent. `unused`: the numbers of
+    complete traces that are not judged, by the reason. `late`: the number of spans that came after
+    their trace was complete. `waiting`: the number of traces that may still grow. `notes`: files
+    that are left out or were written anew. `reading`: the nodes, and the lines and spans that
+    cannot be used.
     """
 
     episodes: list[Episode] = empty_default(list)
-    left_out: int = 0
-    empty: int = 0
+    unused: Counter[str] = empty_default(Counter)
     late: int = 0
     waiting: int = 0
     notes: list[str] = empty_default(list)
@@ -60,10 +60,11 @@ class Look:
 
 @dataclass(slots=True)
 class _Position:
-    """How far a file was read, and its first bytes."""
+    """How far a file was read, and the last line before that, by which it is recognised: a file may
+    be cut and written anew, and a new one may get the number of a deleted one."""
 
-    offset: int
-    head: bytes
+    offset: int = 0
+    last: bytes = b""
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ class TraceFolder:
         return look
 
     def _list_files(self, look: Look) -> list[Path]:
-        """Return the files, those that were written first before the others."""
+        """Return the files in the order in which they were last written."""
         if self.path.is_file():
             return [self.path]
         files: list[tuple[float, Path]] = []
@@ -170,22 +171,19 @@ class TraceFolder:
             age = max(0.0, time.time() - stat.st_mtime)  # 0 too if the clock was set back
             quiet = int(age / self.seconds) if self.seconds else 0
             with path.open("rb") as file:
-                head = file.read(HEAD)
-                position = self._positions.setdefault(
-                    (stat.st_dev, stat.st_ino), _Position(0, head)
-                )
-                if stat.st_size < position.offset or not head.startswith(position.head):
-                    if stat.st_size < position.offset:
-                        look.notes.append(f"{path.name} was shortened: it is read from its start")
+                number = (stat.st_dev, stat.st_ino)
+                position = self._positions.setdefault(number, _Position())
+                file.seek(position.offset - len(position.last))
+                if file.read(len(position.last)) != position.last:
+                    look.notes.append(f"{path.name} was written anew: it is read from its start")
                     position.offset = 0
-                position.head = head
-
-                file.seek(position.offset)
+                    file.seek(0)
                 for line in file:
                     if not line.endswith(b"\n") and not quiet:
                         break
                     where = f"{path.name}: byte {position.offset}"
                     position.offset += len(line)
+                    position.last = line
                     self._read_line(where, line.strip(b"\0 \t\r\n"), quiet, look)
         except FileNotFoundError:
             raise
@@ -218,7 +216,7 @@ class TraceFolder:
                 waiting.records.append((place, record))
 
     def _settle(self, trace: str, waiting: _Waiting, look: Look) -> None:
-        """Take a trace out of those that wait, if it is complete."""
+        """Move a trace to the complete ones, if it is complete."""
         spans = [record for _, record in waiting.records if isinstance(record, Span)]
         ids = {span.span_id for span in spans}
         parents = {span.parent_span_id for span in spans} - {""}
@@ -230,10 +228,13 @@ class TraceFolder:
         if len(self._complete) > TRACES_KEPT:
             del self._complete[next(iter(self._complete))]
         if not waiting.records:
-            look.left_out += 1
+            look.unused["not in the sample"] += 1
+            return
+        if any(RUN_OF_OURS in span.attributes for span in spans):
+            look.unused["of TextEvolve's own runs"] += 1
             return
 
         grouped = group_records(waiting.records, str(self.path), look.reading)
         episodes = list(build_episodes(grouped, look.reading, self.instructions))
         look.episodes += episodes
-        look.empty += not episodes
+        look.unused["without a step of an agent"] += not episodes

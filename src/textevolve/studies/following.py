@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from textevolve.errors import InputError
-from textevolve.evaluation import Usage, empty_default
+from textevolve.evaluation import Usage
 from textevolve.node_eval.following import Look, TraceFolder
 from textevolve.runs import driver
 from textevolve.runs.identity import identify_run
@@ -71,8 +71,8 @@ class PassRateWatch:
     """The verdicts of a watch so far, with the evidence that the pass rate has fallen.
 
     `expected`: the pass rate while all is well; None: there is no alarm. `judged`: the number of
-    traces with a verdict, of which `passed` passed. `missing`: the number of traces without one,
-    which are no evidence. `recent`: the latest verdicts.
+    traces with a verdict. `passed`: the number of traces that passed. `missing`: the number of
+    traces without a verdict, which are no evidence. `recent`: the latest verdicts.
     """
 
     expected: float | None
@@ -126,13 +126,13 @@ def read_verdicts(records: Iterable[Record]) -> dict[str, Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class WatchedLook:
-    """What a look has brought, after its traces were judged.
+    """The result of a look whose traces were judged.
 
     `run`: the id of its run; empty without one. `verdicts`: those of its traces. `is_alarm`:
     whether they raise an alarm. `is_limited`: whether a limit of calls, tokens or cost was reached.
     """
 
-    look: Look = empty_default(Look)
+    look: Look
     run: str = ""
     verdicts: tuple[Verdict, ...] = ()
     is_alarm: bool = False
@@ -181,12 +181,14 @@ async def follow_traces(
                 f"the runs of the name '{launch.name}' have other judges or another model than this"
                 " command, so that their pass rates cannot be compared; choose another --name"
             )
-        is_limited = run.record.status != "finished" and await judge(run)
+        is_open = run.record.status != "finished"
+        is_limited = is_open and await judge(run)
         earlier = read_verdicts(read_records(store, run)())
         verdicts |= earlier
-        watch.add(earlier.values())
+        is_alarm = watch.add(earlier.values())
+        if is_open:
+            yield WatchedLook(Look(), run.id, tuple(earlier.values()), is_alarm, is_limited)
         if is_limited:
-            yield WatchedLook(run=run.id, is_limited=True)
             return
 
     folder = TraceFolder(spec.trace, types_of(spec), options.sample, options.every, set(verdicts))
