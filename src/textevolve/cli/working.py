@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -280,18 +280,26 @@ def execute(
     if not quiet:
         say(_announce(run))
     perform = follow or partial(driver.perform, store, run, settings)
+    prints_records = run_options.as_json and study.streams
+
+    async def take_records(progress: Progress) -> AsyncGenerator[str]:
+        """Count the records where they are made, and yield only lines that are printed, since
+        passing one to another thread takes longer than many a score."""
+        async with aclosing(perform(replace(launch, listener=progress))) as records:
+            async for record in records:
+                row = study.row(record)
+                progress.count(row.status)
+                watch.add(row)
+                if prints_records:
+                    yield format_record(study, record)
 
     try:
         with (
             open_progress(run, quiet=quiet) as progress,
-            closing(sync.iterate(perform(replace(launch, listener=progress)))) as records,
+            closing(sync.iterate(take_records(progress))) as lines,
         ):
-            for record in records:
-                row = study.row(record)
-                progress.count(row.status)
-                watch.add(row)
-                if run_options.as_json and study.streams:
-                    print(format_record(study, record), flush=True)
+            for line in lines:
+                print(line, flush=True)
     except KeyboardInterrupt:
         totals = store.run_totals(run.id)
         answers = totals.spent.calls + totals.reused.calls

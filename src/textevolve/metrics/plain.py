@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, ClassVar, TypeAlias, cast
 
 from textevolve.errors import InputError
@@ -131,9 +131,14 @@ def check_metric(metric: Any, name: str) -> LabelMetric:
 
 def call_metric(metric: LabelMetric, output: str, label: Any, row: Mapping[str, Any]) -> Any:
     """Call the metric for an output and return its value; errors pass through."""
-    # A function keeps its shape, and reading it takes longer than most metrics.
-    is_function = isinstance(metric, FunctionType)
-    shape = _known_shape_of(metric) if is_function else _shape_of(metric)
+    # Functions and our own objects keep their shape, and reading it takes longer than most metrics.
+    kind = type(metric)
+    if isinstance(metric, FunctionType):
+        shape = _known_shape_of(metric)
+    elif kind.__module__.partition(".")[0] == PACKAGE:
+        shape = _known_shape_of(MethodType(kind.__call__, kind))
+    else:
+        shape = _shape_of(metric)
     if shape is None:
         return metric(output, label, row)
     if shape < 0:
@@ -230,6 +235,7 @@ def _shape_of(metric: Callable[..., Any]) -> int | None:
     return needed or min(len(names), 2)
 
 
+PACKAGE = __name__.partition(".")[0]
 _known_shape_of = lru_cache(maxsize=64)(_shape_of)
 
 LABEL = "{label}"

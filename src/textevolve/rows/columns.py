@@ -232,8 +232,8 @@ def find_contents(
     contents: list[str] = []
     questions: set[str] = set()
     for row in rows:
-        question = omit(row, answers)
-        questions.add(fold_content(question, shown))
+        if len(questions) < 2:  # a second one tells them apart already
+            questions.add(fold_content(omit(row, answers), shown))
         contents.append(fold_content(row, shown))
 
     tells = len(questions) > 1 or ("" not in questions and len(set(contents)) == 1)

@@ -715,10 +715,13 @@ def plan_rows(
             for variant in variants:
                 if sample and variant.column:
                     continue
-                cell = replace(blank, position=next(number), variant=variant.name, sample=sample)
+                place = {"position": next(number), "variant": variant.name, "sample": sample}
                 if variant.column:
-                    cells.append(_plan_column(spec, case, values, variant, cell))
-                elif variant.chain:
+                    cells.append(_plan_column(spec, case, values, variant, blank, place))
+                    continue
+
+                cell = replace(blank, **place)
+                if variant.chain:
                     answer = partial(ask_steps, chains[variant.chain])
                     cells.append(Planned(cell, answer, values))
                 elif variant.target is not None:
@@ -732,18 +735,25 @@ def plan_rows(
 
 
 def _plan_column(
-    spec: CompareSpec, case: Case, values: RowValues, variant: Variant, cell: Output
+    spec: CompareSpec,
+    case: Case,
+    values: RowValues,
+    variant: Variant,
+    blank: Output,
+    place: Mapping[str, Any],
 ) -> Planned:
-    """Return the cell of a column of existing outputs."""
+    """Return the cell of a column of existing outputs. `place`: the fields of the cell that differ
+    from those of its row."""
     text = case.candidates[spec.outputs.index(variant.column)]
+    failure = None
     if not text.strip():
         failure = Failure("failed", f"the column '{variant.column}' is empty in this row")
-        cell = replace(cell, failure=failure)
-    if len(spec.outputs) > 1:  # nothing says whose calls of tools are recorded
-        row = omit(values.row, RECORDED)
-        values = replace(values, row=row)
+    cell = replace(blank, **place, text=text, trajectory=case.trajectory, failure=failure)
+    # Of several columns nothing says whose calls of tools are recorded.
+    if len(spec.outputs) > 1 and pick(values.row, RECORDED):
+        values = replace(values, row=omit(values.row, RECORDED))
 
-    return Planned(replace(cell, text=text, trajectory=case.trajectory), None, values)
+    return Planned(cell, None, values)
 
 
 def _plan_prompt(
@@ -861,6 +871,8 @@ async def run(spec: CompareSpec, cases: Iterable[Case], bench: Workbench) -> Asy
     chats = {t.label: asyncio.Semaphore(t.concurrency) for t in spec.targets if t.concurrency}
 
     def limit_chats(cells: Iterable[Planned]) -> list[Planned]:
+        if not chats:
+            return list(cells)
         return [replace(cell, chats=chats.get(cell.empty.variant)) for cell in cells]
 
     rows = plan_rows(spec, case_list, bench.default_model, chains, bench.first)
@@ -880,7 +892,9 @@ def _count_cells(spec: CompareSpec, cases: int) -> int:
 
 
 def encode(output: Output) -> bytes:
-    return write_json(replace(output, images=tuple(map(image_reference, output.images))))
+    if output.images:
+        output = replace(output, images=tuple(map(image_reference, output.images)))
+    return write_json(output)
 
 
 STUDY = Study(

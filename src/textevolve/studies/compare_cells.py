@@ -136,6 +136,8 @@ class Output:
     @property
     def cluster(self) -> str:
         """The name that this output shares with the outputs that depend on it."""
+        if not self.group and not self.equal_to:
+            return ""  # at once, since each output of a large run is asked several times
         return cluster_of(drop_empty({GROUP: self.group, EQUAL_TO: self.equal_to}))
 
 
@@ -252,10 +254,6 @@ async def _grade_output(
     grades = dict(output.grades)
     used = output.judging
     row = _graded_row(planned, output)
-    judged_output = output
-    with suppress(InputError):  # which judges of trajectories report as missing
-        judged_output = replace(output, trajectory=read_trajectory(row, output.row))
-    text = NO_ANSWER if judged_output.trajectory and not output.text.strip() else output.text
 
     for name, metric in scorers.metrics.items():
         if (name in scorers.each_turn) == each_turn:
@@ -263,6 +261,12 @@ async def _grade_output(
             graded = await metric(output.text, label, row=row)
             current_span.get().judge(name, graded)
             grades[name] = _grade(graded)
+
+    judged_output = output
+    if scorers.alone:
+        with suppress(InputError):  # which judges of trajectories report as missing
+            judged_output = replace(output, trajectory=read_trajectory(row, output.row))
+    text = NO_ANSWER if judged_output.trajectory and not output.text.strip() else output.text
 
     for name, judge in scorers.alone.items():
         if (name in scorers.each_turn) == each_turn:
