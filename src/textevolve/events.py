@@ -106,7 +106,7 @@ def silence(_event: Event) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CallListener:
+class UsageListener:
     """A listener of finished calls that passes all events on. `hear`: is called with each finished
     call. `rest`: the listener of all events."""
 
@@ -122,4 +122,4 @@ class CallListener:
 def listener_of_steps(listener: Listener) -> Listener:
     """Return the part of a listener that hears of steps, so that no step is described if nobody
     listens."""
-    return listener.rest if isinstance(listener, CallListener) else listener
+    return listener.rest if isinstance(listener, UsageListener) else listener

@@ -404,7 +404,9 @@ def read_traces(
         InputError: a file cannot be read, or is not JSON.
     """
     records = (
-        placed for where, document in documents for placed in read_records(where, document, reading)
+        placed
+        for where, document in documents
+        for placed in place_records(where, document, reading)
     )
     return group_records(records, source, reading)
 
@@ -543,7 +545,7 @@ UNREADABLE = (
 """The errors of records that cannot be used."""
 
 
-def read_records(where: str, document: object, reading: Reading) -> Iterator[PlacedRecord]:
+def place_records(where: str, document: object, reading: Reading) -> Iterator[PlacedRecord]:
     """Read each span and each log of a document; report each that cannot be used."""
     numbers: Counter[str] = Counter()
     for form, record in _list_records(document, EXPORT, {}):

@@ -22,7 +22,7 @@ from textevolve.node_eval.documents import (
     PlacedRecord,
     group_records,
     parse_document,
-    read_records,
+    place_records,
 )
 from textevolve.node_eval.history import Instruction
 from textevolve.node_eval.judging import Episode, Reading
@@ -199,7 +199,7 @@ class TraceFolder:
             look.reading.report(str(error))
             return
 
-        for place, record in read_records(where, document, look.reading):
+        for place, record in place_records(where, document, look.reading):
             trace = record.trace_id if isinstance(record, Span) else record[0][0]
             if trace in self.known:
                 continue

@@ -40,7 +40,7 @@ from textevolve.debate.context import memory_prompts
 from textevolve.engine import sync
 from textevolve.errors import BusyError, InputError, MismatchError
 from textevolve.evaluation import Case, Usage, empty_default
-from textevolve.events import CallFinished, CallListener, Listener, silence
+from textevolve.events import CallFinished, Listener, UsageListener, silence
 from textevolve.judges.plain import OwnJudge
 from textevolve.labelling.tasks import item_rows
 from textevolve.ledger import collect_notes
@@ -515,7 +515,7 @@ async def perform(
             nonlocal answers  # those of the journal count too: a resumed run hears of all
             answers += event.usage
 
-        listener = CallListener(hear, launch.listener)
+        listener = UsageListener(hear, launch.listener)
         work = _work(store, run, settings, replace(launch, listener=listener))
         name = run.record.name
         facts = {"study": study.kind, "run_id": run.id, "run_name": name or None}

@@ -31,7 +31,7 @@ from textevolve.store.served import RunSearch
 from textevolve.studies.node_report import JudgedNode, Record, find_node_row
 from textevolve.studies.nodes import NodesSpec, node_cases, types_of
 
-Verdict: TypeAlias = bool | str
+StepVerdict: TypeAlias = bool | str
 """Whether a trace passed, or the reason why that is not known."""
 RECENT = 100
 """The number of the latest traces whose pass rate is reported with an alarm."""
@@ -82,7 +82,7 @@ class PassRateWatch:
     evidence: float = 0.0
     recent: deque[bool] = field(default_factory=lambda: deque[bool](maxlen=RECENT))
 
-    def add(self, verdicts: Iterable[Verdict]) -> bool:
+    def add(self, verdicts: Iterable[StepVerdict]) -> bool:
         """Add the verdicts of traces, and tell whether one of them raises an alarm. The evidence
         begins anew after an alarm."""
         has_alarm = False
@@ -103,7 +103,7 @@ class PassRateWatch:
         return has_alarm
 
 
-def read_verdicts(records: Iterable[Record]) -> dict[str, Verdict]:
+def read_verdicts(records: Iterable[Record]) -> dict[str, StepVerdict]:
     """Return the verdict of each trace: it passed if all of its judged nodes did. There is no
     verdict if a judgement is missing, or if nothing in the trace was judged."""
     rows: dict[str, list[Row]] = {}
@@ -111,7 +111,7 @@ def read_verdicts(records: Iterable[Record]) -> dict[str, Verdict]:
         if isinstance(record, JudgedNode):
             rows.setdefault(record.episode, []).append(find_node_row(record))
 
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, StepVerdict] = {}
     for trace, nodes in rows.items():
         passed = [row.passed for row in nodes if row.passed is not None]
         unscored = [row.reason for row in nodes if row.status != "scored"]
@@ -134,7 +134,7 @@ class WatchedLook:
 
     look: Look
     run: str = ""
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[StepVerdict, ...] = ()
     is_alarm: bool = False
     is_limited: bool = False
 
@@ -159,7 +159,7 @@ async def follow_traces(
     plan = await driver.plan_run(spec, settings, launch, ())
     identity = identify_run(plan.stored, plan.spec)
     spent = Usage()
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, StepVerdict] = {}
     deadline = None if launch.time_limit is None else time.monotonic() + launch.time_limit
 
     async def judge(run: StudyRun) -> bool:
