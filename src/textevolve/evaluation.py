@@ -140,7 +140,10 @@ def check_case(case: Case) -> None:
     """Raise InputError if the case has no candidate, or has a text or an image that cannot be
     judged."""
     if not case.candidates:
-        raise InputError("no candidates: the output to be judged is missing or empty")
+        raise InputError(
+            "no candidates: the output to be judged is missing or empty"
+            " (compare has a model write outputs)"
+        )
     check_text("the input", case.input)
     for number, text in enumerate(case.candidates, 1):
         check_text(f"candidate {number}", text)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from textevolve.errors import SettingsError
 from textevolve.llm import weights
-from textevolve.llm.catalogue import Hub, WeightsFile
+from textevolve.llm.catalogue import Hub, WeightsFile, locate
 from textevolve.llm.testing import Answer, ScriptedServer
 
 CONTENT = b"GGUF" * 100
@@ -79,3 +80,11 @@ def test_offline_hubs_are_not_asked(mirror, variables, tmp_path):
     with pytest.raises(weights.SourceError, match="HF_HUB_OFFLINE"):
         fill(tmp_path)
     assert not mirror.requests
+
+
+def test_folders_of_weights_name_their_files(tmp_path):
+    # unslothai/unsloth#10352: a folder is no choice of one of its models.
+    for name in ("small-q4.gguf", "big-q8.gguf", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(SettingsError, match=r"there are: big-q8\.gguf, small-q4\.gguf$"):
+        locate(str(tmp_path), tmp_path)

@@ -198,3 +198,37 @@ def test_thresholds_of_paths(state, key, score):
     item = HistoryItem(0.0, None, None, state, {}, attributes={"outputs.sure": 0.4})
     result = ThresholdEvaluator("sure", key, 0.6).evaluate(History([[item]]))
     assert result.score == score
+
+
+def test_old_kinds_of_calls(items):
+    # Arize-ai/openinference#2931: OpenLLMetry had llm.request.type before the conventions.
+    texts = {
+        "llm.request.type": "chat",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "When is high tide?",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": ANSWER,
+    }
+    (item,) = items(span(CALL, "openai.chat", texts))
+    assert item.instruction.name == "GENERATE"
+    assert item.input_state["text"] == "When is high tide?"
+    assert item.output_state["text"] == ANSWER
+
+
+@pytest.mark.parametrize(
+    "first", ['{"schema_version":"ATIF-v1.8",', '{ "schema_version" : "ATIF-v1.8",']
+)
+def test_lines_of_trajectories(tmp_path, first):
+    # meridianlabs-ai/inspect_scout#486: JSON may be broken into lines anywhere.
+    rest = {
+        "agent": {"name": "a", "version": "1"},
+        "session_id": "s",
+        "steps": [
+            {"step_id": 1, "source": "user", "message": "When is high tide?"},
+            {"step_id": 2, "source": "agent", "message": ANSWER},
+        ],
+    }
+    path = tmp_path / "trajectory.json"
+    path.write_text(first + "\n" + json.dumps(rest)[1:])
+    (episode,) = read_episodes(path)
+    assert [item.output_state["text"] for _, item in episode.nodes] == [ANSWER]

@@ -324,6 +324,7 @@ def _unreached(address: str, reason: str) -> SettingsError:
     where = f"the Ray cluster at {address} cannot be reached" if address else "Ray does not start"
     return SettingsError(
         f"{where} ({reason:.300}); check that it runs, with the same version of Ray as this machine"
+        " and one token (RAY_AUTH_TOKEN or ~/.ray/auth_token)"
     )
 
 

@@ -234,9 +234,15 @@ def _locate_path(name: str) -> Located:
     try:
         path = Path(name).expanduser().absolute()
         there = path.is_file()
+        is_folder = path.is_dir()
     except (RuntimeError, ValueError, OSError) as error:
         raise SettingsError(f"local/{name}: not a usable path ({error})") from error
 
+    if is_folder:
+        files = ", ".join(sorted(file.name for file in path.glob(f"*{SUFFIX}"))) or "none"
+        raise SettingsError(
+            f"local/{name}: a folder; name one of its {SUFFIX} files instead; there are: {files}"
+        )
     if not there:
         raise SettingsError(f"local/{name}: there is no such file")
     return Located(name, path, None)

@@ -382,6 +382,10 @@ EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
 """The names of events with an exception."""
 
 
+OLD_OPERATIONS = {"chat": "chat", "completion": "text_completion", "embedding": "embeddings"}
+"""OpenTelemetry's operations by the values of OpenLLMetry's `llm.request.type`."""
+
+
 @dataclass(frozen=True)
 class Span:
     """A span of a trace. Times are nanoseconds since 1970, 0 if they were not recorded. `status`:
@@ -410,8 +414,10 @@ class Span:
 
     @property
     def operation(self) -> str:
-        """Return the operation by OpenTelemetry's conventions; empty if the span names none."""
-        return _text(self.attributes.get("gen_ai.operation.name"))
+        """Return the operation by OpenTelemetry's conventions, or what OpenLLMetry called it before
+        them; empty if the span names none."""
+        old_name = OLD_OPERATIONS.get(_text(self.attributes.get("llm.request.type")), "")
+        return _text(self.attributes.get("gen_ai.operation.name")) or old_name
 
     @property
     def kind(self) -> str:

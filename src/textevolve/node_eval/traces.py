@@ -459,8 +459,10 @@ def _write_numbers(value: Any) -> Any:
 HEADER = {"format": "textevolve-nodes", "version": 1}
 """The first line of a file in TextEvolve's own format."""
 
-OTLP = re.compile('"resource(Spans|Logs|Metrics|_spans|_logs|_metrics)"')
-"""The names by which the JSON of OTLP is detected."""
+DOCUMENT = re.compile(
+    r'"resource(Spans|Logs|Metrics|_spans|_logs|_metrics)"|"schema_version"\s*:\s*"ATIF-'
+)
+"""What the first line of a document of OTLP or ATIF says, which may have many lines."""
 TABLES = (".csv", ".tsv", ".parquet")
 """The endings of files that are tables of spans."""
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -545,7 +547,7 @@ def _begins_spans(line: str) -> bool:
     """Return whether a file has spans or an export, by its first line. A document may have many
     lines."""
     start = line.strip()
-    if start == "{" or start.startswith("[") or OTLP.search(line):
+    if start == "{" or start.startswith("[") or DOCUMENT.search(line):
         return True
     record = parse_text(line, "{")
     return is_object(record) and (is_export(record) or is_trajectory(record))
