@@ -1,0 +1,93 @@
+"""Runs of many rows that slow down towards their end, and runs that are given again after a part of
+them has failed: calls are counted, not times."""
+
+import json
+import sys
+import threading
+
+import pytest
+from asked import record, write_rows
+
+from textevolve.llm.testing import Answer
+
+COMMAND = ("compare", "-d", "rows.jsonl", "--label", "sum", "--metric")
+
+
+def number_rows(count):
+    return [
+        {"id": f"r{n}", "n": n, "sum": str(2 * n), "a": str(2 * n), "b": str(n)}
+        for n in range(count)
+    ]
+
+
+def count_calls(cli, home, count):
+    """Return how many Python functions are called by a comparison of two columns with so many
+    rows."""
+    write_rows(home / "rows.jsonl", number_rows(count))
+    calls = 0
+
+    def count_call(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    threading.setprofile(count_call)
+    sys.setprofile(count_call)
+    try:
+        outcome = cli(*COMMAND, "exact", "--outputs", "a", "--outputs", "b")
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert outcome.code == 0, outcome.err
+    return calls
+
+
+@pytest.mark.slow
+def test_a_row_costs_the_same_in_a_large_run(cli, home):
+    count_calls(cli, home, 2)  # which imports what the others use
+    few, more, many = (count_calls(cli, home, count) for count in (40, 120, 360))
+    a_row_of_few = (more - few) / 80
+    a_row_of_many = (many - more) / 240
+    assert a_row_of_many < 1.15 * a_row_of_few
+    assert a_row_of_many < LIMIT
+
+
+LIMIT = 800
+"""The most calls of Python functions for a row with two outputs: 660 on 29 November 2026, and 1,200
+when each output read the signature of its metric and passed to another thread."""
+
+
+def test_only_failed_rows_are_asked_again(cli, home, server, model):
+    write_rows(home / "rows.jsonl", number_rows(12))
+    (home / "double.txt").write_text("Double {n}.")
+    fails = True
+
+    def answer(body):
+        number = int(body["messages"][-1]["content"].removeprefix("Double ").removesuffix("."))
+        return Answer(status=400) if fails and number % 3 == 0 else str(2 * number)
+
+    bodies = record(server, answer)
+    command = (*COMMAND, "exact", "-p", "double.txt", "-m", model, "--json")
+    assert cli(*command).code == 3
+    failing = {str(body["messages"]) for body in bodies}
+    assert len(failing) == 12
+    fails = False
+    bodies.clear()
+    outcome = cli(*command)
+    assert outcome.code == 0, outcome.err
+    assert len(bodies) == 4
+    assert json.loads(outcome.out)["variants"][0]["mean"]["value"] == 1
+
+
+def test_samples_of_a_row_stay_different_in_the_journal(cli, home, server, model):
+    write_rows(home / "rows.jsonl", number_rows(2))
+    (home / "double.txt").write_text("Double {n}.")
+    bodies = record(server, lambda _body: str(len(bodies)))
+    command = ("-p", "double.txt", "-m", model, "--samples", "3", "--temperature", "0.7")
+    texts = []
+    for metric in ("exact", "contains"):
+        assert cli(*COMMAND, metric, *command, "-o", "out.jsonl").code == 0
+        rows = map(json.loads, (home / "out.jsonl").read_text().splitlines())
+        texts.append([(row["row"], row["sample"], row["text"], row["seconds"]) for row in rows])
+    assert len(bodies) == 6
+    assert len({text for _, _, text, _ in texts[0]}) == 6
+    assert texts[0] == texts[1]  # with the seconds of the first run, which asked
