@@ -1,6 +1,7 @@
 """Events of runs: none is missed, whoever works on the run and however slow the watcher is."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from plain_http import Watcher, watch
@@ -46,6 +47,16 @@ def test_a_run_is_told_from_its_beginning_to_its_end(serve, ask, slow):
     message = next(data for _, name, data in events if name == "record")
     page = ask(f"{url}/v1/studies/{run['id']}/records?limit=1")[1]["data"]
     assert message == page[0]
+
+
+def test_watchers_who_share_a_look_miss_nothing(serve, ask, slow):
+    url = serve(model=slow)
+    run = ask(f"{url}/v1/studies", STUDY)[1]
+    with ThreadPoolExecutor(6) as pool:
+        streams = list(pool.map(lambda _: watch(url, run["id"]), range(6)))
+    for events in streams:
+        assert [key for _, key in records_of(events)] == [f"{n}" for n in range(8)]
+        assert events[-1] == (None, "status", {"status": "finished", "reason": ""})
 
 
 @pytest.mark.slow
