@@ -6,6 +6,7 @@ Labels are stored with the cases, so that a run can be resumed and summarised fr
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,12 @@ from textevolve.wiring import Workbench
 Orders = Literal["both", "given"]
 GoodLabels: TypeAlias = Annotated[str, BeforeValidator(str, json_schema_input_type=str | float)]
 """The label of single responses that means "good", or the least good grade, as a text."""
+
+
+log = logging.getLogger("textevolve")
+
+WEIGHTED = ("agreement", "ablation")
+"""The kinds of study that weight items which were drawn in strata."""
 
 
 class LabelledItemsSpec(MappedSpec):
@@ -112,6 +119,11 @@ def read_labelled_items(spec: LabelledItemsSpec) -> Iterator[Case]:
         renamed=spec.map,
         good=spec.good,
     )
+    if spec.kind not in WEIGHTED and any(item.stratum for item in items):
+        log.warning(
+            "the items were drawn with `labels create --draw judges`: here each counts once, only"
+            " `bench agreement` weights them to all items"
+        )
     yield from map(as_case, items)
 
 
