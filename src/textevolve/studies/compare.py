@@ -715,12 +715,14 @@ def plan_rows(
             for variant in variants:
                 if sample and variant.column:
                     continue
-                place = {"position": next(number), "variant": variant.name, "sample": sample}
+                fill = partial(
+                    replace, blank, position=next(number), variant=variant.name, sample=sample
+                )
                 if variant.column:
-                    cells.append(_plan_column(spec, case, values, variant, blank, place))
+                    cells.append(_plan_column(spec, case, values, variant, fill))
                     continue
 
-                cell = replace(blank, **place)
+                cell = fill()
                 if variant.chain:
                     answer = partial(ask_steps, chains[variant.chain])
                     cells.append(Planned(cell, answer, values))
@@ -739,16 +741,14 @@ def _plan_column(
     case: Case,
     values: RowValues,
     variant: Variant,
-    blank: Output,
-    place: Mapping[str, Any],
+    fill: Callable[..., Output],
 ) -> Planned:
-    """Return the cell of a column of existing outputs. `place`: the fields of the cell that differ
-    from those of its row."""
+    """Return the cell of a column of existing outputs. `fill` returns the cell with more fields."""
     text = case.candidates[spec.outputs.index(variant.column)]
     failure = None
     if not text.strip():
         failure = Failure("failed", f"the column '{variant.column}' is empty in this row")
-    cell = replace(blank, **place, text=text, trajectory=case.trajectory, failure=failure)
+    cell = fill(text=text, trajectory=case.trajectory, failure=failure)
     # Of several columns nothing says whose calls of tools are recorded.
     if len(spec.outputs) > 1 and pick(values.row, RECORDED):
         values = replace(values, row=omit(values.row, RECORDED))
