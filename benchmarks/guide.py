@@ -20,7 +20,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from memory_facts import open_place, run_benchmark, say_machine, say_share
+from memory_facts import describe_machine, open_place, run_benchmark, say_share
 from textevolve import AsyncClient, Settings
 from textevolve.engine.local import gather_bounded
 from textevolve.llm.model import Message, Model, Request
@@ -98,7 +98,7 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
                     f"guided against {way}: {test.first} better, {test.second} worse,"
                     f" p {test.p:.3f}"
                 )
-    print(say_machine())
+    print(describe_machine())
 
 
 def main() -> None:
