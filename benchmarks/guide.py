@@ -20,7 +20,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from memory_facts import describe_machine, open_place, run_benchmark, say_share
+from memory_facts import open_place, run_benchmark, say_share
+from sitting import describe_machine
 from textevolve import AsyncClient, Settings
 from textevolve.engine.local import gather_bounded
 from textevolve.llm.model import Message, Model, Request
