@@ -370,7 +370,7 @@ def settings_files() -> tuple[Path, ...]:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.environ.get("TEXTEVOLVE_CONFIG", "").strip():
             return {}

@@ -115,6 +115,26 @@ def name_document(path: str) -> str:
     return "standard input" if path == STANDARD_INPUT else Path(os.path.normpath(path)).as_posix()
 
 
+# A PDF may be ASCII throughout, so that its objects would pass for text.
+_FORMATS = {
+    b"%PDF-": "a PDF; convert it to text first, as with pdftotext",
+    b"PK\x03\x04": "a ZIP archive or an Office document; unpack it, or convert it as with pandoc",
+    b"\x89PNG": "a picture, which has no text",
+    b"\xff\xd8\xff": "a picture, which has no text",
+    b"GIF8": "a picture, which has no text",
+}
+
+
+def _validate_start(file: Path, name: str) -> None:
+    """Raise InputError if a file begins as one of a format that is no text."""
+    with file.open("rb") as document:
+        start = document.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")
+
+    for signature, description in _FORMATS.items():
+        if start.startswith(signature):
+            raise InputError(f"{name}: is {description}")
+
+
 def _read_document(path: str, name: str) -> str:
     if path != STANDARD_INPUT and Path(allowed_path(path)).is_dir():
         raise InputError(f"{name}: is a folder; name the files in it")
@@ -123,6 +143,10 @@ def _read_document(path: str, name: str) -> str:
             f"{name}: this format cannot be read; convert the file to Markdown first, as with"
             " pandoc"
         )
+
+    file = Path(allowed_path(path))
+    if path != STANDARD_INPUT and file.is_file():
+        _validate_start(file, name)
 
     text = read_text(path)
     if "\0" in text:
