@@ -160,6 +160,7 @@ def cases_of_row(
                 " single output"
             )
 
+    columns.pictures += sum(text.startswith("data:image/") for text in pairs[0][1])
     outputs = len(pairs[0][1])
     if candidate_images and len(candidate_images) != outputs:
         raise InputError(

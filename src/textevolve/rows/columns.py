@@ -363,6 +363,7 @@ class Columns:
         after_reply: The number of chats with turns after the assistant's last reply.
         thoughts: The number of turns whose thought is left out.
         parts: The number of parts of chats that are no text, such as images.
+        pictures: The number of outputs that are the data URL of an image.
     """
 
     header: tuple[str, ...] = ()
@@ -374,6 +375,7 @@ class Columns:
     after_reply: int = 0
     thoughts: int = 0
     parts: int = 0
+    pictures: int = 0
     _ids: set[int] = empty_default(set)
     _repeats: set[int] = empty_default(set)
     _items: dict[int, str] = empty_default(dict)
@@ -479,6 +481,12 @@ class Columns:
             warnings.append(
                 f"{self.parts} parts of the chats are no text (images, audio, files): only their"
                 " kind is named"
+            )
+
+        if self.pictures:
+            warnings.append(
+                f"{self.pictures} of the outputs are data URLs of images, which are read as texts;"
+                " show the images with --map candidate_images=COLUMN"
             )
 
         return warnings
