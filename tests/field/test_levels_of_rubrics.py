@@ -41,3 +41,26 @@ def test_nothing_is_told_without_need(cli, home, model, rubric):
     judge = "decide" if rubric == LEVELS else "checklist"
     command = ("evaluate", *QUESTION, "-m", model, "--judge", judge, "--rubric", "@rubric.md")
     assert "scale" not in cli(*command).err
+
+
+SCORES = (
+    "Is the reply polite?\nScore 1: It is rude.\nScore 2: It is neutral.\nScore 3: It is kind.\n"
+)
+
+
+@pytest.mark.parametrize("judge", ["checklist", "decide", "investigator"])
+def test_descriptions_of_scores_are_no_criteria(cli, home, model, server, judge):
+    (home / "scores.md").write_text(SCORES)
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", judge, "--rubric", "@scores.md")
+    outcome = cli(*command)
+    assert outcome.code == 2
+    assert "describes scores ('Score 1: It is rude.')" in " ".join(outcome.err.split())
+    assert not server.requests
+
+
+@pytest.mark.parametrize("judge", ["probe", "single", "debate"])
+def test_descriptions_of_scores_are_shown(cli, home, model, server, judge):
+    (home / "scores.md").write_text(SCORES)
+    command = ("evaluate", *QUESTION, "-m", model, "--judge", judge, "--rubric", "@scores.md")
+    assert cli(*command).code == 0
+    assert all(line in str(server.requests[0]) for line in SCORES.splitlines())

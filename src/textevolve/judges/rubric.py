@@ -94,6 +94,8 @@ def without_comment(text: str) -> str:
 # lowest first. `shipped_rubrics` has the rubrics of the package.
 
 _LEVELS = re.compile(r"(.*\S)\s*\[([^\[\]]*\|[^\[\]]*)\]")
+_SCORE = re.compile(r"(?:score|level|grade|rating)\s*\d+\s*[:=]", re.IGNORECASE)
+"""The beginning of a line that describes one score of a criterion, as in `Score 1: rude`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,18 @@ def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
     criterion.
 
     Raises:
-        InputError: levels cannot be used, or a criterion is repeated.
+        InputError: levels cannot be used, a criterion is repeated, or lines describe scores.
     """
+    # "Score 1: rude" is not true of a good response, so that it would lose by it.
+    descriptions = list(filter(_SCORE.match, lines))
+    if len(descriptions) > 1:
+        raise InputError(
+            f"the rubric describes scores ('{descriptions[0]:.40}'), and this judge asks whether"
+            " each line is true: write the levels behind their criterion, the lowest first, as in"
+            " [rude | polite | kind], for the judge decide; or take the judge single, probe or"
+            " a debate, which read such a rubric as it is"
+        )
+
     criteria = list(map(read_levels, lines))
     questions = {
         criterion.text: _ask(f"q{n}", criterion) for n, criterion in enumerate(criteria, 1)
