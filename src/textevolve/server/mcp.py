@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from mcp import types
 from mcp.server import Server as McpServer
@@ -488,15 +488,28 @@ def _fail(error: Exception) -> types.CallToolResult:
 
 
 async def run_stdio(options: ServerOptions, settings: Settings) -> None:
-    """Handler the client that has started this process, until it closes the standard input.
+    """Serve the client that has started this process, until it closes the standard input.
 
     Raises:
         TextEvolveError: the models, judges or store to serve cannot be opened.
     """
+    asyncio.get_running_loop().set_exception_handler(_report_unexpected)
     async with open_state(options, settings, None) as state:
         server = make_mcp_server(state)
         async with stdio_server() as (received, sent):
             await server.run(received, sent, server.create_initialization_options())
+
+
+def _report_unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an exception that no task has handled, except an interrupt. A signal may arrive while
+    a task of the protocol's package runs; the interrupt reaches the command all the same."""
+    error = context.get("exception")
+    if isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).split(KeyboardInterrupt)[1]
+        if error is None:
+            return
+    if not isinstance(error, KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 @asynccontextmanager
