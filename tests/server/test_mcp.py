@@ -22,7 +22,13 @@ from textevolve import Settings
 from textevolve.llm.testing import Answer
 from textevolve.runs.study import schema_of
 from textevolve.server.app import open_state
-from textevolve.server.mcp import MOST_TEXTS, TOOLS, make_mcp_server, open_mcp
+from textevolve.server.mcp import (
+    MOST_TEXTS,
+    TOOLS,
+    _report_unexpected,
+    make_mcp_server,
+    open_mcp,
+)
 from textevolve.server.options import McpOptions
 
 ROWS = [{"input": f"Question {n}?", "candidates": ["one", "two"]} for n in range(3)]
@@ -385,3 +391,19 @@ def test_requests_without_a_key_or_of_another_site_are_refused(location, model, 
         assert ask(f"{url}/v1/mcp", message, Host="evil.example", **accept)[0] == 403
     with started(McpOptions(model=(model,)), settings) as url:
         assert ask(f"{url}/v1/mcp", message, **accept)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("error", "is_reported"),
+    [
+        (KeyboardInterrupt(), False),
+        (BaseExceptionGroup("tasks", [KeyboardInterrupt()]), False),
+        (BaseExceptionGroup("tasks", [KeyboardInterrupt(), ValueError("lost")]), True),
+        (ValueError("lost"), True),
+        (None, True),
+    ],
+)
+async def test_only_interrupts_are_not_reported(error, is_reported, caplog):
+    context = {"message": "unhandled", "exception": error}
+    _report_unexpected(asyncio.get_running_loop(), context)
+    assert ("unhandled" in caplog.text) == is_reported

@@ -88,11 +88,9 @@ def log_in(name: str, login: Login, base_url: str) -> Key:
             renew = import_module("aws_bedrock_token_generator").provide_token
         else:
             identity: Any = import_module("azure.identity")
-            hub = (
-                "ai"
-                if base_url.endswith(".services.ai.azure.com/anthropic/v1")
-                else "cognitiveservices"
-            )
+            hub = "cognitiveservices"
+            if base_url.endswith(".services.ai.azure.com/anthropic/v1"):
+                hub = "ai"
             renew = identity.get_bearer_token_provider(
                 identity.DefaultAzureCredential(), f"https://{hub}.azure.com/.default"
             )
@@ -295,12 +293,13 @@ def identify_address(spec: str, settings: Settings) -> str:
         return ""
     if endpoint.members:
         return digest_data([[member.spec, member.base_url] for member in endpoint.members])
-    usual = PROVIDERS.get(endpoint.provider)
     if "://" in spec or endpoint.is_local:
         return ""
+    usual = PROVIDERS.get(endpoint.provider)
     # An address with a variable is another one for each account.
-    address = "$" if usual is None else usual.base_url
-    if "$" not in address and endpoint.base_url == normalise_url(address):
+    if usual is None or "$" in usual.base_url:
+        return digest_data(endpoint.base_url)
+    if endpoint.base_url == normalise_url(usual.base_url):
         return ""
 
     return digest_data(endpoint.base_url)

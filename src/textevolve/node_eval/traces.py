@@ -462,7 +462,7 @@ HEADER = {"format": "textevolve-nodes", "version": 1}
 DOCUMENT = re.compile(
     r'"resource(Spans|Logs|Metrics|_spans|_logs|_metrics)"|"schema_version"\s*:\s*"ATIF-'
 )
-"""What the first line of a document of OTLP or ATIF says, which may have many lines."""
+"""The beginning of a document of OTLP or ATIF, which may have many lines."""
 TABLES = (".csv", ".tsv", ".parquet")
 """The endings of files that are tables of spans."""
 NOT_UTF8 = re.compile("[\udc80-\udcff]")

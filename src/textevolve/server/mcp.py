@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
@@ -193,7 +194,7 @@ class Tool:
     kind: str = ""
     fields: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments, without references, which some clients cannot read."""
         schema = self.own.model_json_schema()

@@ -31,8 +31,8 @@ from textevolve.store.served import RunSearch
 from textevolve.studies.node_report import JudgedNode, Record, find_node_row
 from textevolve.studies.nodes import NodesSpec, node_cases, types_of
 
-StepVerdict: TypeAlias = bool | str
-"""Whether a trace passed, or the reason why that is not known."""
+TraceVerdict: TypeAlias = bool | str
+"""Whether a trace passed; a text is the reason why it has no verdict."""
 RECENT = 100
 """The number of the latest traces whose pass rate is reported with an alarm."""
 MOST_RUNS = 1_000_000
@@ -82,7 +82,7 @@ class PassRateWatch:
     evidence: float = 0.0
     recent: deque[bool] = field(default_factory=lambda: deque[bool](maxlen=RECENT))
 
-    def add(self, verdicts: Iterable[StepVerdict]) -> bool:
+    def add(self, verdicts: Iterable[TraceVerdict]) -> bool:
         """Add the verdicts of traces, and tell whether one of them raises an alarm. The evidence
         begins anew after an alarm."""
         has_alarm = False
@@ -103,7 +103,7 @@ class PassRateWatch:
         return has_alarm
 
 
-def read_verdicts(records: Iterable[Record]) -> dict[str, StepVerdict]:
+def read_verdicts(records: Iterable[Record]) -> dict[str, TraceVerdict]:
     """Return the verdict of each trace: it passed if all of its judged nodes did. There is no
     verdict if a judgement is missing, or if nothing in the trace was judged."""
     rows: dict[str, list[Row]] = {}
@@ -111,7 +111,7 @@ def read_verdicts(records: Iterable[Record]) -> dict[str, StepVerdict]:
         if isinstance(record, JudgedNode):
             rows.setdefault(record.episode, []).append(find_node_row(record))
 
-    verdicts: dict[str, StepVerdict] = {}
+    verdicts: dict[str, TraceVerdict] = {}
     for trace, nodes in rows.items():
         passed = [row.passed for row in nodes if row.passed is not None]
         unscored = [row.reason for row in nodes if row.status != "scored"]
@@ -134,7 +134,7 @@ class WatchedLook:
 
     look: Look
     run: str = ""
-    verdicts: tuple[StepVerdict, ...] = ()
+    verdicts: tuple[TraceVerdict, ...] = ()
     is_alarm: bool = False
     is_limited: bool = False
 
@@ -159,7 +159,7 @@ async def follow_traces(
     plan = await driver.plan_run(spec, settings, launch, ())
     identity = identify_run(plan.stored, plan.spec)
     spent = Usage()
-    verdicts: dict[str, StepVerdict] = {}
+    verdicts: dict[str, TraceVerdict] = {}
     deadline = None if launch.time_limit is None else time.monotonic() + launch.time_limit
 
     async def judge(run: StudyRun) -> bool:

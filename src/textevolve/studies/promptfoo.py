@@ -40,7 +40,7 @@ SETTINGS = {"temperature": "temperature", "max_tokens": "max_output_tokens"}
 READ = ("prompts", "providers", "targets", "tests", "defaultTest")
 READ_OF_TESTS = ("vars", "assert", "description", "threshold")
 _TEXT = re.compile(r"[\s{}]")
-"""What no name of a file has."""
+"""A character by which a prompt is a text, not the name of a file."""
 _EXPRESSION = re.compile(r"\{%|\{\{[^{}]*[|(\[+?.][^{}]*\}\}")
 """An expression of a template that is more than the name of a variable."""
 
@@ -162,7 +162,11 @@ def _read_providers(providers: Any) -> tuple[list[str], dict[str, Any]]:
 def _list_tests(tests: Any, folder: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the tests of a list, or of the files that it names. The columns of a table are
     variables."""
-    for test in tests if is_array(tests) else [tests] if tests else ():
+    if not tests:
+        return
+    listed = tests if is_array(tests) else [tests]
+
+    for test in listed:
         if not isinstance(test, str):
             yield as_object(test)
             continue

@@ -118,8 +118,14 @@ async def stream_events(runner: Runner, run_id: str, after: int = 0) -> AsyncGen
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was read of a run: whether it has ended, the event of its status, those of its next
-    records, and the revision of the last of these."""
+    """The news of a run for its watchers.
+
+    Attributes:
+        is_over: Whether the run has ended.
+        status: The event of its status.
+        records: The events of its next records.
+        after: The revision of the last of these records.
+    """
 
     is_over: bool
     status: bytes
