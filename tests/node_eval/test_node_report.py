@@ -20,7 +20,7 @@ from textevolve.studies.node_report import (
     report,
     summarise_nodes,
 )
-from textevolve.studies.nodes import NodesSpec
+from textevolve.studies.nodes import NodesSpec, list_chats
 
 
 def item(node, **more):
@@ -181,3 +181,17 @@ def test_long_reasons_are_whole_on_a_page():
     text = as_terminal(result)
     assert "0.20, not passed: The city is wrong." in text
     assert "That is the end." not in text
+
+
+def test_a_chat_of_nodes_leaves_them_as_they_are():
+    request = {"messages": [{"role": "user", "content": "Where is it?"}]}
+    answers = [{"text": "In Rome."}, {"text": "Near the river."}]
+    items = [
+        HistoryItem(0.0, input_state=request, output_state=answer, node="ask") for answer in answers
+    ]
+    nodes = [JudgedNode("a", n, n + 1, item, n + 1) for n, item in enumerate(items)]
+    first_chats = list(list_chats(nodes))
+    assert list(list_chats(nodes)) == first_chats
+    assert len(request["messages"]) == 1
+    contents = [message["content"] for message in first_chats[0][1]]
+    assert contents == ["Where is it?", "In Rome.", "Near the river."]
