@@ -390,7 +390,7 @@ def _list_messages(items: Sequence[HistoryItem]) -> list[dict[str, Any]]:
     """Return the nodes of an agent as messages: the request of the first one, and what each said or
     returned, with what is known of it beside its message."""
     request = items[0].input_state
-    messages: list[dict[str, Any]] = [*as_array(as_object(request).get("messages"))]
+    messages: list[dict[str, Any]] = as_array(as_object(request).get("messages"))
     if not messages:
         messages.append({"role": "user", "content": _write_state(request)})
     waiting: list[dict[str, Any]] = []
