@@ -75,6 +75,7 @@ _MODULES = (
     "decide",
     "measures",
     "statements",
+    "support",
     "plain",
     "checks",
     "own_prompt",
