@@ -33,12 +33,11 @@ from textevolve.bench.items import draw_side
 from textevolve.statistics.agreement import area_under_curve
 from textevolve.statistics.intervals import Array
 
-JUDGES = ("faithfulness", "probe", "decide", "support")
-# The others see the page in the instruction.
-READS_CONTEXT = ("faithfulness", "support")
+JUDGES = ("faithfulness", "probe", "decide")
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z]\w+")
 DRAWS = 2000
+# Only judges of faithfulness read the context; others see the page in the instruction.
 TASK = "Write one sentence that the page supports."
 
 
@@ -89,7 +88,7 @@ def ask_judge(judge: str, claims: Sequence[Claim], options: argparse.Namespace) 
         rows = [
             {
                 "id": claim.id,
-                "input": TASK if judge in READS_CONTEXT else f"{TASK}\n\n{claim.page}",
+                "input": TASK if judge == "faithfulness" else f"{TASK}\n\n{claim.page}",
                 "output": claim.text,
                 "context": claim.page,
                 "label": "pass" if claim.supported else "fail",

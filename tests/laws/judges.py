@@ -49,7 +49,7 @@ class JudgeRecipe:
         text: Its text. MODEL stands for the scripted server's model.
         row: A row that it can score.
         files: The files that it reads.
-        asks: Whether it calls the model of the run; `support` calls one inside the process.
+        asks: Whether it calls a model.
     """
 
     text: str
@@ -74,7 +74,6 @@ JUDGES: Mapping[str, JudgeRecipe] = {
     "answer-relevance": JudgeRecipe("answer-relevance"),
     "context-recall": JudgeRecipe("context-recall", GROUNDED),
     "context-precision": JudgeRecipe("context-precision", GROUNDED),
-    "support": JudgeRecipe("support", GROUNDED, asks=False),
     "instruction-likelihood": JudgeRecipe("instruction-likelihood"),
     "embedding@MODEL": JudgeRecipe("embedding@MODEL-embeddings", REFERRED),
     "metric:NAME": JudgeRecipe("metric:contains", {**PLAIN, "reference": "Oslo"}, asks=False),

@@ -139,7 +139,6 @@ FALLBACKS = {"cascade:BELOW:FIRST,SECOND": SCORES}
 WITHOUT_ANSWERS = {
     "instruction-likelihood": "it reads the likelihood of a text that it forces",
     "embedding@MODEL": "it reads vectors",
-    "support": "it reads vectors of tokens",
     "metric:NAME": "it asks no model",
     "metric:FILE.py:FUNCTION": "it asks no model",
     "look:length": "it asks no model",

@@ -280,12 +280,7 @@ JUDGE_CELLS = {
     for name in ASKING
     for ending in choose_endings(name, EACH_JUDGE if name in JUDGES else EACH_OPTION)
 }
-# The encoder of `support` runs inside the process, and counts the tokens that it read.
-FREE_CELLS = {
-    f"{name} / whole": recipe
-    for name, recipe in JUDGES.items()
-    if not recipe.asks and name != "support"
-}
+FREE_CELLS = {f"{name} / whole": recipe for name, recipe in JUDGES.items() if not recipe.asks}
 
 
 @parametrize(LAW, "cell", JUDGE_CELLS, quick=1)

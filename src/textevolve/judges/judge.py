@@ -75,7 +75,6 @@ _MODULES = (
     "decide",
     "measures",
     "statements",
-    "support",
     "plain",
     "checks",
     "own_prompt",

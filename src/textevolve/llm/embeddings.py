@@ -206,19 +206,6 @@ class _Waiting:
     outcome: asyncio.Future[npt.NDArray[np.float32]]
 
 
-def write_output(kind: EncoderOutput, output: Vectors, **more: int) -> str:
-    """Return the text of an encoder's response: a vector, a score as shape (1,), or the packed
-    vectors of tokens in base64."""
-    if kind == "score":
-        return json.dumps({"score": float(f"{float(output[0]):.7g}"), **more})
-    if kind == "tokens":
-        packed = pack_tokens(output)
-        tokens = base64.b64encode(packed.tobytes()).decode()
-        return json.dumps({"width": packed.shape[1], "tokens": tokens, **more})
-
-    return dump_vector(output.tolist(), **more)
-
-
 class Encoder:
     """A `Model` that answers requests for embeddings and rejects all others. By its entry of the
     catalogue it answers with one vector, with the vectors of all tokens, or with a score of two
@@ -299,11 +286,21 @@ class Encoder:
         usage = Usage(1, len(tokens.ids), 0, 0, 0.0)
 
         return Response(
-            write_output(self.output, vector, **more),
+            self._write(vector, more),
             "length" if cut else "stop",
             usage,
             seconds=perf_counter() - started,
         )
+
+    def _write(self, output: Vectors, more: dict[str, int]) -> str:
+        """Return the text of a response: a vector, a score, or packed token vectors in base64."""
+        if self.output == "score":
+            return json.dumps({"score": float(f"{float(output[0]):.7g}"), **more})
+        if self.output == "tokens":
+            packed = pack_tokens(output)
+            tokens = base64.b64encode(packed.tobytes()).decode()
+            return json.dumps({"width": packed.shape[1], "tokens": tokens, **more})
+        return dump_vector(output.tolist(), **more)
 
     def _read(self, text: str, query: str | None) -> tuple[_Tokens, int]:
         """Return the tokens of the beginning that the model reads, and its length in characters."""

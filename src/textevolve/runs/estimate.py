@@ -14,15 +14,12 @@ from random import Random
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Usage
 from textevolve.json_texts import is_array, is_object
 from textevolve.llm.batches.ledger import batch_price, takes_batches
-from textevolve.llm.catalogue import EncoderOutput, embedder_of
+from textevolve.llm.catalogue import embedder_of
 from textevolve.llm.decisions import dump_answers, load_questions
-from textevolve.llm.embeddings import write_output
 from textevolve.llm.model import JournalEntry, Model, Request, Response, request_key
 from textevolve.llm.prices import cost_of, price_of
 from textevolve.llm.prompts import count_utf8, image_tokens
@@ -36,7 +33,7 @@ from textevolve.llm.testing.answers import (
     drawn_embedding,
     instance,
 )
-from textevolve.llm.wire import as_response, chat_body
+from textevolve.llm.wire import as_response, chat_body, dump_vector
 from textevolve.llm.wrappers import Journaled
 from textevolve.mappings import drop_none
 from textevolve.metrics.label_metrics import Grader
@@ -280,7 +277,9 @@ class _Actor:
         text = None
 
         if request.embeds:
-            text = _embed(self.name, request.messages[-1].text)
+            entry = embedder_of(self.name)
+            dimension = (entry and entry.dimension) or DIMENSION
+            text = dump_vector(drawn_embedding(request.messages[-1].text, dimension))
         elif request.questions is not None:
             shares: dict[str, list[float]] = {}
             for question in load_questions(request.questions):
@@ -364,14 +363,6 @@ def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
     if is_array(value):
         return [_change_texts(part, change) for part in value]
     return change(value) if isinstance(value, str) and value.endswith("].") else value
-
-
-def _embed(model: str, text: str) -> str:
-    """Return the answer of an embedder with one random vector, as of a text with one token."""
-    entry = embedder_of(model)
-    vector = np.array(drawn_embedding(text, (entry and entry.dimension) or DIMENSION), np.float32)
-    output: EncoderOutput = entry.output if entry is not None else "mean"
-    return write_output(output, vector[None] if output == "tokens" else vector)
 
 
 def _prose(length: int, seed: int) -> str:
