@@ -1,15 +1,14 @@
 """How well faithfulness is judged on WiCE's claims (Kamoi et al. 2023, arXiv 2303.01432).
 
     python benchmarks/faithfulness.py wice_claims.jsonl --store build/faithfulness.db
-    python benchmarks/faithfulness.py wice_claims.jsonl --half report --rules-only
+    python benchmarks/faithfulness.py wice_claims.jsonl --judge look:facts
 
 A claim is good if its page supports it; partly supported and unsupported ones are not. Half of the
 claims, by a hash of their id, chooses the threshold of each judge (the one of the best balanced
 accuracy), the other half reports at that threshold. `--half choose` shows the half that chooses.
 
 The judges are asked by `textevolve bench agreement`, one at a time, with its journal in `--store`,
-so that the script can be stopped at any time and started again. `rules` ask no model: the score is
-the share of a claim's numbers and names that the page has, too.
+so that the script can be stopped at any time and started again. `look:facts` asks no model.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import subprocess
 import sys
 import tempfile
@@ -33,11 +31,10 @@ from textevolve.bench.items import draw_side
 from textevolve.statistics.agreement import area_under_curve
 from textevolve.statistics.intervals import Array
 
-JUDGES = ("faithfulness", "probe", "decide")
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z]\w+")
+JUDGES = ("look:facts", "faithfulness", "probe", "decide")
+# The others see the page in the instruction.
+READS_CONTEXT = ("look:facts", "faithfulness")
 DRAWS = 2000
-# Only judges of faithfulness read the context; others see the page in the instruction.
 TASK = "Write one sentence that the page supports."
 
 
@@ -71,16 +68,6 @@ def in_half(claim: Claim, half: str) -> bool:
     return draw_side(f"faithfulness: {claim.id}") == (half == "choose")
 
 
-def compare_by_rule(claim: Claim) -> float:
-    """Return the share of the claim's numbers and names that the page has; 1 without any."""
-    page = claim.page.casefold()
-    numbers = {number.replace(",", "") for number in NUMBER.findall(page)}
-    words = set(re.findall(r"\w+", page))
-    found = [number.replace(",", "") in numbers for number in NUMBER.findall(claim.text)]
-    found += [name.casefold() in words for name in NAME.findall(claim.text)]
-    return sum(found) / len(found) if found else 1.0
-
-
 def ask_judge(judge: str, claims: Sequence[Claim], options: argparse.Namespace) -> Verdicts:
     """Ask a judge about claims through the command line, which resumes what is stored."""
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +75,7 @@ def ask_judge(judge: str, claims: Sequence[Claim], options: argparse.Namespace) 
         rows = [
             {
                 "id": claim.id,
-                "input": TASK if judge == "faithfulness" else f"{TASK}\n\n{claim.page}",
+                "input": TASK if judge in READS_CONTEXT else f"{TASK}\n\n{claim.page}",
                 "output": claim.text,
                 "context": claim.page,
                 "label": "pass" if claim.supported else "fail",
@@ -151,7 +138,6 @@ def main() -> None:
     parser.add_argument("claims", type=Path)
     parser.add_argument("--half", choices=("choose", "report"), default="report")
     parser.add_argument("--judge", action="append", help=f"default: {', '.join(JUDGES)}")
-    parser.add_argument("--rules-only", action="store_true")
     parser.add_argument("--model")
     parser.add_argument("--limit", type=int, help="the most claims of each half")
     parser.add_argument("--store", type=Path, default=Path("build/faithfulness.db"))
@@ -164,13 +150,9 @@ def main() -> None:
     shown = halves[options.half]
     print(f"{len(shown)} claims, {sum(c.supported for c in shown)} supported ({options.half})")
 
-    judges: Sequence[str] = () if options.rules_only else options.judge or JUDGES
-    for judge in ("rules", *judges):
-        if judge == "rules":
-            verdicts = Verdicts({claim.id: compare_by_rule(claim) for claim in claims})
-        else:
-            asked = chooses if options.half == "choose" else [*chooses, *shown]
-            verdicts = ask_judge(judge, asked, options)
+    for judge in options.judge or JUDGES:
+        asked = chooses if options.half == "choose" else [*chooses, *shown]
+        verdicts = ask_judge(judge, asked, options)
         threshold = choose_threshold(*arrange(chooses, verdicts))
         scores, labels = arrange(shown, verdicts)
         low, high = resample(scores, labels, threshold)

@@ -17,6 +17,7 @@ PLAIN: Row = {
 }
 REFERRED: Row = {**PLAIN, "reference": "Oslo is the capital of Norway."}
 GROUNDED: Row = {**REFERRED, "context": "Oslo is the capital of Norway. Bergen is a city there."}
+FACTUAL: Row = {**GROUNDED, "candidates": ["It is Oslo.", "In 1990 it was Bergen."]}
 ACTED: Row = {
     "id": "trip",
     "messages": [
@@ -81,6 +82,7 @@ JUDGES: Mapping[str, JudgeRecipe] = {
         "metric:own.py:starts", REFERRED, {"own.py": OWN_METRIC}, asks=False
     ),
     "look:length": JudgeRecipe("look:length", asks=False),
+    "look:facts": JudgeRecipe("look:facts", FACTUAL, asks=False),
     "rules:FILE.yaml": JudgeRecipe("rules:rules.yaml", files={"rules.yaml": RULES}, asks=False),
     "checks": JudgeRecipe(
         "checks", {**PLAIN, "checks": ["not: icontains: lyon", "rubric: It names a city."]}

@@ -142,6 +142,7 @@ WITHOUT_ANSWERS = {
     "metric:NAME": "it asks no model",
     "metric:FILE.py:FUNCTION": "it asks no model",
     "look:length": "it asks no model",
+    "look:facts": "it asks no model",
     "rules:FILE.yaml": "it asks no model",
     "FILE.judge": "it calibrates the answers that `probe` reads",
     "checks": "its rubrics read a label of a schema, whole",

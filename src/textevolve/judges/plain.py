@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+import regex
+
 from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
 from textevolve.evaluation import LABEL, ROW, Case, EvaluationResult, Evaluator, Failure, reaches
@@ -38,6 +40,7 @@ from textevolve.metrics.label_metrics import (
     reads_trajectory,
 )
 from textevolve.metrics.plain import LabelMetric
+from textevolve.texts.prose import fold_case
 from textevolve.user_code import OWN, load_object, load_user_object
 
 if TYPE_CHECKING:
@@ -112,33 +115,66 @@ USUAL = 100
 """The number of words of a text with the score 0.5."""
 LOOK = "look"
 LENGTH = "length"
+FACTS = "facts"
+LOOKS = (LENGTH, FACTS)
+"""The names of what a `look` sees."""
+
+_NUMBER = regex.compile(r"\d+(?:[.,]\d+)*")
+_NAME = regex.compile(r"(?<!^)(?<![.!?] )\b\p{Lu}\w+")
 
 
 @judge("look:length", help="the number of words, a baseline for other judges")
+@judge("look:facts", help="numbers and names that the context has, too; a baseline, no model")
 @dataclass(frozen=True)
 class LookJudge(PlainJudge):
-    """A judge that scores each text by its number of words: words / (words + `USUAL`).
-
-    Length says nothing about quality. It is a judge so that a fitted judge can have it among its
-    signals, and so that judges can be compared with it.
+    """A judge by what can be seen without understanding: a baseline for other judges, and a signal
+    of fitted ones. `length`: the number of words, as words / (words + `USUAL`); it says nothing
+    about quality. `facts`: the share of a text's numbers and names that its context has, and 1 for
+    a text without any. A false statement may have all of them.
 
     Raises:
-        InputError: `look` is not `length`, the only name there is.
+        InputError: `look` is not in `LOOKS`.
     """
 
     look: str = judge_argument(LENGTH)
-    title: ClassVar[str] = "look:length"
-    usage: ClassVar[str] = "look:length"
+    title: ClassVar[str] = "a look"
+    usage: ClassVar[str] = "look:length or look:facts"
 
     def __post_init__(self) -> None:
-        if self.look != LENGTH:
-            raise InputError(f"no baseline judge '{self.look}'; there is: {LENGTH}")
+        if self.look not in LOOKS:
+            raise InputError(f"no baseline judge '{self.look}'; there are: {', '.join(LOOKS)}")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("context",) if self.look == FACTS else ()
 
     async def grade(self, case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
+        if self.look == FACTS:
+            return _grade_facts(case, text, threshold)
         odds = math.log(max(1, len(text.split())) / USUAL)
         score = probability(odds)
         feedback = f"{LENGTH}: how many words a text has; that says nothing of its quality"
         return EvaluationResult(score, reaches(score, threshold), feedback, {"log_odds": odds})
+
+
+def _grade_facts(case: Case, text: str, threshold: float) -> EvaluationResult | Failure:
+    if case.context is None:
+        return Failure("failed", "look:facts needs the case's context, and it has none")
+    facts = [*_NUMBER.findall(text), *_NAME.findall(text)]
+    if not facts:
+        return Failure("failed", "the text has no number and no name to compare")
+
+    numbers = {number.replace(",", "") for number in _NUMBER.findall(case.context)}
+    words = set(regex.findall(r"\w+", fold_case(case.context)))
+    missing: list[str] = []
+    for fact in facts:
+        if fact.replace(",", "") not in numbers and fold_case(fact) not in words:
+            missing.append(fact)
+
+    score = 1 - len(missing) / len(facts)
+    feedback = f"not in the context: {', '.join(missing)}" if missing else "all in the context"
+
+    return EvaluationResult(score, reaches(score, threshold), feedback)
 
 
 @judge("rules:FILE.yaml", help="length, patterns, JSON schema, ...; no model")
