@@ -1,8 +1,9 @@
 """The rubrics that come with the package. Each is a file in `rubrics/`, which users can copy and
 change.
 
-A rubric has one criterion per line. A comment between `<!--` and `-->` at its beginning describes
-the rubric, its requirements and its origin; judges do not see it.
+A rubric has one criterion per line. Judges do not see comments between `<!--` and `-->` that begin
+with a line. The one at the beginning of a shipped rubric describes it, its requirements and its
+origin.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from textevolve.errors import InputError
 from textevolve.llm.decisions import Question, predicate, score
 from textevolve.spec import suggest
 
-_COMMENT = re.compile(r"\s*<!--(.*?)-->", re.DOTALL)
+_COMMENT = re.compile(r"^[^\S\n]*<!--(.*?)-->[^\S\n]*\n?", re.DOTALL | re.MULTILINE)
 _ONE_WORD = re.compile(r"[\w-]+")
 
 
@@ -81,8 +82,7 @@ def expand_rubric(rubric: str) -> str:
 
 
 def without_comment(text: str) -> str:
-    comment = _COMMENT.match(text)
-    return text[comment.end() if comment else 0 :].strip()
+    return _COMMENT.sub("", text).strip()
 
 
 # Parse the lines of a rubric into criteria, and make a typed question of each.
