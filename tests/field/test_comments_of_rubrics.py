@@ -1,6 +1,6 @@
 """A rubric in Markdown has comments between its criteria, which no reader sees.
 
-The right criteria are the lines that CommonMark shows; a comment within a line may be what it is about.
+The right criteria are the lines that CommonMark shows; a comment within a line may be its matter.
 """
 
 import pytest
