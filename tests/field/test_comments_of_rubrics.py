@@ -1,6 +1,7 @@
-"""A rubric in Markdown has comments between its criteria, which no reader sees.
+"""A rubric in Markdown has comments, headings and tables between its criteria.
 
-The right criteria are the lines that CommonMark shows; a comment within a line may be its matter.
+The right criteria are the lines that CommonMark shows; a comment within a line may be its matter. A
+heading is true of no response, so that it is refused where each line is asked about.
 """
 
 import pytest
@@ -31,3 +32,23 @@ def test_a_checklist_asks_about_no_comment(cli, home, server, model):
     assert cli(*command).code == 0
     assert server.calls == 2
     assert not any("later" in str(body) or "calm" in str(body) for body in server.requests)
+
+
+@pytest.mark.parametrize("line", ["# Tone", "## Tone ##", "---", "| line | weight |", "```", "***"])
+@pytest.mark.parametrize("judge", ["checklist", "decide", "trajectory", "investigator"])
+def test_markup_is_no_criterion(cli, home, server, model, judge, line):
+    (home / "style.md").write_text(f"{line}\n\nIt is kind.\n")
+    outcome = cli("evaluate", "Why?", "So.", "--judge", f"{judge}+rubric=style.md", "-m", model)
+    assert outcome.code == 2
+    assert f"the rubric's line '{line}' is a heading, table or rule" in " ".join(
+        outcome.err.split()
+    )
+    assert server.calls == 0
+
+
+@pytest.mark.parametrize("judge", ["probe", "single"])
+def test_other_judges_read_it_as_it_is(cli, home, server, model, judge):
+    (home / "style.md").write_text("# Tone\n\nIt is kind.\n")
+    command = ("evaluate", "Why?", "So.", "--judge", f"{judge}+rubric=style.md", "-m", model)
+    assert cli(*command).code == 0
+    assert any("# Tone" in str(body) for body in server.requests)

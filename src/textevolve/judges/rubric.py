@@ -96,6 +96,8 @@ def without_comment(text: str) -> str:
 _LEVELS = re.compile(r"(.*\S)\s*\[([^\[\]]*\|[^\[\]]*)\]")
 _SCORE = re.compile(r"(?:score|level|grade|rating)\s*\d+\s*[:=]", re.IGNORECASE)
 """The beginning of a line that describes one score of a criterion, as in `Score 1: rude`."""
+_MARKUP = re.compile(r"#{1,6}\s|\||`{3}|\W*$")
+"""A line that is a heading, a row of a table, a fence or a rule of Markdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,18 @@ def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
     criterion.
 
     Raises:
-        InputError: levels cannot be used, a criterion is repeated, or lines describe scores.
+        InputError: levels cannot be used, a criterion is repeated, or lines describe scores or are
+            markup.
     """
+    markup = list(filter(_MARKUP.match, lines))
+    if markup:
+        raise InputError(
+            f"the rubric's line '{markup[0]:.40}' is a heading, table or rule, and this judge asks"
+            " whether each line is true: leave such lines out, or make a comment of them,"
+            " <!-- ... -->; or take the judge single, probe or a debate, which read the rubric as"
+            " it is"
+        )
+
     # "Score 1: rude" is not true of a good response, so that it would lose by it.
     descriptions = list(filter(_SCORE.match, lines))
     if len(descriptions) > 1:
