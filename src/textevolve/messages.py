@@ -80,8 +80,6 @@ MEDIA = {
 """The types of parts that are no text, and the fields that hold such a part, by their names."""
 EMBEDDED = ("inline_data", "inlineData", "file_data", "fileData")
 """The fields in which Gemini has a medium; its kind is that of its MIME type."""
-MEDIA_MARK = "@@@langfuseMedia:"
-"""The beginning of what Langfuse writes into a text instead of a medium."""
 KINDS = ("type", "part_kind", "block_type")
 """The fields in which formats name the type of a part."""
 MOST_LEVELS = 12

@@ -68,3 +68,15 @@ def test_long_code_is_cut_between_lines():
     assert len(chunks) > 3
     assert [line for line in lines if not any(line in chunk for chunk in chunks)] == []
     assert "```" not in [chunk.strip() for chunk in chunks]
+
+
+def test_markdown_on_standard_input_has_headings(cli, home, model):
+    command = ("memories", "collections", "create", "docs", "--kind", "semantic")
+    assert cli(*command, "--embedder", model).code == 0
+    text = b"# Gate\n\nIt opens.\n\n# Fees\n\nTwo.\n"
+    assert cli("memories", "read", "-", "-c", "docs", stdin=text).code == 0
+    rows = cli("memories", "list", "docs", "--json").rows
+    assert sorted(row["source"] for row in rows) == [
+        "standard input > Fees",
+        "standard input > Gate",
+    ]

@@ -143,8 +143,7 @@ def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[C
     headings = _markdown_headings(text) if format == "markdown" else ()
     position = 0
     for path, section in _sections(text, headings):
-        has_code = bool(_BLOCK.search(section))
-        for piece in _join_blank(split_text(section, most, by_lines=has_code)):
+        for piece in _join_blank(split_text(section, most, by_lines=bool(_BLOCK.search(section)))):
             position += 1
             yield Chunk(piece, path, position)
 

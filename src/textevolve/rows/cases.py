@@ -30,7 +30,7 @@ from textevolve.evaluation import (
 )
 from textevolve.json_texts import as_array, as_object, is_mapping, pack_value, write_text
 from textevolve.mappings import drop_none, pick
-from textevolve.messages import MEDIA_MARK, list_messages
+from textevolve.messages import list_messages
 from textevolve.rows import Renaming, read_rows
 from textevolve.rows.chats import (
     ASSISTANT,
@@ -161,7 +161,8 @@ def cases_of_row(
             )
 
     columns.pictures += sum(text.startswith("data:image/") for text in pairs[0][1])
-    columns.parts += str(pairs[-1]).count(MEDIA_MARK)  # the last reply has all turns before it
+    # Langfuse writes this into a text instead of a medium; the last pair has all turns.
+    columns.parts += str(pairs[-1]).count("@@@langfuseMedia:")
     outputs = len(pairs[0][1])
     if candidate_images and len(candidate_images) != outputs:
         raise InputError(

@@ -15,7 +15,7 @@ import regex
 
 # Forms of a text that look the same, or that differ in capitals only.
 
-_INVISIBLE = str.maketrans(dict.fromkeys("\u00ad\u200b\u2060\ufeff", ""))
+_INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")
 """Soft hyphens, and the spaces and joiners of no width that pages and PDFs leave within words."""
 _WIDE = regex.compile(r"[\uff01-\uffee\u3000]+")
 _DOTTED_I = "i\u0307"
