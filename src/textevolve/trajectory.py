@@ -31,7 +31,7 @@ from textevolve.messages import (
 CALL_NAMES = ("name", "tool_name", "toolName", "tool", "function")
 RESULT_NAMES = ("result", "output", "tool_output")
 """The names that frameworks use for the name and the result of a call."""
-PASSAGE_FIELDS = ("text", "content", "page_content")
+PASSAGE_FIELDS = ("text", "content", "page_content", "passage", "chunk", "snippet", "node")
 """The names that frameworks use for the text of a passage."""
 TRAJECTORY_FIELDS = ("contexts", "tool_calls", "steps", "errors", "expected_tools")
 """The names of the columns, and of the fields of an application's answer, that hold its
@@ -130,6 +130,14 @@ def _list_objects(value: object) -> list[dict[str, Any]]:
     return [item for item in _as_list(value) if isinstance(item, dict)]
 
 
+def passage_text(passage: object) -> str | None:
+    """Return the text of a passage: the passage itself, or the text in one of its
+    `PASSAGE_FIELDS`, which may be objects, too; None if there is no text."""
+    while is_mapping(passage):
+        passage = first_of(passage, PASSAGE_FIELDS)
+    return passage if isinstance(passage, str) else None
+
+
 def read_contexts(value: object, where: str) -> tuple[str, ...]:
     """Read passages from a text, a list of texts, a list of objects with a text, or JSON of any of
     these.
@@ -142,9 +150,8 @@ def read_contexts(value: object, where: str) -> tuple[str, ...]:
     texts: list[str] = []
 
     for item in items:
-        passage = item if is_mapping(item) else {"text": item}
-        text = first_of(passage, PASSAGE_FIELDS)
-        if not isinstance(text, str):
+        text = passage_text(item)
+        if text is None:
             raise InputError(
                 f"{where}: a passage of contexts must be a text, or an object with a text in one of"
                 f" the fields {', '.join(PASSAGE_FIELDS)}, not {item!r:.60}"

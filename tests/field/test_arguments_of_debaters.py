@@ -31,8 +31,8 @@ from textevolve.debate.quoting import (
     drop_inventions,
     is_quoted,
     quote_first,
+    repeats,
     share_of_candidates,
-    share_of_words,
     verbatim,
 )
 from textevolve.debate.result import NOTHING_TO_ADD, DebateResult
@@ -384,8 +384,8 @@ def test_quotation_marks_of_languages(text, source):
 
 
 def test_similar_arguments_differ_in_words():
-    assert share_of_words("The bus leaves at nine.", "the BUS leaves at nine") == 1
-    assert share_of_words("The bus leaves at nine.", "I would rather wait here") < 0.3
+    assert repeats("The bus leaves at nine.", ["the BUS leaves at nine"], 0.99)
+    assert not repeats("The bus leaves at nine.", ["I would rather wait here"], 0.3)
 
 
 def test_an_invented_tail_is_no_quotation():

@@ -149,17 +149,11 @@ def without_quotation(text: str) -> str:
     return text[match.end() :].strip() if match else text
 
 
-def share_of_words(text: str, other: str) -> float:
-    """Return the share of words, in [0, 1], that two texts have in common in the same order."""
-    return _match_words(text, other).ratio()
-
-
-def _match_words(text: str, other: str) -> SequenceMatcher[str]:
-    return SequenceMatcher(None, _words(text), _words(other), autojunk=False)
-
-
 def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:
-    matches = (_match_words(text, other) for other in others)
+    """Tell whether a text has more than a share of its words, in [0, 1], in common with one of the
+    others, in the same order."""
+    words = _words(text)
+    matches = (SequenceMatcher(None, words, _words(other), autojunk=False) for other in others)
     # The upper bounds decide nearly all comparisons, in a fraction of the time.
     return any(
         match.real_quick_ratio() > limit and match.quick_ratio() > limit and match.ratio() > limit

@@ -102,7 +102,11 @@ def answer_type(scale: Mapping[str, float]) -> type[BaseModel]:
 
 
 def _fold(label: object) -> str:
-    return str(label).strip().strip(".\"'").casefold()
+    """Return the form by which labels are compared: 3.0 and 3 are one number."""
+    folded = str(label).strip().strip("\"'").rstrip(".\"'").casefold()
+    with suppress(ValueError):
+        return repr(float(folded))
+    return folded
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The rubrics that come with the package. Each is a file in `rubrics/`, which users can copy and
 change.
 
-A rubric has one criterion per line. A comment between `<!--` and `-->` at its beginning describes
-the rubric, its requirements and its origin; judges do not see it.
+A rubric has one criterion per line. Judges do not see comments between `<!--` and `-->` that begin
+with a line. The one at the beginning of a shipped rubric describes it, its requirements and its
+origin.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from textevolve.errors import InputError
 from textevolve.llm.decisions import Question, predicate, score
 from textevolve.spec import suggest
 
-_COMMENT = re.compile(r"\s*<!--(.*?)-->", re.DOTALL)
+_COMMENT = re.compile(r"^[^\S\n]*<!--(.*?)-->[^\S\n]*\n?", re.DOTALL | re.MULTILINE)
 _ONE_WORD = re.compile(r"[\w-]+")
 
 
@@ -81,8 +82,7 @@ def expand_rubric(rubric: str) -> str:
 
 
 def without_comment(text: str) -> str:
-    comment = _COMMENT.match(text)
-    return text[comment.end() if comment else 0 :].strip()
+    return _COMMENT.sub("", text).strip()
 
 
 # Parse the lines of a rubric into criteria, and make a typed question of each.
@@ -96,6 +96,8 @@ def without_comment(text: str) -> str:
 _LEVELS = re.compile(r"(.*\S)\s*\[([^\[\]]*\|[^\[\]]*)\]")
 _SCORE = re.compile(r"(?:score|level|grade|rating)\s*\d+\s*[:=]", re.IGNORECASE)
 """The beginning of a line that describes one score of a criterion, as in `Score 1: rude`."""
+_MARKUP = re.compile(r"#{1,6}\s|\||`{3}|\W*$")
+"""A line that is a heading, a row of a table, a fence or a rule of Markdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,18 @@ def ask_criteria(lines: Sequence[str]) -> Mapping[str, Question]:
     criterion.
 
     Raises:
-        InputError: levels cannot be used, a criterion is repeated, or lines describe scores.
+        InputError: levels cannot be used, a criterion is repeated, or lines describe scores or are
+            markup.
     """
+    markup = list(filter(_MARKUP.match, lines))
+    if markup:
+        raise InputError(
+            f"the rubric's line '{markup[0]:.40}' is a heading, table or rule, and this judge asks"
+            " whether each line is true: leave such lines out, or make a comment of them,"
+            " <!-- ... -->; or take the judge single, probe or a debate, which read the rubric as"
+            " it is"
+        )
+
     # "Score 1: rude" is not true of a good response, so that it would lose by it.
     descriptions = list(filter(_SCORE.match, lines))
     if len(descriptions) > 1:

@@ -49,7 +49,7 @@ _TOO_LONG = re.compile(
 )
 _LIMIT = re.compile(
     r"(?:maximum context length is|context size \(|allowed \(|context window of"
-    r"|context length of|current batch size:|>)\s*(\d[\d,]*)"
+    r"|context length of|current batch size:|\s>)\s*(\d[\d,]*)"
 )
 _ANSWER_LIMIT = re.compile(
     r"max(?:imum)?_(?:completion_|output_|new_)?tokens\W.{0,60}?"
@@ -425,6 +425,11 @@ def failure(
             f"{name}: the call needs more tokens than the account has in a minute ({status}):"
             f" {message}; lower --max-output-tokens, shorten the input, or raise the account's"
             " limit"
+        )
+    if status == 413 and not _TOO_LONG.search(words):  # a size in bytes, as proxies limit it
+        return TooLongError(
+            f"{name}: the endpoint, or a proxy before it, takes no request of this size"
+            f" ({status}): {message}; shorten the input or the candidates, or make images smaller"
         )
     if is_too_long(status, refusal):
         return TooLongError(_too_long(name, refusal, message))

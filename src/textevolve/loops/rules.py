@@ -108,7 +108,7 @@ class _Rule(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    weight: Annotated[float, Field(ge=0, le=1e6)] = 1.0
     gate: bool = True
     feedback: str = ""
 

@@ -73,44 +73,52 @@ class Chunk:
 
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
-_CODE = re.compile(r" {0,3}(```+|~~~+)")
+_BLOCK = re.compile(
+    r"^ {0,3}(?:(~~~+|```+(?=[^`\n]*$)).*\n(?s:.*?)(?:^ {0,3}\1[`~]*[ \t\r]*$|\Z)"
+    r"|<!--(?s:.*?)(?:-->|\Z)|<(pre|script|style|textarea)\b(?s:.*?)(?:</\2>|\Z))",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""Code between fences, and HTML with an end of its own, such as a comment."""
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)$")
 _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|<]|[-+*][ \t]|\d{1,9}[.)][ \t]|[-*_]{3})")
 """The beginning of a line that no title begins with: indented code, a quote, a table, a list, HTML
 or a rule."""
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?=[\w-]+:)(?s:.*?)\n(?:---|\.{3})[ \t]*(?:\r?\n|$)")
-"""The fields in YAML with which many documents begin, whose last line underlines nothing."""
+_FRONT_MATTER = re.compile(
+    r"(---|\+\+\+)[ \t]*\r?\n(?=(?:#.*\n)*[\w.-]+[ \t]*[:=])(?s:.*?)\n(?:\1|\.{3})[ \t]*(?:\r?\n|$)"
+)
+"""The fields in YAML or TOML with which many documents begin. Their comments are no headings, and
+their last line underlines nothing."""
 
 
 def _markdown_headings(text: str) -> Iterator[Heading]:
-    """Yield the headings of a document, except in code blocks: lines that begin with heading marks,
-    and paragraphs that are underlined with = or -, as in CommonMark (ATX and setext headings)."""
+    """Yield the headings of a document, except in code and comments: lines that begin with heading
+    marks, and paragraphs that are underlined with = or -, as in CommonMark (ATX and setext
+    headings)."""
     fields = _FRONT_MATTER.match(text)
     at = fields.end() if fields else 0
-    code = ""
+    # Code and comments become blank lines, so that all others keep their places.
+    visible = _BLOCK.sub(lambda block: re.sub(r"[^\r\n]", " ", block[0]), text[at:])
     begun = 0  # where the lines of a paragraph begin, which the next line may underline
     lines: list[str] = []
     is_inside = False  # of a list, a quote or a table, until the next blank line
 
-    for line in text[at:].splitlines(keepends=True):
+    for line in visible.splitlines(keepends=True):
         bare = line.rstrip()
-        heading = None if code else _ATX.match(bare)
+        heading = _ATX.match(bare)
         underline = _UNDERLINE.match(bare) if lines else None
-        marks = _CODE.match(bare)
 
-        if code:
-            code = "" if marks and marks[1].startswith(code) else code
-        elif marks:
-            code = marks[1]
-        elif heading:
-            title = " ".join(re.sub(r"[ \t]+#+$", "", heading[2] or "").split())
-            yield Heading(at, at + len(line), len(heading[1]), title[:LONGEST_TITLE])
+        level = 0
+        if heading:
+            level = len(heading[1])
+            lines = [re.sub(r"[ \t]+#+$", "", heading[2] or "")]
+            begun = at
         elif underline:
-            title = " ".join(" ".join(lines).split())
-            level = 1 if underline[1][0] == "=" else 2
-            yield Heading(begun, at + len(line), level, title[:LONGEST_TITLE])
+            level = "=-".index(underline[1][0]) + 1
 
-        if code or marks or heading or underline or not bare:
+        if level:
+            title = " ".join(" ".join(lines).split())
+            yield Heading(begun, at + len(line), level, title[:LONGEST_TITLE])
+        if level or not bare:
             lines = []
             is_inside = False
         elif not lines and (is_inside or _NO_PARAGRAPH.match(line)):
@@ -128,13 +136,14 @@ def split_document(text: str, format: DocumentFormat, tokens: int) -> Iterator[C
 
     A chunk ends at a heading, except that headings without text below them join the next section;
     plain text has no headings. Within a section a chunk has as many whole paragraphs as fit; a
-    longer paragraph is divided between sentences, then words (see `split_text`).
+    longer paragraph is divided between the lines of tables, lists and code, then sentences, then
+    words (see `split_text`).
     """
     most = max(tokens, LEAST_TOKENS) * CHARACTERS_A_TOKEN
     headings = _markdown_headings(text) if format == "markdown" else ()
     position = 0
     for path, section in _sections(text, headings):
-        for piece in _join_blank(split_text(section, most)):
+        for piece in _join_blank(split_text(section, most, by_lines=bool(_BLOCK.search(section)))):
             position += 1
             yield Chunk(piece, path, position)
 

@@ -161,6 +161,8 @@ def cases_of_row(
             )
 
     columns.pictures += sum(text.startswith("data:image/") for text in pairs[0][1])
+    # Langfuse writes this into a text instead of a medium; the last pair has all turns.
+    columns.parts += str(pairs[-1]).count("@@@langfuseMedia:")
     outputs = len(pairs[0][1])
     if candidate_images and len(candidate_images) != outputs:
         raise InputError(

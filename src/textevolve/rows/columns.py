@@ -28,6 +28,7 @@ from textevolve.ledger import leave_out, note_line
 from textevolve.mappings import omit
 from textevolve.messages import list_entries, list_messages
 from textevolve.rows.chats import read_chat, write_chat
+from textevolve.trajectory import passage_text
 
 TITLES = ("question_id", "case_id", "ticket_id", "ticket", "case", "key", "name", "number")
 """The columns by which people know a row, apart from `id`, the first that a row has; any other
@@ -252,16 +253,17 @@ def is_text_column(column: str, *, letters: bool = False) -> bool:
 def join_passages(value: object) -> str:
     """Return a context as one text. A text is returned unchanged; the passages of a list, or of a
     text that is one as JSON or Python writes it, are joined by blank lines, which are removed
-    within passages. An empty list and other values give an empty text."""
+    within passages. A passage is a text, or an object with one. An empty list and other values give
+    an empty text."""
     parsed = parse_printed(value)
     if isinstance(parsed, str):
         return parsed if parsed.strip() else ""
-    passages = parsed if is_sequence(parsed) else ()
-    texts = [_BLANK.sub("\n", passage.strip()) for passage in passages if isinstance(passage, str)]
-    if len(texts) == len(passages) and (texts or isinstance(value, list | tuple) or passages == []):
-        return "\n\n".join(filter(None, texts))
+    passages = [parsed] if is_mapping(parsed) else as_array(parsed)
+    texts = list(map(passage_text, passages))
+    if None in texts:
+        return value if isinstance(value, str) else ""
 
-    return value if isinstance(value, str) else ""
+    return "\n\n".join(_BLANK.sub("\n", text.strip()) for text in texts if text and text.strip())
 
 
 def list_answers(label: object) -> tuple[str, ...]:
@@ -480,7 +482,7 @@ class Columns:
         if self.parts:
             warnings.append(
                 f"{self.parts} parts of the chats are no text (images, audio, files): only their"
-                " kind is named"
+                " kind is named; pictures of the input are shown in a column images"
             )
 
         if self.pictures:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.images import image_url
+from textevolve.images import image_kind, image_url
 from textevolve.json_texts import is_mapping
+from textevolve.messages import EMBEDDED
 from textevolve.proxies import name_exemption
 from textevolve.reach import allowed_path, check_address
 from textevolve.rows.tables import STANDARD_INPUT
@@ -160,7 +161,7 @@ ImageLike: TypeAlias = "str | bytes | os.PathLike[str]"
 """A path, the bytes of a file, or a data URL."""
 
 _ADDRESS = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
-_FIELDS = ("image_url", "url", "bytes", "path")
+_FIELDS = ("image_url", "url", "bytes", "base64", "data", "path", "image", "source", *EMBEDDED)
 """The fields of an object that stands for an image, in messages of chat protocols and in data
 sets."""
 
@@ -239,7 +240,7 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
     if not isinstance(cell, str | os.PathLike):
         raise InputError(
             f"{where}: an image is a path, bytes, a data URL, or an object with one of these as its"
-            f" url, bytes or path, not {type(cell).__name__}"
+            " url, bytes or path"
         )
 
     text = os.fspath(cast("str | os.PathLike[str]", cell)).strip()
@@ -250,14 +251,25 @@ def _read_content(cell: object, where: str, folder: str) -> tuple[bytes, str]:
             " save the image as a file, or give its data URL"
         )
 
-    if not text.startswith("data:"):
+    content = _decode(text.rpartition(";base64,")[2])
+    if image_kind(content) is None and text[:5].lower() != "data:":
         return _read_file(text, where, folder)
-    try:
-        return base64.b64decode(text.split(";base64,", 1)[1], validate=True), where
-    except (IndexError, ValueError):
+    if not content:
         raise InputError(
             f"{where}: a data URL of an image is data:image/png;base64, and valid Base64"
-        ) from None
+        )
+
+    return content, where
+
+
+def _decode(text: str) -> bytes:
+    """Return what a text is the Base64 of; nothing for any other text. As in browsers, white space
+    and missing padding do not matter: mail programs wrap the lines."""
+    plain = "".join(text.split())
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except ValueError:
+        return b""
 
 
 def _read_file(path: str, where: str, folder: str) -> tuple[bytes, str]:

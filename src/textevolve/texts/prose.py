@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import regex
 
 # Forms of a text that look the same, or that differ in capitals only.
 
-_SOFT_HYPHEN = "\u00ad"
+_INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")
+"""Soft hyphens, and the spaces and joiners of no width that pages and PDFs leave within words."""
 _WIDE = regex.compile(r"[\uff01-\uffee\u3000]+")
 _DOTTED_I = "i\u0307"
 """What Python makes of the Turkish capital İ, as a small letter."""
@@ -30,11 +31,12 @@ def compose(text: str) -> str:
 
 def fold_widths(text: str) -> str:
     """Return a text in the composed form, with full- and half-width letters and digits as usual
-    ones, and without soft hyphens. Superscripts stay what they are: 10² is not 102."""
+    ones, and without soft hyphens and spaces of no width. Superscripts stay what they are: 10² is
+    not 102."""
     if text.isascii():
         return text
     usual = _WIDE.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
-    return compose(usual.replace(_SOFT_HYPHEN, ""))
+    return compose(usual.translate(_INVISIBLE))
 
 
 def fold_case(text: str) -> str:
@@ -133,7 +135,8 @@ def split_sentences(text: str) -> list[str]:
 
 
 # Splitting of long texts into pieces of a bounded size, which are cut at the ends of paragraphs,
-# or else of sentences, or else at spaces (together called seams), or else between signs.
+# or else before rows of tables and items of lists, or else at the ends of sentences, or else at
+# spaces (together called seams), or else between signs.
 #
 # No text is left out: the joined pieces are the original text. `excerpt` shows parts of a text
 # that is too long to show it all.
@@ -141,13 +144,15 @@ def split_sentences(text: str) -> list[str]:
 _PARAGRAPH = regex.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE = regex.compile(rf"(?:{_STOP}|\n)\s*", regex.V1)
 _SPACE = regex.compile(r"\s+")
-_SEAMS = (_PARAGRAPH, _SENTENCE, _SPACE)
+_ROW = regex.compile(r"\n(?=[^\S\n]*(?:\||[-*+•][^\S\n]|\d{1,9}[.)][^\S\n]))")
+_LINE = regex.compile(r"\n")
 _SIGN = regex.compile(r"\X")
 
 
-def split_text(text: str, size: int) -> Iterator[str]:
+def split_text(text: str, size: int, *, by_lines: bool = False) -> Iterator[str]:
     """Split a text into pieces of at most `size` characters; if there are several, each has at
-    least a third of `size`. A word is cut only if it is longer than a third of a piece.
+    least a third of `size`. A word is cut only if it is longer than a third of a piece. `by_lines`:
+    whether lines are kept whole before sentences are, as code needs it.
 
     Raises:
         ValueError: `size` is below 3.
@@ -156,9 +161,10 @@ def split_text(text: str, size: int) -> Iterator[str]:
         raise ValueError("size must be 3 or more")
     start = 0
     third = size // 3
+    seams = (_PARAGRAPH, _LINE if by_lines else _ROW, _SENTENCE, _SPACE)
     while (remaining := len(text) - start) > size:
         latest = start + min(size, remaining - third)
-        end = _find_seam(text, start + third, latest)
+        end = _find_seam(text, seams, start + third, latest)
         if end is None:
             end = _find_sign(text, start, start + third, latest)
         yield text[start:end]
@@ -168,10 +174,10 @@ def split_text(text: str, size: int) -> Iterator[str]:
         yield text[start:]
 
 
-def _find_seam(text: str, low: int, high: int) -> int | None:
+def _find_seam(text: str, seams: Sequence[regex.Pattern[str]], low: int, high: int) -> int | None:
     """Return the last position from `low` to `high` that follows a seam of the strongest kind in
     that range; None if there is none."""
-    for seam in _SEAMS:
+    for seam in seams:
         seam_end = 0
         # One character before, so that a seam that ends just at `low` is seen.
         for match in seam.finditer(text, low - 1, high):

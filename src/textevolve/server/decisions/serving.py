@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
@@ -50,7 +50,7 @@ from textevolve.llm.decisions import (
 from textevolve.llm.model import JournalEntry, Model, Response
 from textevolve.mappings import omit
 from textevolve.protocol.decisions import state_text
-from textevolve.rows.chats import ASSISTANT, Chat, read_chat, write_chat
+from textevolve.rows.chats import ASSISTANT, Chat, read_chat, read_texts, write_chat
 from textevolve.rows.columns import find_roles, join_passages
 from textevolve.runs.stored import open_standing_run
 from textevolve.server.errors import ApiError, as_api_error
@@ -121,7 +121,7 @@ def _read_fields(fields: Mapping[str, Any]) -> Case | None:
         used = {name}
 
     reference = next((n for n in roles.references if n in filled and n not in used), "")
-    context = next((n for n in roles.contexts if _passages(filled.get(n))), "")
+    context = next((n for n in roles.contexts if join_passages(filled.get(n))), "")
     used_names = {*used, reference, context, *roles.ids}
     texts += [f"{name}: {_text(value)}" for name, value in filled.items() if name not in used_names]
 
@@ -129,12 +129,8 @@ def _read_fields(fields: Mapping[str, Any]) -> Case | None:
         "\n\n".join(filter(None, texts)),
         (output,),
         reference=_text(filled[reference]) if reference else None,
-        context=_passages(filled[context]) if context else None,
+        context=join_passages(filled[context]) if context else None,
     )
-
-
-def _passages(value: object) -> str:
-    return join_passages(cast("Any", value)) if isinstance(value, str | list) else ""
 
 
 def _text(value: object) -> str:
@@ -144,7 +140,7 @@ def _text(value: object) -> str:
         return value
     if (chat := read_chat(value)) is not None:
         return write_chat(chat)
-    return _passages(value) or state_text(value)
+    return join_passages(read_texts(value)) or state_text(value)
 
 
 @dataclass

@@ -47,8 +47,8 @@ from textevolve.studies.memories.base import describe_by, open_changed_collectio
 from textevolve.wiring import Workbench
 
 EMBEDDINGS_AT_ONCE = 16
-MARKDOWN = (".md", ".markdown")
-"""The endings of files whose headings are recognised."""
+MARKDOWN = (".md", ".markdown", ".mdx", ".qmd", ".rmd", "standard input")
+"""The endings of the names of documents whose headings are recognised."""
 # The endings of files with markup, which cannot be read as text.
 MARKUP = (".html", ".htm", ".xhtml", ".xml")
 

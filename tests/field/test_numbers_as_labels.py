@@ -1,0 +1,51 @@
+"""A judge's scale has numbers, and the model writes one of them in another form.
+
+3.0 is 3 and .5 is 0.50, by arithmetic; a number between two labels is none of them, and weights
+whose sum is no number are refused.
+"""
+
+import json
+
+import pytest
+
+QUESTION = ("Why are there tides?", "The moon pulls.")
+QUARTERS = "labels=0=0,0.25=.25,0.5=.5,0.75=.75,1=1"
+ANSWERS = [
+    ("numbers=0-5", 3.0, 0.6),
+    ("numbers=1-5", "4.0", 0.75),
+    ("numbers=1-5", 3.5, None),
+    ("numbers=1-10", 0.9, None),
+    ("numbers=0-100", ".75", None),
+    (QUARTERS, "0.50", 0.5),
+    (QUARTERS, ".75", 0.75),
+    (QUARTERS, 1.0, 1.0),
+    (QUARTERS, "0.25.", 0.25),
+    ("labels=good=1,bad=0", "'Good'.", 1.0),
+]
+
+
+@pytest.mark.parametrize(("scale", "label", "score"), ANSWERS)
+def test_a_label_is_its_number(cli, home, server, model, scale, label, score):
+    (home / "grade.md").write_text("How good is {output}?")
+    server.script = lambda _body, _number: json.dumps({"reason": "So it is.", "label": label})
+    judge = f"prompt:grade.md+{scale}"
+    outcome = cli("evaluate", *QUESTION, "--judge", judge, "-m", model, "--json")
+    assert outcome.rows[0]["candidates"][0]["score"] == score
+    assert outcome.code == (3 if score is None else 0)
+
+
+def test_one_number_is_one_label(cli, home, model):
+    (home / "grade.md").write_text("How good is {output}?")
+    command = ("evaluate", *QUESTION, "-m", model, "--judge")
+    outcome = cli(*command, "prompt:grade.md+labels=1=1,1.0=0")
+    assert outcome.code == 2
+    assert "different labels" in outcome.err
+
+
+def test_weights_beyond_all_measure_are_refused(cli, home):
+    checks = [{"contains": "moon", "weight": 1e308}, {"contains": "sun", "weight": 1e308}]
+    row = {"input": QUESTION[0], "output": QUESTION[1], "checks": checks}
+    (home / "rows.jsonl").write_text(json.dumps(row))
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "checks")
+    assert outcome.code == 2
+    assert "rows.jsonl:1: checks: rules.0.check.weight must be less than or equal to" in outcome.err

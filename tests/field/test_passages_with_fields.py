@@ -1,0 +1,46 @@
+"""A retriever returns passages as objects with a score, a file or an id beside the text.
+
+The right context has the texts in their order, and nothing of the objects' syntax.
+"""
+
+import json
+
+import pytest
+
+from textevolve.rows.columns import join_passages
+
+FIRST = "The gate opens at six."
+SECOND = "It closes at nine."
+FORMS = {
+    "text": [{"filename": "a.pdf", "text": FIRST}, {"filename": "b.pdf", "text": SECOND}],
+    "LangChain": [{"page_content": FIRST, "metadata": {"source": "a"}}, {"page_content": SECOND}],
+    "LlamaIndex": [{"node": {"text": FIRST}, "score": 0.9}, {"node": {"text": SECOND}}],
+    "Bedrock": [{"content": {"text": FIRST}, "score": 0.9}, {"content": {"text": SECOND}}],
+    "mixed": [FIRST, {"chunk": SECOND}],
+    "as Python prints it": str([{"text": FIRST}, {"text": SECOND}]),
+}
+
+
+def passages_of(server):
+    shown = [str(body["messages"]) for body in server.requests]
+    return [[text for text in (FIRST, SECOND) if text in prompt] for prompt in shown]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_passages_are_their_texts(cli, home, server, model, form):
+    row = {"input": "When?", "output": "At six.", "contexts": form}
+    (home / "rows.jsonl").write_text(json.dumps(row))
+    outcome = cli("evaluate", "rows.jsonl", "--judge", "context-precision", "-m", model)
+    assert outcome.code == 0, outcome.err
+    assert sorted(passages_of(server)) == sorted([[FIRST], [SECOND]])
+    assert join_passages(form) == f"{FIRST}\n\n{SECOND}"
+    assert not any("a.pdf" in str(body) for body in server.requests)
+
+
+def test_compare_reads_them_too(cli, home, server, model):
+    row = {"question": "When?", "answer": "At six.", "passages": FORMS["text"]}
+    (home / "rows.jsonl").write_text(json.dumps(row))
+    command = ("compare", "-d", "rows.jsonl", "--outputs", "answer", "--context", "passages")
+    outcome = cli(*command, "--judge", "context-precision", "-m", model)
+    assert outcome.code == 0, outcome.err
+    assert sorted(passages_of(server)) == sorted([[FIRST], [SECOND]])
