@@ -37,13 +37,17 @@ def tell_usage(used: Usage) -> str:
     )
 
 
-def format_share(hits: Sequence[float]) -> str:
-    """Return how many of the values are hits, with the share and Wilson's interval at 95 %."""
+def format_share(results: Sequence[float | None]) -> str:
+    """Return how many of the values are hits, with the share and Wilson's interval at 95 %. What
+    has no value is named, not counted."""
+    hits = [result for result in results if result is not None]
+    missing = f", {len(results) - len(hits)} without a score" if len(hits) < len(results) else ""
     if not hits:
-        return "none"
+        return f"none{missing}"
     interval = wilson_interval(sum(hits), len(hits))
     ends = f"{100 * interval.low:.0f} to {100 * interval.high:.0f}"
-    return f"{sum(hits):g} of {len(hits)}, {100 * sum(hits) / len(hits):.0f} % ({ends})"
+    share = f"{100 * sum(hits) / len(hits):.0f} % ({ends})"
+    return f"{sum(hits):g} of {len(hits)}, {share}{missing}"
 
 
 def describe_machine() -> str:
