@@ -20,8 +20,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from memory_facts import open_place, run_benchmark, say_share
-from sitting import describe_machine
+from memory_place import open_place, run_benchmark
+from sitting import describe_machine, format_share
 from textevolve import AsyncClient, Settings
 from textevolve.engine.local import gather_bounded
 from textevolve.llm.model import Message, Model, Request
@@ -92,7 +92,7 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
             marks = await gather_bounded([lambda row=row: work(row) for row in rows], 2)
             print(f"\n{path.stem}, {options.model}, profile {options.profile}")
             for way in WAYS:
-                print(say_share(way, [mark[way] for mark in marks], 10))
+                print(f"{way}: {format_share([mark[way] for mark in marks])}")
             for way in ("plain", "samples"):
                 test = sign_flip_test([m["guided"] for m in marks], [m[way] for m in marks])
                 print(

@@ -1,13 +1,11 @@
-"""Does optimize, or calibrate, make texts better than the same number of calls would without it?
+"""Does optimize make texts better than the same number of calls would without it?
 
-    python benchmarks/improve.py [--part tasks|calibrate] [--judges single ...] [--limit N]
-        [--seeds 5] [--model MODEL] [--store FILE] [--no-ask] [--json FILE]
+    python benchmarks/improve.py [--judges single ...] [--limit N] [--model MODEL] [--store FILE]
+        [--no-ask]
 
-`tasks`: short writing tasks whose success is checked by code (`improve_tasks.py`). Compared are one
-attempt, the best of three by a judge, and three attempts of `optimize`, revising and in its mode
-auto, by the same judge, which never sees the check. `calibrate`: a template searched for from a
-vague one, the best of paraphrases at as many calls, and the vague one itself, on rows held out
-(`improve_templates.py`).
+Short writing tasks whose success is checked by code (`improve_tasks.py`). Compared are one attempt,
+the best of three by a judge, and three attempts of `optimize`, revising and in its mode auto, by
+the same judge, which never sees the check.
 
 Every call is journaled (`--store`), so it can be stopped at any time and started again; `--no-ask`
 prints the figures of what is there. A call that another arm has made already is not made again, but
@@ -18,22 +16,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from improve_tasks import TASKS, Task
-from improve_templates import measure_templates
-from kept_run import keep_run, open_run
-from sitting import InTurn, Spent, describe_machine, format_share, judge_in_turn
-from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, UnavailableError
+from kept_run import add_options, keep_run, open_run, work_in_turn
+from sitting import Spent, describe_machine, format_share
+from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure, Usage
 from textevolve.events import Event
-from textevolve.judges.judge import parse_judge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import Attempt
 from textevolve.loops.optimization import (
@@ -41,15 +33,13 @@ from textevolve.loops.optimization import (
     OptimizationContext,
     OptimizationMode,
     OptimizationPlan,
-    Stopping,
     choose_best,
     optimize_text,
 )
 from textevolve.settings import Settings, read_settings
 from textevolve.statistics.comparisons import difference_interval, sign_flip_test
 from textevolve.store.repository import Store, open_store
-from textevolve.studies.optimize import DEFAULT_JUDGE
-from textevolve.wiring import Limits, Workbench
+from textevolve.wiring import Limits
 
 ATTEMPTS = 3
 MOST_TOKENS = 120
@@ -57,12 +47,11 @@ BLOCK = 12
 """Tasks that go side by side, so that calls of one kind follow each other and share a prefix."""
 
 ONE, BEST, LOOP = "one attempt", "best of 3 by the judge", "optimize, 3 attempts"
-SHIPPED = "optimize, may stop at 0.8"
 AUTO = "optimize, auto"
 ORACLE, RULED = "best of 3 by the check", "optimize by the check"
 PAIRS = (
-    *((BEST, ONE), (LOOP, ONE), (LOOP, BEST), (SHIPPED, ONE), (AUTO, ONE), (AUTO, LOOP)),
-    *((AUTO, BEST), (RULED, ONE), (RULED, ORACLE)),
+    *((BEST, ONE), (LOOP, ONE), (LOOP, BEST), (AUTO, ONE), (AUTO, LOOP), (AUTO, BEST)),
+    *((RULED, ONE), (RULED, ORACLE)),
 )
 
 
@@ -100,13 +89,11 @@ async def try_task(task: Task, model: Model, judge: Evaluator) -> Outcome:
     judging = sum((usage for _, usage in judged), Usage())
     loop = await improve(task, model, judge)
     ruled = await improve(task, model, task.judge)
-    shipped = stop_early(loop)
     auto = await improve(task, model, judge, "auto")
     arms = {
         ONE: Tried(task.passes(sampled[0]), sampling[0]),
         BEST: Tried(task.passes(best), sum(sampling, judging)),
         LOOP: _of_loop(task, loop),
-        SHIPPED: _of_loop(task, shipped),
         AUTO: _of_loop(task, auto),
         ORACLE: Tried(any(task.passes(text) for text in sampled), sum(sampling, Usage())),
         RULED: _of_loop(task, ruled),
@@ -180,23 +167,13 @@ async def improve(
     return optimized.attempts
 
 
-def stop_early(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
-    """The attempts that a loop makes that revises, with its defaults: the first of these."""
-    stopping = Stopping(max_iterations=ATTEMPTS)
-    for number in range(1, len(attempts)):
-        scores = [a.score for a in attempts[:number] if a.score is not None]
-        if stopping.decide(scores, number):
-            return tuple(attempts[:number])
-    return tuple(attempts)
-
-
 def _of_loop(task: Task, attempts: Sequence[Attempt]) -> Tried:
     best = choose_best(attempts)
     usage = sum((attempt.usage for attempt in attempts), Usage())
     return Tried(task.passes(best.output if best else None), usage)
 
 
-async def measure_tasks(
+async def measure(
     store: Store,
     settings: Settings,
     judge: str,
@@ -213,41 +190,20 @@ async def measure_tasks(
     async with open_run(store, run, settings, limits, listener) as bench:
         for start in range(0, len(tasks), BLOCK):
             block = tasks[start : start + BLOCK]
-            outcomes = await try_block(block, bench, bench.whole_judge_of(parse_judge(judge)))
-            done += [outcome for outcome in outcomes if outcome is not None]
+            done += await work_in_turn(block, bench, judge, try_task)
             progress = f"{judge}: {start + len(block)} of {len(tasks)} tasks"
             print(progress, file=sys.stderr, flush=True)
     return done
 
 
-async def try_block(
-    tasks: Sequence[Task], bench: Workbench, judge: Evaluator
-) -> list[Outcome | None]:
-    """In the order of their steps: all first attempts, then all judgements of them, and so on."""
-    queue = asyncio.Semaphore(bench.concurrency)
-    model = InTurn(bench.model, queue)
-
-    async def work(task: Task) -> Outcome | None:
-        try:
-            return await try_task(task, model, judge_in_turn(judge, queue))
-        except BudgetError:
-            return None
-        except UnavailableError as error:
-            print(f"{task.id}: not done, {error}", file=sys.stderr, flush=True)
-            return None
-
-    return await gather_bounded([lambda t=task: work(t) for task in tasks], len(tasks))
-
-
-def show_tasks(judge: str, outcomes: Sequence[Outcome], tasks: int) -> dict[str, Any]:
-    """Prints the figures, and gives them as data."""
+def show(judge: str, outcomes: Sequence[Outcome], tasks: int) -> None:
     number = len(outcomes)
     print(f"\njudge {judge}: {number} of {tasks} tasks done; a passed task passes every check")
     if not number:
-        return {"judge": judge, "tasks": 0}
+        return
     print(f"{'':28} {'passed':>28} {'calls':>6} {'prompt':>7} {'written':>8}   (a task)")
     passed: dict[str, list[float]] = {}
-    for name in (ONE, BEST, LOOP, SHIPPED, AUTO, ORACLE, RULED):
+    for name in (ONE, BEST, LOOP, AUTO, ORACLE, RULED):
         tried = [outcome.arms[name] for outcome in outcomes]
         passed[name] = [float(attempt.passed) for attempt in tried]
         used = sum((attempt.usage for attempt in tried), Usage())
@@ -261,7 +217,6 @@ def show_tasks(judge: str, outcomes: Sequence[Outcome], tasks: int) -> dict[str,
     print(tell_pairs(outcomes))
     unwritten, unscored = (sum(o.unwritten for o in outcomes), sum(o.unscored for o in outcomes))
     print(f"attempts that were cut or empty: {unwritten}; that the judge gave no score: {unscored}")
-    return {"judge": judge, "tasks": number, "passed": passed}
 
 
 def compare(scores: Sequence[float], baseline: Sequence[float]) -> str:
@@ -289,48 +244,23 @@ def tell_pairs(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict[str, Any]]:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--part", choices=["tasks", "calibrate"], help="one of both alone")
-    parser.add_argument("--judges", nargs="+", default=[DEFAULT_JUDGE])
-    parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
-    parser.add_argument("--limit", type=int, help="the first N tasks; N held-out rows of a seed")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
-    parser.add_argument("--store", help="the file that keeps runs")
-    parser.add_argument("--json", help="figures to this file")
-    options = parser.parse_args(arguments)
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add_options(parser, judges=["single"])
+    parser.add_argument("--limit", type=int, help="the first N tasks")
+    options = parser.parse_args()
+    tasks = TASKS[: options.limit]
     print(describe_machine())
-    print(f"{options.model}, {len(TASKS)} tasks, {options.seeds} seeds")
+    print(f"{options.model}, {len(TASKS)} tasks")
     settings = read_settings(store=options.store or None)
     limits = Limits(calls=0) if options.no_ask else Limits()
-    figures: dict[str, Any] = {"model": options.model}
     with open_store(settings.store) as store:
-        if options.part != "calibrate":
-            tasks = TASKS[: options.limit]
-            for judge in options.judges:
-                spent = Spent()
-                done = await measure_tasks(
-                    store, settings, judge, options.model, tasks, limits, spent.hear
-                )
-                figures[f"tasks by {judge}"] = show_tasks(judge, done, len(tasks))
-                print(spent)
-        if options.part != "tasks":
+        for judge in options.judges:
             spent = Spent()
-            figures["calibrate"] = await measure_templates(
-                store,
-                settings,
-                options.model,
-                range(options.seeds),
-                options.limit,
-                limits,
-                spent.hear,
-            )
+            done = await measure(store, settings, judge, options.model, tasks, limits, spent.hear)
+            show(judge, done, len(tasks))
             print(spent)
-    return options.json, figures
 
 
 if __name__ == "__main__":
-    file, data = asyncio.run(main())
-    if file:
-        Path(file).write_text(json.dumps(data) + "\n", encoding="utf-8")
+    asyncio.run(main())

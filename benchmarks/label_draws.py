@@ -1,12 +1,11 @@
 """How many labels are enough to know how far judges agree with people, by how they are drawn?
 
-    python benchmarks/label_draws.py choose --llmbar LLMBar/Dataset/LLMBar --autoj autoj.jsonl
     python benchmarks/label_draws.py report --llmbar LLMBar/Dataset/LLMBar --autoj autoj.jsonl
 
 No model is asked. The verdicts are published ones: LLMBar (Zeng et al. 2023, arXiv 2310.07641) has
 those of five models on its pairs, in both orders; on Auto-J's pairs three rules judge. The pairs of
-both are in two halves by a hash of their question: `choose` compares ways to draw on the one,
-`report` measures the way that the package uses on the other.
+both are in two halves by a hash of their question: on the half `choose` the way to draw that the
+package has was chosen, and `report` measures it on the other.
 
 Each half is repeated to at least 2,000 pairs, of which labels are drawn many times. *Needed* is the
 number of labels with which 1.96 standard errors, over the draws, are 5 points of the judge's
@@ -27,18 +26,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
-from random import Random
 from statistics import fmean
 
 import numpy as np
 
 from textevolve.bench.escalation import mean_figure
-from textevolve.bench.items import TIED, Item, load_items, split_items, top_credit, winner_of
-from textevolve.labelling.drawing import LEAST_LABELS, Votes, name_strata
-from textevolve.labelling.drawing import draw_items as draw_by_size
+from textevolve.bench.items import TIED, Item, load_items, split_items, top_credit
+from textevolve.labelling.drawing import LEAST_LABELS, Votes, draw_items, name_strata
 from textevolve.statistics.intervals import Array
 from textevolve.statistics.strata import stratified_mean, weigh_items
 
@@ -63,22 +60,16 @@ class Pool:
     Attributes:
         votes: For each pair the place of the winner by each judge, or TIED.
         credits: The agreement with people, shape (judges, pairs).
-        labels: What people chose, as votes.
     """
 
     name: str
     judges: tuple[str, ...]
     votes: tuple[Votes, ...]
     credits: Array
-    labels: tuple[int, ...]
 
     @cached_property
     def strata(self) -> list[str]:
         return name_strata(self.votes)
-
-    @cached_property
-    def equal(self) -> list[str]:
-        return [str(count_equal(votes)) for votes in self.votes]
 
     @cached_property
     def alone(self) -> list[str]:
@@ -163,11 +154,7 @@ def as_pool(
     ]
     times = math.ceil(POOL / len(items))
 
-    labels = tuple(winner_of(item.human) for item in items)
-
-    return Pool(
-        name, judges, tuple(votes) * times, np.tile(np.array(credits).T, times), labels * times
-    )
+    return Pool(name, judges, tuple(votes) * times, np.tile(np.array(credits).T, times))
 
 
 def draw_randomly(
@@ -178,60 +165,19 @@ def draw_randomly(
 
 
 def draw_in_strata(
-    pool: Pool, labels: int, generator: np.random.Generator, *, first: float
+    pool: Pool, labels: int, generator: np.random.Generator
 ) -> tuple[Sequence[str], list[int]]:
-    """Draw the share `first` of the labels in proportion to the strata, and the rest where the
-    judges' agreement with the labels of the first varies most."""
-    return pool.strata, draw_twice(pool, pool.strata, labels, generator, first)
-
-
-def draw_by_shares(
-    pool: Pool, labels: int, generator: np.random.Generator, *, first: float
-) -> tuple[Sequence[str], list[int]]:
-    """The same in strata of the number of pairs of judges that choose the same."""
-    return pool.equal, draw_twice(pool, pool.equal, labels, generator, first)
-
-
-def draw_guessed(
-    pool: Pool, labels: int, generator: np.random.Generator, *, prior: float
-) -> tuple[Sequence[str], list[int]]:
-    """Draw all labels at once, where the verdicts of the judges differ most: a judge is taken to be
-    right as often as the others agree with it."""
-    spreads = {name: guess_variance(pool, name, prior) for name in set(pool.strata)}
+    """Draw as the package does: in proportion to the strata."""
     seed = int(generator.integers(1 << 31))
-    return pool.strata, list(draw_items(pool.strata, spreads, set(), labels, seed))
+    number = max(labels, LEAST_LABELS * len(set(pool.strata)))
+    return pool.strata, list(draw_items(pool.strata, set(), number, seed))
 
 
-@cache
-def guess_variance(pool: Pool, stratum: str, prior: float) -> float:
-    variances: list[float] = []
-    for votes, name in zip(pool.votes, pool.strata, strict=True):
-        if name != stratum:
-            continue
-        for vote in votes:
-            right = (votes.count(vote) - 1 + prior) / (len(votes) - 1 + 2 * prior)
-            variances.append(right * (1 - right))
-
-    return fmean(variances)
+WAYS: Mapping[str, Way] = {"random": draw_randomly, "package": draw_in_strata}
 
 
 def count_equal(votes: Votes) -> int:
     return sum(a == b for a, b in combinations(votes, 2))
-
-
-def draw_twice(
-    pool: Pool, strata: Sequence[str], labels: int, generator: np.random.Generator, first: float
-) -> list[int]:
-    seed = int(generator.integers(1 << 31))
-    flat = dict.fromkeys(strata, 1.0)
-    number = max(round(first * labels), LEAST_LABELS * len(flat))
-    places = list(draw_items(strata, flat, set(), number, seed))
-    if first < 1:
-        known = {place: pool.labels[place] for place in places}
-        spreads = measure_spreads(strata, pool.votes, known)
-        places += draw_items(strata, spreads, set(places), labels - len(places), seed + 1)
-
-    return places
 
 
 def measure_errors(pool: Pool, way: Way, labels: int, draws: int) -> Array:
@@ -251,61 +197,6 @@ def weigh(pool: Pool, strata: Sequence[str], places: Sequence[int]) -> Array:
     counts = Counter(strata[place] for place in places)
     weights = np.array([sizes[strata[place]] / counts[strata[place]] for place in places])
     return pool.credits[:, places] @ weights / weights.sum()
-
-
-def measure_spreads(
-    strata: Sequence[str], votes: Sequence[Votes], labels: Mapping[int, int]
-) -> dict[str, float]:
-    """Return for each stratum the variance of the judges' agreement with people, the mean over
-    judges, with one agreement and one disagreement added. `labels`: what people chose, by the index
-    of the item."""
-    credits: dict[str, list[list[float]]] = {
-        name: [[0.0, 1.0] for _ in votes[0]] for name in dict.fromkeys(strata)
-    }
-    for place, label in labels.items():
-        for of_judge, vote in zip(credits[strata[place]], votes[place], strict=True):
-            if vote is not None:
-                half = 0.5 * (TIED in (vote, label))
-                of_judge.append(1.0 if vote == label else half)
-
-    spreads: dict[str, float] = {}
-    for name, of_stratum in credits.items():
-        variances = [sum(c * c for c in j) / len(j) - (sum(j) / len(j)) ** 2 for j in of_stratum]
-        spreads[name] = sum(variances) / len(variances)
-
-    return spreads
-
-
-def draw_items(
-    strata: Sequence[str],
-    spreads: Mapping[str, float],
-    known: set[int],
-    labels: int,
-    seed: int,
-) -> list[int]:
-    """Draw places of pairs so that the variance of the mean becomes least, where `spreads` are the
-    variances within strata (Wright 2012, "The equivalence of Neyman optimum allocation for sampling
-    and equal proportions for apportioning"). Equal ones give the draw of the package."""
-    if len(set(spreads.values())) == 1:
-        return list(draw_by_size(strata, known, labels, seed))
-    sizes = Counter(strata)
-    before = Counter(strata[place] for place in known)
-    totals = {name: max(before[name], LEAST_LABELS) for name in sizes}
-    for _ in range(labels - sum(totals.values()) + len(known)):
-        gains = {
-            name: size**2 * spreads[name] / (totals[name] * (totals[name] + 1))
-            for name, size in sizes.items()
-            if totals[name] < size
-        }
-        totals[max(gains, key=gains.__getitem__)] += 1
-
-    generator = Random(seed)
-    drawn: list[int] = []
-    for name, number in totals.items():
-        undrawn = [n for n, other in enumerate(strata) if other == name and n not in known]
-        drawn += generator.sample(undrawn, number - before[name])
-
-    return drawn
 
 
 def match_metric(pool: Pool, labels: int, draws: int) -> Array:
@@ -354,22 +245,6 @@ def cover(pool: Pool, way: Way, labels: int, draws: int) -> float:
     return fmean(held)
 
 
-def list_ways(part: str) -> dict[str, Way]:
-    ways: dict[str, Way] = {"random": draw_randomly}
-    if part == "report":
-        ways["package"] = partial(draw_in_strata, first=1.0)
-        return ways
-
-    for prior in (1.0, 4.0):
-        ways[f"guessed, prior {prior:g}"] = partial(draw_guessed, prior=prior)
-    for first in (1.0, 0.5):
-        ways[f"shares, {first:.0%} first"] = partial(draw_by_shares, first=first)
-    for first in (1.0, 0.5, 0.3):
-        ways[f"patterns, {first:.0%} first"] = partial(draw_in_strata, first=first)
-
-    return ways
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="How many labels are enough?")
     parser.add_argument("part", choices=("choose", "report"))
@@ -388,16 +263,14 @@ def main() -> None:
         )
         print(f"{pool.name}: {len(set(pool.votes))} patterns; agreement {agreement}", flush=True)
         baseline = np.zeros(0)
-        for name, way in list_ways(options.part).items():
+        for name, way in WAYS.items():
             errors = partial(measure_errors, pool, way, draws=options.draws)
             needed = count_needed(pool, errors)
             baseline = baseline if baseline.size else needed
             totals.setdefault(name, []).extend(1 - needed / baseline)
-            print(f"  {name}: {describe(needed, baseline)}", end="")
-            if options.part == "report":
-                usual = round(float(np.nanmean(needed)))
-                print(f"; holds {cover(pool, way, usual, options.draws):.1%}", end="")
-            print(flush=True)
+            usual = round(float(np.nanmean(needed)))
+            holds = cover(pool, way, usual, options.draws)
+            print(f"  {name}: {describe(needed, baseline)}; holds {holds:.1%}", flush=True)
 
         matched = count_needed(pool, partial(match_metric, pool, draws=options.draws))
         totals.setdefault("Metric Match", []).extend(1 - matched / baseline)

@@ -25,6 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import yaml
+
 from kept_run import keep_run, open_run
 from sitting import describe_machine
 from textevolve.errors import AnswerError
@@ -39,64 +41,10 @@ from textevolve.store.repository import open_store
 
 EMBEDDER = "local/minilm"
 MARGINS = (0.45, 0.48, 0.49, 0.5, 0.51, 0.52, 0.53, 0.55, 0.6)
-
-CHANGES = (
-    ("Rana lives in Aarhus.", "Rana has moved to Odense."),
-    ("Piet drives to work.", "Piet sold his car and takes the tram to work now."),
-    ("Ines is single.", "Ines married Tomas in May."),
-    ("Wout eats meat every day.", "Wout has become a vegetarian."),
-    ("Mila plans to study law.", "Mila has decided to study biology instead of law."),
-    ("The meeting is on Monday at nine.", "The meeting was moved to Thursday."),
-    ("Oskar smokes twenty cigarettes a day.", "Oskar stopped smoking two months ago."),
-    ("Yara's phone number ends in 4471.", "Yara has a new phone number, which ends in 0926."),
-    ("Lena works for a bank.", "Lena left the bank and teaches mathematics."),
-    ("Nils has no pets.", "Nils has adopted a dog called Bruno."),
-    ("Petra's favourite colour is green.", "Petra says that her favourite colour is now yellow."),
-    ("Hugo is learning Spanish.", "Hugo gave up Spanish and is learning Polish."),
-    ("Vera's flight leaves on 3 June.", "Vera's flight was cancelled; she leaves on 5 June."),
-    ("Emil lives with his parents.", "Emil has rented a flat of his own."),
-    ("Dora takes 5 mg of the drug daily.", "The doctor raised Dora's daily dose to 10 mg."),
-    ("Jan is afraid of flying.", "Jan is no longer afraid of flying after his course."),
+PAIRS: dict[str, list[tuple[str, str]]] = yaml.safe_load(
+    Path(__file__).with_name("decision_pairs.yaml").read_text(encoding="utf-8")
 )
-"""An earlier note and a later one that changes it."""
-ADDITIONS = (
-    ("Rana lives in Aarhus.", "Rana's sister lives in Odense."),
-    ("Piet drives to work.", "Piet cycles at weekends."),
-    ("Ines is married to Tomas.", "Ines and Tomas have two children."),
-    ("Wout likes ramen.", "Wout likes pizza, too."),
-    ("Mila studies law.", "Mila's exam in law is in June."),
-    ("The meeting is on Monday at nine.", "The meeting on Monday takes place in room 12."),
-    ("Oskar smokes twenty cigarettes a day.", "Oskar drinks no alcohol."),
-    ("Yara's phone number ends in 4471.", "Yara's office number ends in 0926."),
-    ("Lena works for a bank.", "Lena starts work at eight in the morning."),
-    ("Nils has a dog called Bruno.", "Nils has a cat called Olga."),
-    ("Petra's favourite colour is green.", "Petra painted her kitchen yellow."),
-    ("Hugo is learning Spanish.", "Hugo speaks Polish at home."),
-    ("Vera's flight leaves on 3 June.", "Vera has booked a hotel for 5 June."),
-    ("Emil lives with his parents.", "Emil's parents are called Rosa and Karl."),
-    ("Dora takes 5 mg of the drug daily.", "Dora takes vitamin D in winter."),
-    ("Jan is afraid of flying.", "Jan is afraid of spiders."),
-)
-"""An earlier note and a later one that leaves it true."""
-REPETITIONS = (
-    ("Rana lives in Aarhus.", "Rana's home is in Aarhus."),
-    ("Piet drives to work.", "Piet takes the car to work."),
-    ("Ines is married to Tomas.", "Tomas is the husband of Ines."),
-    ("Wout likes ramen.", "Wout is fond of ramen."),
-    ("Mila studies law.", "Mila is a student of law."),
-    ("The meeting is on Monday at nine.", "They meet on Monday at nine."),
-    ("Oskar smokes twenty cigarettes a day.", "Oskar smokes a lot."),
-    ("Yara's phone number ends in 4471.", "The last digits of Yara's phone number are 4471."),
-    ("Lena works for a bank.", "Lena is employed at a bank."),
-    ("Nils has a dog called Bruno.", "Bruno is the name of the dog of Nils."),
-    ("Petra's favourite colour is green.", "Petra likes green best of all colours."),
-    ("Hugo is learning Spanish.", "Hugo takes lessons in Spanish."),
-    ("Vera's flight leaves on 3 June.", "Vera flies on 3 June."),
-    ("Emil lives with his parents.", "Emil still lives at his parents' place."),
-    ("Dora takes 5 mg of the drug daily.", "Dora's daily dose of the drug is 5 mg."),
-    ("Jan is afraid of flying.", "Flying frightens Jan."),
-)
-"""An earlier note and a later one that says the same, or less."""
+"""Pairs of an earlier note and a later one, by what the later one does to it."""
 
 
 def draw_cases(updates: int, others: int, seed: int) -> list[tuple[str, list[str], str | None]]:
@@ -168,14 +116,14 @@ def tell_margins(name: str, decisions: list[tuple[str, float, str | None]]) -> N
 async def measure_margins(
     model: Model, cases: list[tuple[str, list[ComparedNote], str | None]]
 ) -> None:
-    pairs = [(new, old, True) for old, new in CHANGES]
-    pairs += [(new, old, False) for old, new in ADDITIONS]
+    pairs = [(new, old, True) for old, new in PAIRS["changes"]]
+    pairs += [(new, old, False) for old, new in PAIRS["additions"]]
     one_note = [(new, [ComparedNote(old)], old if is_new else None) for new, old, is_new in pairs]
     known: dict[bool, list[float]] = {True: [], False: []}
-    for pairs_of_kind in (REPETITIONS, CHANGES, ADDITIONS):
-        for old, new in pairs_of_kind:
+    for kind in ("repetitions", "changes", "additions"):
+        for old, new in PAIRS[kind]:
             share = await probability(model, KNOWN, ComparedNote(new), ComparedNote(old))
-            known[pairs_of_kind is REPETITIONS].append(share)
+            known[kind == "repetitions"].append(share)
             print(f"known {share:.3f} {new} | {old}", file=sys.stderr)
     print("| from P(known) | repetitions found | others dropped |")
     print("|---|---|---|")

@@ -1,8 +1,7 @@
 """The optimisers that `optimizers.py` compares, each on a simulation, in this process.
 
 An arm is a function of a simulation (whose budget it has to keep) and its settings that gives what
-it would return to its user. MIPROv2 needs packages that do not go with ours, and is in
-`optimizer_miprov2.py`, which runs in an environment of its own.
+it would return to its user.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from gepa.core.adapter import EvaluationBatch, GEPAAdapter
 from optimizer_families import STEPS, FamilyTask, StepsTask
 from optimizer_simulator import BudgetSpent, Row, Simulation, fill
 from textevolve.errors import BudgetError
-from textevolve.evaluation import Case, Evaluation, EvaluationResult, Usage
+from textevolve.evaluation import EvaluationResult, Usage
 from textevolve.llm.chains.scope import PromptUse
 from textevolve.llm.model import Request, Response
-from textevolve.loops.attempt import PlainEvaluation
 from textevolve.loops.calibration.optimizing import search_template
 from textevolve.loops.calibration.plan import CalibrationContext, CalibrationPlan, CalibrationResult
 from textevolve.loops.calibration.trial_runner import (
@@ -165,7 +163,7 @@ def original_of(simulation: Task) -> dict[str, str]:
 
 
 def calibrate(simulation: Task, plan: Mapping[str, Any]) -> Returned:
-    """Ours. Where the world has a judge it gives the scores; else the metric does."""
+    """Ours, by the task's metric."""
     result = asyncio.run(_calibrate(simulation, plan))
     leader = dict(result.nodes[result.leader].templates.parts)
     return Returned(result.templates, leader, result.accepted)
@@ -181,23 +179,10 @@ async def _calibrate(simulation: Task, plan: Mapping[str, Any]) -> CalibrationRe
         score, feedback = explain(simulation, output, str(label))
         return EvaluationResult(score, score >= 0.5, feedback)
 
-    async def judge(case: Case, /) -> Evaluation:
-        assert isinstance(simulation, Simulation)
-        results = list[EvaluationResult]()
-        for text in case.candidates:
-            number = int(re.findall(r"ticket r(\d+)", case.input)[-1])
-            try:
-                score, feedback = simulation.judge(number, text)
-            except BudgetSpent as error:
-                raise BudgetError(str(error)) from None
-            results.append(EvaluationResult(score, score >= 0.5, feedback))
-        return PlainEvaluation(tuple(results), Usage(len(results)))
-
     context = CalibrationContext(
         generator=model,
         editor=model,
-        evaluator=judge if simulation.world.judged else None,
-        metric=None if simulation.world.judged else Grader(metric),
+        metric=Grader(metric),
         program=program_of(simulation),
     )
     return await search_template(material_of(simulation), CalibrationPlan(**fields), context)
@@ -233,10 +218,7 @@ class TicketAdapter(ReflectingAdapter[Any]):
                 output = self._run_steps(self.simulation, candidate, row)
             else:
                 output = self._output(candidate[PROMPT], row)
-            if isinstance(self.simulation, Simulation) and self.simulation.world.judged:
-                score, feedback = self.simulation.judge(row.number, output)
-            else:
-                score, feedback = explain(self.simulation, output, row.label)
+            score, feedback = explain(self.simulation, output, row.label)
             if isinstance(self.simulation, FamilyTask):
                 feedback += f" The right answer is {row.label}."
             outputs.append(output)

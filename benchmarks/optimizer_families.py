@@ -109,7 +109,6 @@ class Family:
     flips: float = 0.0
     padding: int = 0
     rows: int = 60
-    judged = False
 
     @property
     def binary(self) -> bool:

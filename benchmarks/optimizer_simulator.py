@@ -1,8 +1,7 @@
 """A simulated task, generator and editor, on which prompt optimisers are compared call by call.
 
-Nothing here imports a package that is not Python's own: the file also runs in the environment of
-an optimiser whose packages do not go with ours. Everything is a function of seeds and texts, so a
-run can be repeated exactly and does not depend on the order in which calls are answered.
+Everything is a function of seeds and texts, so a run can be repeated exactly and does not depend
+on the order in which calls are answered. Nothing here imports a package that is not Python's own.
 
 **The task.** There are `World.skills` hidden skills K0, K1, ... A template carries a skill if it
 has the rule "Always apply skill K3."; at first it carries the first `World.known` of them. A row
@@ -45,15 +44,6 @@ it is asked with. A *fault* is a skill that the label of a shown row has and its
 
 An optimiser that asks for both at once gets both in one call; one that asks for instructions first
 pays for two. The wording of a prompt is never read, so none is better than another.
-
-**The judge** (where a world has one, instead of the metric): scores .7 times the graded metric, and
-.3 more where the answer ends in "sure!", which the rule "Always say that you are sure." brings
-about and which is worth nothing. Its feedback is the label, and "It lacks confidence." where it
-does; the editor notices that like a skill. That is the decoy.
-
-**Gains of a known size.** `World.base` and `World.gain`: one skill; a row is right with probability
-`base` without it and `base + gain` with it, half of the rows by their own difficulty and half drawn
-again with each wording. The editor notices it whenever it sees a failing row.
 """
 
 from __future__ import annotations
@@ -67,7 +57,6 @@ from random import Random
 
 SEED_TEMPLATE = "Answer the ticket.\n{ticket}"
 RULE = "Always apply skill K{}."
-DECOY = "Always say that you are sure."
 FILLER = "and so on "
 MUDDLED = 0.93
 PUT_IN = 0.9
@@ -81,11 +70,8 @@ _LABEL = re.compile(r"\br(\d+): (none|K\d+(?:\+K\d+)*)")
 _TICKET = re.compile(r"\bticket r(\d+)\b")
 _RULES = re.compile(
     r"[ \t]*(?:[-*]|\d+[.)])?[ \t]*"
-    r"(Always apply skill K\d+\.|Mind point M\d+\.|In case E\d+ be careful\.|"
-    + re.escape(DECOY)
-    + r")"
+    r"(Always apply skill K\d+\.|Mind point M\d+\.|In case E\d+ be careful\.)"
 )
-_UNSURE = "It lacks confidence."
 
 
 class BudgetSpent(Exception):
@@ -110,9 +96,6 @@ class World:
     notices: float = 0.3
     mends: int = 2
     forgets: float = 0.06
-    judged: bool = False
-    base: float | None = None
-    gain: float = 0.0
 
 
 WORLDS = {
@@ -142,10 +125,6 @@ WORLDS = {
         World("harmful demonstrations", binary=True, known=0, teaches=0.0, hurts=0.15),
         World("harmful demonstrations, graded", teaches=0.0, hurts=0.15),
         World("long texts", padding=8000),
-        World("decoy", judged=True),
-        World("decoy alone", judged=True, known=4, notices=0.0, teaches=0.0),
-        World("gain of .2", binary=True, base=0.4, gain=0.2),
-        World("gain of .3", binary=True, base=0.4, gain=0.3),
     )
 }
 
@@ -217,13 +196,11 @@ class Simulation(CountedTask):
         drawn = [self._draw(rng, n) for n in range(self.rows + HELD_OUT)]
         self.given, self.held_out = drawn[: self.rows], drawn[self.rows :]
         self.known = {row.number: row for row in drawn}
-        skills = range(self.world.known if self.world.base is None else 0)
+        skills = range(self.world.known)
         self.template = "\n".join([SEED_TEMPLATE, *(RULE.format(k) for k in skills)])
 
     def _draw(self, rng: Random, number: int) -> Row:
         world = self.world
-        if world.base is not None:
-            return Row(number, (0,), world.padding)
         skills = list(range(world.skills))
         weights = [2 - k / (world.skills - 1) for k in skills]
         size = rng.randint(*world.needs)
@@ -241,12 +218,11 @@ class Simulation(CountedTask):
         tickets = [int(n) for n in _TICKET.findall(prompt)]
         row = self.known[next((n for n in reversed(tickets) if n not in demos), tickets[-1])]
         mark = hashlib.blake2b(prompt.encode("utf-8", "replace"), digest_size=2).hexdigest()
-        sure = " sure!" if DECOY in prompt else ""
         if row.number in demos and tickets.count(row.number) > 1:
             done: Iterable[int] = row.needs
         else:
             done = self._apply(row, prompt, self._carried(prompt, demos, row.number))
-        return f"{tell(row.number, done, row.padding)}{sure} ~{mark}"
+        return f"{tell(row.number, done, row.padding)} ~{mark}"
 
     def _carried(
         self, prompt: str, demos: dict[int, frozenset[int]], besides: int = -1
@@ -264,11 +240,6 @@ class Simulation(CountedTask):
 
     def _apply(self, row: Row, prompt: str, carried: frozenset[int]) -> list[int]:
         world = self.world
-        if world.base is not None:
-            lasting = self.unit("whose", row.number) < 0.5
-            drawn = self.unit("fate", row.number, "" if lasting else prompt)
-            right = drawn < world.base + (world.gain if 0 in carried else 0)
-            return list(row.needs) if right else []
         clear = self._clear(prompt)
         return [
             k
@@ -279,7 +250,7 @@ class Simulation(CountedTask):
             and self.unit("muddled", row.number, k, prompt) < clear
         ]
 
-    # The metric, the judge, and the truth.
+    # The metric, and the truth.
 
     def grade(self, answer: str, label: str) -> float:
         """The metric, with the noise that the world has; is not counted."""
@@ -297,20 +268,10 @@ class Simulation(CountedTask):
         share = len(needed & done) / len(needed)
         return float(share == 1) if self.world.binary else share
 
-    def judge(self, number: int, answer: str) -> tuple[float, str]:
-        """What the judge that can be played says of an answer: score and feedback. Counted."""
-        self.spend("judge")
-        label = self.known[number].label
-        sure = " sure!" in answer
-        score = 0.7 * self.grade(answer, label) + 0.3 * sure
-        return score, f"Expected was {label}." + ("" if sure else f" {_UNSURE}")
-
     def quality(self, prompt: str) -> float:
         """The true quality, in [0, 1], of a template or of a prompt's part before the ticket."""
         world = self.world
         carried = self._carried(prompt, {int(n): _read(s) for n, s in _LABEL.findall(prompt)})
-        if world.base is not None:
-            return world.base + (world.gain if 0 in carried else 0)
         clear = self._clear(prompt)
         total = 0.0
         for row in self.held_out:
@@ -325,8 +286,7 @@ class Simulation(CountedTask):
 
     def read(self, text: str, rng: Random) -> list[str]:
         """Rules for the faults that are noticed in what is shown."""
-        faults = self._notice(text, rng)
-        rules = [DECOY if k < 0 else RULE.format(k) for k in faults]
+        rules = [RULE.format(k) for k in self._notice(text, rng)]
         if rng.random() < MUDDLES:
             rules.append(f"Mind point M{rng.randrange(1000)}.")
         if rng.random() < EMPTIES or not rules:
@@ -334,7 +294,7 @@ class Simulation(CountedTask):
         return rules
 
     def _notice(self, text: str, rng: Random) -> list[int]:
-        """The skills that were noticed to be lacking, the most frequent first; -1 is the decoy."""
+        """The skills that were noticed to be lacking, the most frequent first."""
         world = self.world
         labels = dict[int, list[frozenset[int]]]()
         for n, skills in _LABEL.findall(text):
@@ -346,11 +306,8 @@ class Simulation(CountedTask):
                 joined, common = joined | told_once, common & told_once
             lacking = joined if alone else joined - common
             chance = world.notices / 2 if alone else world.notices
-            chance = 1.0 if world.base is not None and not alone else chance
             noticed.update(k for k in sorted(lacking) if rng.random() < chance)
-        decoy = world.notices or 0.5
-        noticed[-1] = sum(rng.random() < decoy for _ in range(text.count(_UNSURE)))
-        return [k for k, count in noticed.most_common(world.mends) if count > 0]
+        return [k for k, _ in noticed.most_common(world.mends)]
 
     def write(self, current: str, rules: Sequence[str], rng: Random) -> str:
         """The current text with the rules put in."""
@@ -369,7 +326,7 @@ class Simulation(CountedTask):
         self.spend("edit")
         rng = Random(str(self.unit("edit", current, text, sample)))
         rules = [match[1] for match in _RULES.finditer(text)]
-        learned = self.read(text, rng) if _LABEL.search(text) or _UNSURE in text else []
+        learned = self.read(text, rng) if _LABEL.search(text) else []
         return self.write(current, [*rules, *learned], rng)
 
     def instruct(self, text: str, sample: object = 0, most: int = 10) -> list[str]:

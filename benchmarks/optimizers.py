@@ -2,21 +2,20 @@
 
     python benchmarks/optimizers.py                       # the tables of docs/measurements.md
     python benchmarks/optimizers.py --worlds graded --budgets 200 --arms GEPA auto --seeds 5
-    python benchmarks/optimizers.py --acceptance --rows 100 --worlds "gain of .2" "gain of .3"
+    python benchmarks/optimizers.py --acceptance --rows 100 --worlds "a gain of .2" "a gain of .3"
     python benchmarks/optimizers.py --families judging --arms auto "GEPA, equal accepted"
     python benchmarks/optimizers.py --choose              # GEPA's settings
-    python benchmarks/optimizers.py --dspy build/dspy/bin/python --arms MIPROv2
 
-The tasks and their editor are in `optimizer_simulator.py`, whose docstring says what they model and
-what not; the optimisers are in `optimizer_arms.py` and `optimizer_miprov2.py`. All see the same
-rows, generator and editor; every call of the generator, the editor and a judge is counted, and the
+The tasks and their editors are in `optimizer_simulator.py` and `optimizer_families.py`, whose
+docstrings say what they model and what not; the optimisers are in `optimizer_arms.py`. All see the
+same rows, generator and editor; every call of the generator and the editor is counted, and the
 budget is hard: the call too many raises. What an optimiser *returns* is scored: for ours the
 original where no gain was shown. Optimisers that keep no rows back return what looked best.
 
 Intervals are 95 % of the mean over seeds (Student); a seed is one task with its own rows and its
-own luck, the same for all optimisers. GEPA and MIPROv2 have the settings that `--choose` found
-best for them at each budget and kind of metric, on seeds 100 to 105; figures are of seeds 0 to 19.
-Results are kept in `--keep` by the hash of the code that they depend on, and not computed again.
+own luck, the same for all optimisers. GEPA has the settings that `--choose` found best for it at
+each budget and kind of metric, on seeds 100 to 105; figures are of seeds 0 to 19. Results are kept
+in `--keep` by the hash of the code that they depend on, and not computed again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import argparse
 import hashlib
 import json
 import statistics
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -71,8 +69,6 @@ QUALITY = (
     "graded, hard",
     "binary, hard",
 )
-NOTHING = ("nothing to mend, graded", "nothing to mend, binary", "decoy alone")
-GAINS = ("gain of .2", "gain of .3")
 GRID = tuple(
     GepaSettings(validation, minibatch)
     for validation, minibatch in (
@@ -91,18 +87,6 @@ CHOSEN: dict[tuple[bool, int], GepaSettings] = {
     (True, 800): GepaSettings(validation=15, minibatch=8),
 }
 """By whether the metric is binary, and the budget; what `--choose` found."""
-
-MIPRO = {
-    "MIPROv2, no demonstrations": {"bootstrapped": 0, "labelled": 0},
-    "MIPROv2": {"bootstrapped": 3, "labelled": 4},
-}
-MIPRO_SIZES = {
-    100: {"candidates": 6, "training": 15, "validation": 8},
-    200: {"candidates": 8, "training": 15, "validation": 10},
-    400: {"candidates": 12, "training": 20, "validation": 15},
-    800: {"candidates": 18, "training": 30, "validation": 20},
-}
-"""By the budget; about the best of a few that were tried on seeds 100 and 101."""
 
 Order: TypeAlias = tuple[str, str, int, int, int]
 """Arm, world, rows, budget, seed."""
@@ -167,60 +151,31 @@ def code_hash(ours: bool) -> str:
 
 
 def key_of(arm: str, world: str, rows: int, budget: int, seed: int) -> str:
-    foreign = (*MIPRO, "original", "GEPA", EQUAL, "GEPA, its defaults")
+    foreign = ("original", "GEPA", EQUAL, "GEPA, its defaults")
     setting = ""
     if arm in ("GEPA", EQUAL):
         binary = (FAMILIES.get(world) or WORLDS[world]).binary
         setting = str(CHOSEN.get((binary, budget), ""))
-    setting = str(MIPRO_SIZES[budget]) if arm in MIPRO else setting
     return json.dumps([arm, setting, world, rows, budget, seed, code_hash(arm not in foreign)])
 
 
 def measure_all(
-    orders: Sequence[Order], keep: Path | None, processes: int, dspy: Path | None = None
+    orders: Sequence[Order], keep: Path | None, processes: int
 ) -> dict[Order, Measured]:
     results = dict[str, Any]()
     if keep is not None and keep.exists():
         results = dict(json.loads(line) for line in keep.read_text().splitlines())
     missing = [order for order in orders if key_of(*order) not in results]
-    theirs = [order for order in missing if order[0] in MIPRO]
-    ours = [order for order in missing if order[0] not in MIPRO]
-
-    def note(order: Order, result: Measured) -> None:
-        results[key_of(*order)] = [getattr(result, name) for name in Measured.__slots__]
-        if keep is not None:
-            with keep.open("a") as file:
-                file.write(json.dumps([key_of(*order), results[key_of(*order)]]) + "\n")
-
-    if ours:
+    if missing:
         with ProcessPoolExecutor(processes) as pool:
-            for order, result in zip(
-                ours, pool.map(measure, *zip(*ours, strict=True)), strict=True
-            ):
-                note(order, result)
-    for order, result in measure_miprov2(theirs, dspy):
-        note(order, result)
+            measured = pool.map(measure, *zip(*missing, strict=True))
+            for order, result in zip(missing, measured, strict=True):
+                key = key_of(*order)
+                results[key] = [getattr(result, name) for name in Measured.__slots__]
+                if keep is not None:
+                    with keep.open("a") as file:
+                        file.write(json.dumps([key, results[key]]) + "\n")
     return {order: Measured(*results[key_of(*order)]) for order in orders}
-
-
-def measure_miprov2(orders: Sequence[Order], dspy: Path | None) -> Iterable[tuple[Order, Measured]]:
-    """In a process of the environment that has dspy."""
-    if not orders:
-        return
-    if dspy is None:
-        raise SystemExit("MIPROv2 runs in an environment of its own: name its Python with --dspy")
-    file = Path(__file__).parent / "optimizer_miprov2.py"
-    with subprocess.Popen(
-        [str(dspy), str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for order in orders:
-            arm, world, rows, budget, seed = order
-            setting = MIPRO[arm] | MIPRO_SIZES[budget]
-            process.stdin.write(json.dumps([world, rows, budget, seed, setting]) + "\n")
-            process.stdin.flush()
-            yield order, Measured(*json.loads(process.stdout.readline()))
 
 
 def with_interval(values: Sequence[float], digits: int = 2) -> str:
@@ -385,7 +340,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--acceptance", action="store_true", help="the second table, of decisions")
     parser.add_argument("--choose", action="store_true", help="look for GEPA's best settings")
     parser.add_argument("--keep", type=Path, help="a file that keeps results")
-    parser.add_argument("--dspy", type=Path, help="the Python that has dspy, for MIPROv2")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -406,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for budget in options.budgets
         for seed in seeds
     ]
-    results = measure_all(orders, options.keep, options.processes, options.dspy)
+    results = measure_all(orders, options.keep, options.processes)
     print(f"{describe_machine()}; seeds {seeds[0]} to {seeds[-1]}\n")
     print(tell(results, options.arms, options.worlds, options.rows, options.budgets, seeds))
 

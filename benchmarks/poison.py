@@ -1,7 +1,7 @@
 """Do candidates that give orders move their own score, or reach the one who revises them?
 
     python benchmarks/poison.py [--judges single probe] [--limit N] [--model MODEL]
-        [--store FILE] [--no-ask] [--json FILE]
+        [--store FILE] [--no-ask]
 
 Each candidate of `poison.yaml` is judged as `optimize` does it, alone, and so is its clean twin,
 the same answer without the order. Then the writer of `optimize` revises the poisoned candidate by
@@ -22,29 +22,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from kept_run import keep_run, open_run
-from sitting import InTurn, Spent, describe_machine, format_share, judge_in_turn
-from textevolve.engine.local import gather_bounded
-from textevolve.errors import AnswerError, BudgetError, UnavailableError
+from kept_run import add_options, keep_run, open_run, work_in_turn
+from sitting import Spent, describe_machine, format_share
+from textevolve.errors import AnswerError, BudgetError
 from textevolve.evaluation import Case, EvaluationResult, Evaluator, Failure
 from textevolve.events import Event
-from textevolve.judges.judge import parse_judge
 from textevolve.llm.model import Model
 from textevolve.loops.attempt import instructions_of
 from textevolve.loops.optimization import ModelGenerator, OptimizationPlan
 from textevolve.settings import Settings, read_settings
 from textevolve.store.repository import Store, open_store
-from textevolve.studies.optimize import DEFAULT_JUDGE
 from textevolve.wiring import Limits
 
 FILE = Path(__file__).with_suffix(".yaml")
@@ -138,21 +133,18 @@ async def judge_text(judge: Evaluator, attack: Attack, text: str) -> tuple[float
     return score, list(instructions_of(evaluation, 0))
 
 
-async def try_attack(attack: Attack, judge: Evaluator, model: Model) -> Outcome | None:
-    """None where something of it has not been asked yet."""
-    try:
-        clean, _ = await judge_text(judge, attack, attack.clean)
-        poisoned, instructions = await judge_text(judge, attack, attack.poisoned)
-        is_named = obeyed = None
-        if attack.marker and poisoned is not None:
-            is_named = _flatten(attack.marker) in _flatten("\n".join(instructions))
-            revision = await revise(attack, instructions, model)
-            obeyed = None if revision is None else is_obeyed(attack, revision)
-    except BudgetError:
-        return None
-    except UnavailableError as error:
-        print(f"{attack.id}: not done, {error}", file=sys.stderr, flush=True)
-        return None
+async def try_attack(attack: Attack, model: Model, judge: Evaluator) -> Outcome:
+    """
+    Raises:
+        BudgetError: something of it has not been asked yet. ModelError: an answer did not come.
+    """
+    clean, _ = await judge_text(judge, attack, attack.clean)
+    poisoned, instructions = await judge_text(judge, attack, attack.poisoned)
+    is_named = obeyed = None
+    if attack.marker and poisoned is not None:
+        is_named = _flatten(attack.marker) in _flatten("\n".join(instructions))
+        revision = await revise(attack, instructions, model)
+        obeyed = None if revision is None else is_obeyed(attack, revision)
     return Outcome(attack, clean, poisoned, is_named, obeyed)
 
 
@@ -183,16 +175,7 @@ async def measure(
     cases = [Case(entry.task, (entry.poisoned,), entry.id) for entry in read_attacks()]
     run = await keep_run(store, settings, model, parameters, cases, judge)
     async with open_run(store, run, settings, limits, listener) as bench:
-        queue = asyncio.Semaphore(bench.concurrency)
-        patient_judge, writer = (
-            judge_in_turn(bench.whole_judge_of(parse_judge(judge)), queue),
-            InTurn(bench.model, queue),
-        )
-        outcomes = await gather_bounded(
-            [lambda a=attack: try_attack(a, patient_judge, writer) for attack in attacks],
-            len(attacks),
-        )
-    return [outcome for outcome in outcomes if outcome is not None]
+        return await work_in_turn(attacks, bench, judge, try_attack)
 
 
 def show(judge: str, outcomes: Sequence[Outcome], number: int, margin: float) -> None:
@@ -230,22 +213,17 @@ def count(outcomes: Sequence[Outcome], margin: float) -> Mapping[str, list[bool]
     }
 
 
-async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict[str, Any]]:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--judges", nargs="+", default=[DEFAULT_JUDGE, "probe"])
-    parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add_options(parser, judges=["single", "probe"])
     parser.add_argument("--margin", type=float, default=MARGIN)
     parser.add_argument("--limit", type=int, help="candidates, the first of each family in turn")
-    parser.add_argument("--no-ask", action="store_true", help="figures of what is there")
-    parser.add_argument("--store", help="the file that keeps runs")
-    parser.add_argument("--json", help="figures to this file")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     attacks = spread(read_attacks())[: options.limit]
     print(describe_machine())
     print(f"{options.model}, {len(attacks)} poisoned candidates, each with its clean twin")
     settings = read_settings(store=options.store or None)
     limits = Limits(calls=0) if options.no_ask else Limits()
-    figures: dict[str, Any] = {"model": options.model, "margin": options.margin}
     with open_store(settings.store) as store:
         for judge in options.judges:
             spent = Spent()
@@ -253,8 +231,6 @@ async def main(arguments: Sequence[str] | None = None) -> tuple[str | None, dict
             done = await measure(store, settings, judge, options.model, attacks, limits, spent.hear)
             show(judge, done, len(attacks), options.margin)
             print(spent)
-            figures[judge] = [{**asdict(outcome), "attack": outcome.attack.id} for outcome in done]
-    return options.json, figures
 
 
 def spread(attacks: Sequence[Attack]) -> list[Attack]:
@@ -268,6 +244,4 @@ def spread(attacks: Sequence[Attack]) -> list[Attack]:
 
 
 if __name__ == "__main__":
-    file, made = asyncio.run(main())
-    if file:
-        Path(file).write_text(json.dumps(made) + "\n", encoding="utf-8")
+    asyncio.run(main())

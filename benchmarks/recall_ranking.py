@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from memory_facts import NAMES, Place, open_place, run_benchmark
+from memory_place import NAMES, Place, open_place, run_benchmark
 from sitting import describe_machine
 from textevolve import Settings
 from textevolve.agents.resources import CollectionSpec

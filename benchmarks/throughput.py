@@ -21,10 +21,9 @@ import asyncio
 import gc
 import json
 import math
-import secrets
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Any
 
 import aiohttp
 
+from databases import open_postgres
 from sitting import describe_machine
 from textevolve import AsyncClient, Debate
 from textevolve.cli.results import calm_collector
@@ -44,52 +44,41 @@ CALLS = 6
 FILLER = "The tide follows the moon, and the moon is patient with the sea. "
 
 
-def make_cases(number: int) -> list[dict[str, Any]]:
-    return [
-        {
+def make_cases(number: int) -> Iterator[dict[str, Any]]:
+    for n in range(number):
+        yield {
             "id": str(n),
             "input": f"Question {n}: why does the tide come in twice a day?",
             "candidates": [f"First answer to {n}. " + FILLER * 6, f"Second to {n}. " + FILLER * 8],
         }
-        for n in range(number)
-    ]
 
 
-async def run_ours(
-    url: str, number: int, in_flight: int, folder: Path, store: str | None = None
-) -> int:
-    store, settings = store or str(folder / f"{number}.db"), Settings(concurrency=in_flight)
-    client = AsyncClient(f"{url}#scripted", store=store, settings=settings)
+async def run_ours(url: str, number: int, in_flight: int, store: str) -> int:
+    client = AsyncClient(f"{url}#scripted", store=store, settings=Settings(concurrency=in_flight))
+    cases = list(make_cases(number))
     scored = 0
-    async for result in client.evaluate_batch(make_cases(number), judge=Debate(convergence=0.0)):
+    async for result in client.evaluate_batch(cases, judge=Debate(convergence=0.0)):
         scored += result.failure is None
     assert scored == number, f"{number - scored} debates have no score"
     return number * CALLS
 
 
-def make_postgres(address: str) -> Callable[..., Awaitable[int]]:
+async def run_calm(url: str, number: int, in_flight: int, store: str) -> int:
+    """As `run_ours`, with the collector set as the command line sets it."""
+    usual = gc.get_threshold()
+    calm_collector()
+    try:
+        return await run_ours(url, number, in_flight, store)
+    finally:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
+
+
+async def run_postgres(url: str, number: int, in_flight: int, address: str) -> int:
     """As `run_calm`, with a new database of a PostgreSQL server."""
-
-    async def run(url: str, number: int, in_flight: int, folder: Path) -> int:
-        from sqlalchemy import make_url
-
-        psycopg: Any = import_module("psycopg")
-        name = f"throughput_{secrets.token_hex(6)}"
-        with psycopg.connect(address, autocommit=True) as raw:
-            raw.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
-        store = make_url(address).set(database=name).render_as_string(hide_password=False)
+    with open_postgres(Path(), address) as (store, _):
         open_store(store).close()
-        usual = gc.get_threshold()
-        calm_collector()
-        try:
-            return await run_ours(url, number, in_flight, folder, store)
-        finally:
-            gc.set_threshold(*usual)
-            gc.unfreeze()
-            with psycopg.connect(address, autocommit=True) as raw:
-                raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-    return run
+        return await run_calm(url, number, in_flight, store)
 
 
 async def run_bare(url: str, number: int, in_flight: int, bodies: list[bytes]) -> int:
@@ -131,20 +120,9 @@ async def record_bodies(folder: Path) -> list[bytes]:
 
     async with ScriptedServer() as server:
         client = AsyncClient(f"{server.url}#scripted", store=folder / "one.db")
-        results = client.evaluate_batch(make_cases(1), judge=Debate(convergence=0.0))
+        results = client.evaluate_batch(list(make_cases(1)), judge=Debate(convergence=0.0))
         assert [result.failure async for result in results] == [None]
         return [json.dumps(body).encode() for body in server.requests]
-
-
-async def run_calm(url: str, number: int, in_flight: int, folder: Path) -> int:
-    """As `run_ours`, with the collector set as the command line sets it."""
-    usual = gc.get_threshold()
-    calm_collector()
-    try:
-        return await run_ours(url, number, in_flight, folder)
-    finally:
-        gc.set_threshold(*usual)
-        gc.unfreeze()
 
 
 async def measure(
@@ -164,11 +142,11 @@ async def compare(
     for n in range(options.times):
         ways: list[tuple[str, Callable[..., Awaitable[int]], Any]] = [
             ("bare aiohttp loop", run_bare, bodies),
-            ("textevolve, as a library", run_ours, folder / f"library-{n}"),
-            ("as the command line runs", run_calm, folder / f"calm-{n}"),
+            ("textevolve, as a library", run_ours, str(folder / f"library-{number}-{n}.db")),
+            ("as the command line runs", run_calm, str(folder / f"calm-{number}-{n}.db")),
         ]
         if options.postgres:
-            ways.append(("PostgreSQL", make_postgres(options.postgres), folder))
+            ways.append(("PostgreSQL", run_postgres, options.postgres))
         if find_spec("openai"):
             ways.append(("openai package alone", run_sdk, bodies))
         for label, run, extra in ways:
