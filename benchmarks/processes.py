@@ -1,12 +1,16 @@
-"""CPU time and memory of this process and of all that it started, read from /proc (Linux alone).
+"""CPU time and memory of this process and of all that it started.
 
-For benchmarks whose work is done by several processes: a driver, its actors, a database, a server.
+For benchmarks whose work is done by several processes: a driver, its actors, a database, a server,
+whole programs. All but `run_program` reads /proc, so it is for Linux alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import resource
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +27,39 @@ class Process:
     cpu: float
     resident: int
     peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a program took: wall seconds, CPU seconds with those of its children, and what it
+    printed."""
+
+    wall: float
+    cpu: float
+    output: str
+
+
+def run_program(
+    command: Sequence[str],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    statuses: Sequence[int] = (0,),
+) -> Spent:
+    """Run a program to its end. One that ends with another status than these ends this one, too."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    process = subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode not in statuses:
+        output = f"{process.stderr[-2000:]}{process.stdout[-2000:]}"
+        raise SystemExit(f"{command[0]} ended with {process.returncode}: {output}")
+
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Spent(wall, cpu, process.stdout)
 
 
 def read_process(pid: int) -> Process | None:

@@ -1,18 +1,18 @@
 """What the plugin costs a session of pytest that judges nothing: CPU time of `--collect-only` over
 a file with one test, with the plugin and without it, in turns.
 
-    python benchmarks/pytest_plugin.py [ROUNDS]
+    python benchmarks/pytest_plugin.py [--rounds 20]
 """
 
 from __future__ import annotations
 
-import resource
-import subprocess
+import argparse
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
+from processes import run_program
 from sitting import describe_machine
 
 OFF = ("-p", "no:textevolve")
@@ -23,14 +23,13 @@ def measure(folder: Path, *arguments: str) -> float:
     """Seconds of CPU that one session takes."""
     quiet = [word for name in OTHERS for word in ("-p", f"no:{name}")]
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *quiet, *arguments]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return run_program(command, folder).cpu
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "test_one.py").write_text("def test_one():\n    pass\n")
