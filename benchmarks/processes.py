@@ -79,6 +79,12 @@ def read_process(pid: int) -> Process | None:
 _SIZES = ("VmRSS", "VmHWM")
 
 
+def own_memory() -> int:
+    """Return the resident bytes of this process."""
+    process = read_process(os.getpid())
+    return process.resident if process else 0
+
+
 def read_tree(roots: Iterable[int]) -> list[Process]:
     """The processes of these ids and all below them."""
     processes = {
