@@ -1,16 +1,19 @@
 """CPU time and memory of this process and of all that it started.
 
 For benchmarks whose work is done by several processes: a driver, its actors, a database, a server,
-whole programs. All but `run_program` reads /proc, so it is for Linux alone.
+whole programs. Running processes are read from /proc, so most of this is for Linux alone.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +63,33 @@ def run_program(
 
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Spent(wall, cpu, process.stdout)
+
+
+@contextmanager
+def start_server(*words: str) -> Generator[tuple[int, int]]:
+    """Start Python with these words, in which PORT stands for a free port; yield the id of the
+    process and the port once it listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as port_holder:
+        port = port_holder.getsockname()[1]
+    command = [sys.executable, *(word.replace("PORT", str(port)) for word in words)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            _await_port(port)
+            yield process.pid, port
+        finally:
+            process.terminate()
+
+
+def _await_port(port: int) -> None:
+    until = time.monotonic() + 120
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def read_process(pid: int) -> Process | None:
