@@ -19,9 +19,7 @@ import argparse
 import csv
 import json
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,6 +32,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.request import urlopen
 
+from processes import run_program
 from sitting import describe_machine
 from textevolve.llm.testing.server import serve_in_process
 
@@ -168,39 +167,24 @@ def command_theirs(
     return words, {**QUIET, "PROMPTFOO_CONFIG_DIR": str(folder / "state")}
 
 
-def run_program(command: Command, folder: Path) -> tuple[float, float]:
-    """Run a program to its end, and return its wall and CPU seconds."""
-    words, environment = command
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.perf_counter()
-    process = subprocess.run(
-        words, cwd=folder, env={**os.environ, "HOME": str(folder), **environment},
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
-    wall = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-
-    if process.returncode not in (0, 100):  # promptfoo: 100 where a test has failed
-        output = f"{process.stderr[-2000:]}{process.stdout[-2000:]}"
-        raise SystemExit(f"{words[0]} ended with {process.returncode}: {output}")
-    if not (folder / "matrix.html").stat().st_size:
-        raise SystemExit(f"{words[0]} wrote no page")
-
-    (folder / "matrix.html").unlink()
-    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def measure(folder: Path, options: argparse.Namespace, make: Callable[[str], Command]) -> Run:
     """Return the fastest of some runs, each with an empty store or cache."""
     runs: list[Run] = []
     serve = serve_application if options.http else serve_scripted
+    page = folder / "matrix.html"
 
     for _ in range(options.repeats):
         shutil.rmtree(folder / "state", ignore_errors=True)
         (folder / "state").mkdir()
         with serve(options.latency) as (url, count):
-            wall, cpu = run_program(make(url), folder)
-            runs.append(Run(wall, cpu, count()))
+            words, more = make(url)
+            environment = {**os.environ, "HOME": str(folder), **more}
+            # promptfoo ends with 100 if a test has failed.
+            spent = run_program(words, folder, environment, statuses=(0, 100))
+            runs.append(Run(spent.wall, spent.cpu, count()))
+        if not page.stat().st_size:
+            raise SystemExit(f"{words[0]} wrote no page")
+        page.unlink()
 
     return min(runs, key=lambda run: run.wall)
 

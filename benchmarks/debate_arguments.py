@@ -1,7 +1,7 @@
 """Do the agents of a debate argue: different things, about the texts, as themselves?
 
     python benchmarks/debate_arguments.py natural.json --store build/arguments.db
-        [--half report] [--items 10] [--skip 0] [--model SPEC] [--words 40] [--accuracy 60]
+        [--half report] [--items 10] [--skip 0] [--model SPEC] [--words 40]
 
 FILE is one of LLMBar's (a list of `input`, `output_1`, `output_2`, `label`). Short pairs of it are
 sorted by a hash of the input: wordings were chosen on the first ten (`--half choose`), and the
@@ -16,9 +16,6 @@ was tried. Each pair is debated by the agents of a shipped profile over two roun
 - tokens: prompts and answers of all calls of the debate, scores included.
 
 Every call is journaled, so the same run asks nothing.
-
-`--accuracy N` instead asks one agent for the better output of N short pairs, before its argument
-(the readout pointwise) and after it (after-argument), and shows the share of right answers.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from kept_run import keep_run, open_run
-from sitting import describe_machine, format_share
+from sitting import describe_machine
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.debate.result import NOTHING_TO_ADD
@@ -96,11 +93,11 @@ def read_rows(path: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: hashlib.sha256(row["input"].encode()).hexdigest())
 
 
-def is_short(row: dict[str, Any], shortest: int = SHORTEST) -> bool:
+def is_short(row: dict[str, Any]) -> bool:
     lengths = {field: len(row[field].split()) for field in LONGEST}
     outputs = (lengths["output_1"], lengths["output_2"])
     fits = all(lengths[field] <= most for field, most in LONGEST.items())
-    return fits and min(outputs) >= shortest
+    return fits and min(outputs) >= SHORTEST
 
 
 def words_of(text: str) -> list[str]:
@@ -186,34 +183,6 @@ def show(figures: Figures) -> None:
     )
 
 
-async def show_accuracy(
-    path: str, number: int, store: Store, settings: Settings, options: argparse.Namespace
-) -> None:
-    """Show how often one agent's scores are right before and after its argument."""
-    rows = [row for row in read_rows(path) if is_short(row, 1)][:number]
-    cases = [
-        Case(row["input"], (row["output_1"], row["output_2"]), f"accuracy-{n}")
-        for n, row in enumerate(rows)
-    ]
-    parameters = {"benchmark": "debate_arguments", "accuracy": number}
-    run = await keep_run(store, settings, options.model, parameters, cases)
-    hits: dict[str, list[float]] = {"pointwise": [], "after-argument": []}
-
-    async with open_run(store, run, settings) as bench:
-        for case, row in zip(cases, rows, strict=True):
-            for readout, values in hits.items():
-                changes = {"components": ["completeness"], "rounds": 1, "readout": readout}
-                profile = override(load_profile(options.profile), changes | {"argument_words": 40})
-                lone = profile.model_copy(update={"agents": profile.agents[-1:]})
-                result = await Debate(lone, lambda _: bench.model, concurrency=1)(case)
-                right = int(row["label"]) - 1
-                values.append(0.5 if result.tied else float(result.best == right))
-            print(f"{case.id}: {hits['pointwise'][-1]} {hits['after-argument'][-1]}", flush=True)
-
-    for readout, values in hits.items():
-        print(f"{readout}: {format_share(values)}")
-
-
 async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file")
@@ -224,14 +193,8 @@ async def main() -> None:
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--words", type=int, help="limits the arguments; leaves out remarks")
     parser.add_argument("--store", help="the file that keeps runs")
-    parser.add_argument("--accuracy", type=int, help="short pairs, before and after an argument")
     options = parser.parse_args()
     settings = read_settings(store=options.store or None)
-    if options.accuracy:
-        with open_store(settings.store) as store:
-            await show_accuracy(options.file, options.accuracy, store, settings, options)
-        return
-
     cases = read_pairs(options.file, options.half, options.items, options.skip)
     print(f"{options.model}, {len(cases)} pairs ({options.half}), profile {options.profile}")
     print(describe_machine())

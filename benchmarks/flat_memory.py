@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from processes import own_memory
 from sitting import describe_machine
 from textevolve import Agent, AsyncClient, Case, EvaluationResult, Profile
 from textevolve.llm.testing import serve_in_process
@@ -42,15 +43,6 @@ async def judge_length(case: Case) -> list[EvaluationResult]:
     return [EvaluationResult(min(1.0, len(text) / 400), True) for text in case.candidates]
 
 
-def resident() -> float:
-    """Resident memory in MB, from /proc; 0 where there is none."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=100_000)
@@ -60,20 +52,20 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder, serve_in_process() as url:
         store = Path(folder, "runs.db")
         began, done, scored = time.perf_counter(), 0, 0
-        print(f"before: {resident():.0f} MB")
+        print(f"before: {own_memory() / 1e6:.0f} MB")
         cases = make_cases(options.cases)
         judged: dict[str, Any] = {"model": f"{url}#scripted", "profile": PROFILE}
         judged = {"judge": judge_length} if options.code else judged
         async for result in AsyncClient(store=store).evaluate_batch(cases, **judged):
             if not done:
-                print(f"all cases are in the store: {resident():.0f} MB", flush=True)
+                print(f"all cases are in the store: {own_memory() / 1e6:.0f} MB", flush=True)
             done += 1
             scored += result.failure is None
             if done % max(1, options.cases // 10) == 0:
                 seconds = time.perf_counter() - began
                 size = os.stat(store).st_size / 1e6
                 print(
-                    f"{done:7,} cases: {resident():5.0f} MB resident,"
+                    f"{done:7,} cases: {own_memory() / 1e6:5.0f} MB resident,"
                     f" {done / seconds:5.0f} cases/s, store {size:6.0f} MB",
                     flush=True,
                 )

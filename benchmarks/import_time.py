@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from processes import Spent, run_program
 from sitting import describe_machine
 
 COMMANDS = {
@@ -29,18 +27,7 @@ COMMANDS = {
     "from textevolve import evaluate": [sys.executable, "-c", "from textevolve import evaluate"],
     "textevolve --help": [sys.executable, "-m", "textevolve", "--help"],
 }
-
-
 KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-
-
-def run_once(command: list[str]) -> tuple[float, float]:
-    """Milliseconds of CPU and of wall time."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, env=KEPT)
-    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu * 1000, seconds * 1000
 
 
 def peak_memory(command: list[str]) -> float:
@@ -49,11 +36,8 @@ def peak_memory(command: list[str]) -> float:
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], capture_output=True);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", code, *command], check=True, capture_output=True, text=True
-    )
     unit = 1e6 if sys.platform == "darwin" else 1e3
-    return int(process.stdout) / unit
+    return int(run_program([sys.executable, "-c", code, *command]).output) / unit
 
 
 def megabytes(folder: Path) -> float:
@@ -66,10 +50,10 @@ def weigh() -> None:
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     with tempfile.TemporaryDirectory() as name:
         fetched, installed = Path(name, "fetched"), Path(name, "installed")
-        subprocess.run([*pip, "wheel", "-w", str(fetched), root], check=True, capture_output=True)
+        run_program([*pip, "wheel", "-w", str(fetched), root])
         wheels = [str(wheel) for wheel in fetched.iterdir()]
         install = [*pip, "install", "--no-deps", "--no-compile", "--target", str(installed)]
-        subprocess.run([*install, *wheels], check=True, capture_output=True)
+        run_program([*install, *wheels])
         print(
             f"fetched {megabytes(fetched):6.1f} MB, on disk {megabytes(installed):6.1f} MB, of it:"
         )
@@ -83,16 +67,17 @@ def main() -> None:
     parser.add_argument("--unweighed", action="store_true", help="leave out the installation")
     options = parser.parse_args()
     print(describe_machine())
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
+    times: dict[str, list[Spent]] = {name: [] for name in COMMANDS}
     for command in COMMANDS.values():
-        run_once(command)
+        run_program(command, environment=KEPT)
     for _ in range(options.runs):
         for name, command in COMMANDS.items():
-            times[name].append(run_once(command))
+            times[name].append(run_program(command, environment=KEPT))
     for name, runs in times.items():
-        cpus, walls = zip(*runs, strict=True)
+        cpu = min(run.cpu for run in runs) * 1000
+        walls = [run.wall * 1000 for run in runs]
         print(
-            f"{name:34} CPU {min(cpus):5.0f} ms, wall {min(walls):5.0f} ms (median"
+            f"{name:34} CPU {cpu:5.0f} ms, wall {min(walls):5.0f} ms (median"
             f" {statistics.median(walls):5.0f}), {peak_memory(COMMANDS[name]):4.0f} MB peak"
         )
     if not options.unweighed:

@@ -1,18 +1,15 @@
-"""Does a model tell what a new note replaces from what stands beside it? Two ways of asking.
+"""From which probability on does a new note replace an earlier one, or say nothing new?
 
     python benchmarks/memory_decisions.py [--model local/qwen2.5-coder-1.5b] [--updates 12]
-                                          [--others 16] [--ways questions,structured]
-                                          [--seed 11] [--margins] [--store FILE]
+                                          [--others 16] [--seed 11] [--store FILE]
 
 Facts of made users (`memory-eval synth`): an update must be found to replace its original among the
 nearest notes, and any other fact must replace none. Asked as `memories create` asks: by yes / no
-questions about each note, and in one structured answer about all of them.
-
-With `--margins`: from which P(replaced) an earlier note should count as replaced, and from which
-P(known) a new one as known. Beside the made users, pairs of notes on one theme are asked about, of
-which the later one changes the earlier one, says the same, or stands beside it. Told are, for each
-least probability, the changes that are found and the other notes that would be closed wrongly, and
-the repetitions that are found and the other notes that would be dropped wrongly.
+questions about each note. Beside the made users, pairs of notes on one theme are asked about
+(`decision_pairs.yaml`), of which the later one changes the earlier one, says the same, or stands
+beside it. Told are, for each least probability, the changes that are found and the other notes that
+would be closed wrongly, and the repetitions that are found and the other notes that would be
+dropped wrongly.
 """
 
 from __future__ import annotations
@@ -22,18 +19,16 @@ import asyncio
 import random
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import yaml
 
 from kept_run import keep_run, open_run
 from sitting import describe_machine
-from textevolve.errors import AnswerError
 from textevolve.llm.catalogue import least_similarity
 from textevolve.llm.embeddings import embed_texts
 from textevolve.llm.model import Model
-from textevolve.memory.creation import KNOWN, REPLACED, ComparedNote, compare_notes, probability
+from textevolve.memory.creation import KNOWN, REPLACED, ComparedNote, probability
 from textevolve.memory.extraction import CreationSettings
 from textevolve.memory_eval.synthesis import synthesise
 from textevolve.settings import read_settings
@@ -73,29 +68,6 @@ async def find_near(embedder: Model, new: str, notes: list[str]) -> list[Compare
     return near[: settings.neighbours]
 
 
-async def measure(
-    way: str, model: Model, cases: list[tuple[str, list[ComparedNote], str | None]]
-) -> None:
-    settings = CreationSettings.model_validate({"compare": way})
-    right = {True: 0, False: 0}
-    began = time.monotonic()
-    for new, near, original in cases:
-        try:
-            relation, at, reason = await compare_notes(model, settings, ComparedNote(new), near)
-        except AnswerError:
-            continue
-        print(f"{way}: {new} | {near[at].text}: {relation}, {reason}", file=sys.stderr)
-        replaced = near[at].text if relation == "replaces" else None
-        right[original is not None] += replaced == original
-    total = {kind: sum((case[2] is not None) is kind for case in cases) for kind in right}
-    seconds = (time.monotonic() - began) / len(cases)
-    print(
-        f"| {way} | {right[True]} of {total[True]} | {right[False]} of {total[False]}"
-        f" | {seconds:.1f} |",
-        flush=True,
-    )
-
-
 def tell_margins(name: str, decisions: list[tuple[str, float, str | None]]) -> None:
     """One row for each least probability. A decision: the most probable note, its probability, and
     the note that is replaced indeed, if one is."""
@@ -113,9 +85,7 @@ def tell_margins(name: str, decisions: list[tuple[str, float, str | None]]) -> N
         print(f"| {name} | {least:g} |", " | ".join(cells), "|", flush=True)
 
 
-async def measure_margins(
-    model: Model, cases: list[tuple[str, list[ComparedNote], str | None]]
-) -> None:
+async def measure(model: Model, cases: list[tuple[str, list[ComparedNote], str | None]]) -> None:
     pairs = [(new, old, True) for old, new in PAIRS["changes"]]
     pairs += [(new, old, False) for old, new in PAIRS["additions"]]
     one_note = [(new, [ComparedNote(old)], old if is_new else None) for new, old, is_new in pairs]
@@ -151,9 +121,7 @@ async def main() -> None:
     parser.add_argument("--model", default="local/qwen2.5-coder-1.5b")
     parser.add_argument("--updates", type=int, default=12)
     parser.add_argument("--others", type=int, default=16)
-    parser.add_argument("--ways", default="questions,structured")
     parser.add_argument("--seed", type=int, default=11, help="of the made users")
-    parser.add_argument("--margins", action="store_true", help="from which P a note is replaced")
     parser.add_argument("--store", type=Path)
     options = parser.parse_args()
     print(describe_machine())
@@ -168,12 +136,7 @@ async def main() -> None:
             cases = [(new, await find_near(embedder, new, notes), old) for new, notes, old in drawn]
             cases = [case for case in cases if case[1]]
             print(f"{options.model}: {len(cases)} facts with a near note, of {len(drawn)}\n")
-            if options.margins:
-                await measure_margins(bench.model, cases)
-                return
-            print("| asked | updates right | others right | seconds a fact |\n|---|---|---|---|")
-            for way in options.ways.split(","):
-                await measure(way, bench.model, cases)
+            await measure(bench.model, cases)
 
 
 if __name__ == "__main__":

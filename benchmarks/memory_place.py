@@ -1,5 +1,5 @@
 """A store of memories for a benchmark, filled through a run of its own so that embeddings are kept;
-used by `debate_memories.py`, `guide.py` and `recall_ranking.py`.
+used by `guide.py`, `recall_cue.py` and `recall_ranking.py`.
 """
 
 from __future__ import annotations

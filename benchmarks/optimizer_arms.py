@@ -241,24 +241,14 @@ class TicketAdapter(ReflectingAdapter[Any]):
 @dataclass(frozen=True, slots=True)
 class GepaSettings:
     """`validation`: rows of the given ones for its Pareto set; 0: all rows serve as both.
-    `minibatch`: of reflection. `merge`, `selector`, `lenient`: its options of like names."""
+    `minibatch`: of reflection. `lenient`: whether an equal score is accepted."""
 
     validation: int = 20
     minibatch: int = 3
-    merge: bool = False
-    selector: str = "pareto"
     lenient: bool = False
 
     def __str__(self) -> str:
-        more = "".join(
-            f", {text}"
-            for text, is_set in (
-                ("merge", self.merge),
-                (self.selector, self.selector != "pareto"),
-                ("equal is enough", self.lenient),
-            )
-            if is_set
-        )
+        more = ", equal is enough" if self.lenient else ""
         return f"validation {self.validation or 'all'}, minibatch {self.minibatch}{more}"
 
 
@@ -297,8 +287,6 @@ def optimize_with_gepa(
         adapter=adapter,
         reflection_lm=reflect,
         reflection_minibatch_size=settings.minibatch,
-        candidate_selection_strategy=settings.selector,
-        use_merge=settings.merge,
         acceptance_criterion="improvement_or_equal" if settings.lenient else "strict_improvement",
         cache_evaluation=True,
         raise_on_exception=False,

@@ -10,7 +10,7 @@ optimiser holds back of them), `HELD_OUT` that none of them sees. Four prompts a
 original, the original below four labelled rows (demonstrations alone, no search), what `calibrate`
 returns, and what GEPA returns. The last two have `--budget` calls each, everything included; of
 GEPA the setting that is best on simulated tasks (`optimizers.py`). None of these tasks was used to
-choose the wording of a prompt of ours; the one that was (`improve_templates.py`) is not among them.
+choose the wording of a prompt of ours; the one that was, dates in digits, is not among them.
 Seeds begin at 1: outcomes of seed 0 were looked at while faults were mended.
 
 With `--data` the tasks are `LOCAL_TASKS` of `optimizer_families.py`, read from files of that folder

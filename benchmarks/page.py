@@ -1,6 +1,6 @@
 """How long a page of 10,000 rows takes: to write, to its first paint, to search and to sort.
 
-    python benchmarks/page.py [ROWS]
+    python benchmarks/page.py [--rows 10000]
 
 Needs Chromium (`make chromium`). Outputs are of 3 to 160 words, three variants to a row, each with
 two scores and two reasons. Each figure is the median of five fresh browsers.
@@ -8,11 +8,11 @@ two scores and two reasons. Each figure is the median of five fresh browsers.
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserType, sync_playwright
 
+from sitting import describe_machine
 from textevolve.report.blocks import Entry, Matrix, MatrixRow, Report
 from textevolve.report.html import write_html
 
@@ -82,7 +83,9 @@ def measure(chromium: BrowserType, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=10_000)
+    number = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
         path = Path(folder, "report.html")
         begun = time.process_time()
@@ -94,7 +97,7 @@ def main() -> None:
     for name in runs[0]:
         values = [run[name] for run in runs]
         print(f"{name}: {statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})")
-    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(describe_machine())
 
 
 if __name__ == "__main__":

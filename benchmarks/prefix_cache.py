@@ -1,11 +1,10 @@
-"""How much of the prompts a local model finds in its KV cache, and what that is worth.
+"""How much of the prompts a local model finds in its KV cache.
 
     python benchmarks/prefix_cache.py [--model local/qwen2.5-coder-1.5b] [--cases 3]
 
-The same debates (three agents, two rounds, sequential) in one run: with prompts as they are, where
-the persona comes last and all turns share their beginning, and with the persona placed first. Each
-variant starts a server of its own, so it begins with a cold cache. `cached` is the share of prompt
-tokens that llama.cpp took from its cache (`timings.cache_n`).
+Debates of three agents in two rounds, sequential; the persona comes last in a prompt, so that all
+turns share their beginning. Each line starts a server of its own, so it begins with a cold cache.
+`cached` is the share of prompt tokens that llama.cpp took from its cache (`timings.cache_n`).
 """
 
 from __future__ import annotations
@@ -14,14 +13,12 @@ import argparse
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 
 from sitting import describe_machine
 from textevolve.debate.profile import load_profile, override
 from textevolve.debate.protocol import Debate
 from textevolve.engine.local import stream
 from textevolve.evaluation import Case, Usage
-from textevolve.llm.model import Model, Request, Response
 from textevolve.llm.opening import open_client
 from textevolve.settings import read_settings
 
@@ -51,25 +48,7 @@ POOR = (
 )
 
 
-@dataclass(frozen=True)
-class PersonaFirst:
-    """The same requests with their last part, persona and question, moved to the front."""
-
-    model: Model
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    async def __call__(self, request: Request, /) -> Response:
-        system, user, *history = request.messages
-        moved = replace(user, parts=(user.parts[-1], *user.parts[:-1]))
-        return await self.model(replace(request, messages=(system, moved, *history)))
-
-
-async def measure(
-    model: str, cases: list[Case], readout: str, order: str, persona_first: bool
-) -> None:
+async def measure(model: str, cases: list[Case], readout: str, order: str) -> None:
     settings = read_settings()
     profile = override(
         load_profile("general"),
@@ -77,16 +56,14 @@ async def measure(
     )
     async with AsyncExitStack() as stack:
         client, in_flight, _ = await open_client(model, settings, stack)
-        model_used: Model = PersonaFirst(client) if persona_first else client
-        debate = Debate(profile, lambda _agent: model_used, concurrency=1)
+        debate = Debate(profile, lambda _agent: client, concurrency=1)
         began, usage, coverage = time.perf_counter(), Usage(), 0.0
         async for result in stream(cases, debate, in_flight):
             usage += result.usage
             coverage += result.coverage / len(cases)
         seconds = time.perf_counter() - began
     print(
-        f"{readout:7} {order:9} {'persona first' if persona_first else 'ours':14}"
-        f" cached {usage.cached_tokens / usage.prompt_tokens:6.1%}"
+        f"{readout:7} {order:9} cached {usage.cached_tokens / usage.prompt_tokens:6.1%}"
         f"  processed {usage.prompt_tokens - usage.cached_tokens:7,} of {usage.prompt_tokens:9,}"
         f"  written {usage.completion_tokens:6,}  {60 * len(cases) / seconds:5.2f} debates/min"
         f"  coverage {coverage:.0%}",
@@ -106,8 +83,7 @@ async def main() -> None:
     cases = [Case(q, (GOOD, POOR), q[:20]) for q in QUESTIONS[: options.cases]]
     for readout in options.readouts:
         for order in options.orders:
-            for persona_first in (False, True):
-                await measure(options.model, cases, readout, order, persona_first)
+            await measure(options.model, cases, readout, order)
 
 
 if __name__ == "__main__":

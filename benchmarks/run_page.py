@@ -1,13 +1,12 @@
 """How long the page of a large run takes: a store with so many made-up judged cases is written, and
 served on loopback; each page is asked for several times, from its first byte to its last.
 
-    python benchmarks/run_page.py [--cases 100000] [--variants 1]
+    python benchmarks/run_page.py [--cases 100000]
     python benchmarks/run_page.py --cases 100 --runs 10000     the list of many runs, and searches
 
-The records are those of real kinds (`evaluate` with a pointwise judge, or `compare` where there are
-several variants), of about one and a half kilobytes each, so they are decoded and drawn as others
-are. Where other work is done on the machine, look at the CPU time of the process, which is that of
-the server and of the client that reads.
+The records are those of `evaluate` with a pointwise judge, of about one and a half kilobytes each,
+so they are decoded and drawn as others are. Where other work is done on the machine, look at the
+CPU time of the process, which is that of the server and of the client that reads.
 """
 
 from __future__ import annotations
@@ -27,33 +26,15 @@ from pathlib import Path
 from textevolve.evaluation import Case, EvaluationResult, Failure, Usage
 from textevolve.judges.opening import JudgedCase
 from textevolve.runs.stored import StoredSpec, keep_record
-from textevolve.runs.study import AnyStudy
 from textevolve.server.app import bind, create_app, make_server, run, url_of
 from textevolve.server.options import ViewOptions
 from textevolve.settings import Settings
 from textevolve.store import Store, open_store
 from textevolve.store.records import StoredRecord
-from textevolve.studies import compare, evaluate
-from textevolve.studies.compare_cells import Grade, Output
+from textevolve.studies import evaluate
 
-WORDS = [
-    "the",
-    "claim",
-    "is",
-    "stronger",
-    "than",
-    "its",
-    "evidence",
-    "and",
-    "a",
-    "careful",
-    "reader",
-    "would",
-    "want",
-    "a",
-    "limit",
-    "named",
-]
+TEXT = "the claim is stronger than its evidence and a careful reader would want a limit named"
+WORDS = TEXT.split()
 TIMES = 5
 CHUNK = 2000
 
@@ -72,32 +53,13 @@ def judged_cases(number: int) -> Iterator[JudgedCase]:
         yield JudgedCase(case, n, (judged,), Usage(1, 900, 0, 20, 0.001))
 
 
-def outputs(number: int, variants: int) -> Iterator[Output]:
-    drawn = random.Random(0)
-    for n in range(number):
-        for v in range(variants):
-            score, text = drawn.random(), make_text(drawn, 150)
-            grades = {"judge": Grade(score, score > 0.4, make_text(drawn, 20))}
-            yield Output(
-                *(n * variants + v, f"row-{n}", f"prompt {v + 1}"),
-                input=make_text(drawn, 20),
-                text=text,
-                score=score,
-                passed=score > 0.4,
-                grades=grades,
-            )
-
-
-def fill(store: Store, number: int, variants: int) -> str:
-    study: AnyStudy = evaluate.STUDY if variants == 1 else compare.STUDY
-    names = [f"prompt {v + 1}" for v in range(variants)]
-    spec = {"judge": "probe"} if variants == 1 else {"data": "rows.jsonl", "outputs": names}
-    stored = StoredSpec(kind=study.kind, spec=spec, model="none").model_dump(mode="json")
-    run = store.create_run(stored, "benchmark", "a large run", "benchmark")
+def fill(store: Store, number: int) -> str:
+    study = evaluate.STUDY
+    stored = StoredSpec(kind=study.kind, spec={"judge": "probe"}, model="none")
+    run = store.create_run(stored.model_dump(mode="json"), "benchmark", "a large run", "benchmark")
     store.add_cases(run.id, (Case(f"input {n}", (), f"case-{n}") for n in range(number)))
     waiting: list[StoredRecord] = []
-    records = judged_cases(number) if variants == 1 else outputs(number, variants)
-    for record in records:
+    for record in judged_cases(number):
         waiting.append(keep_record(study, record, study.row(record)))
         if len(waiting) == CHUNK:
             store.keep_records(run.id, waiting)
@@ -132,17 +94,16 @@ def measure(url: str) -> dict[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=100_000)
-    parser.add_argument("--variants", type=int, default=1)
     parser.add_argument("--runs", type=int, default=0, help="further runs in the store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
         began = time.perf_counter()
         with open_store(path) as store:
-            stored = fill(store, options.cases, options.variants)
+            stored = fill(store, options.cases)
             add_runs(store, options.runs)
         print(
-            f"{options.cases * options.variants:,} records, {path.stat().st_size / 2**20:.0f} MiB,"
+            f"{options.cases:,} records, {path.stat().st_size / 2**20:.0f} MiB,"
             f" written in {time.perf_counter() - began:.0f} s"
         )
         ready = threading.Event()
@@ -154,7 +115,7 @@ def main() -> None:
         ready.wait()
         base = f"{url_of(listener)}/runs"
         last = options.cases // 50
-        middle = options.cases * options.variants // 2
+        middle = options.cases // 2
         for label, path_ in {
             "list of runs": "",
             "list, searched": "?q=odd.jsonl",

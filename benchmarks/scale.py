@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from databases import open_postgres
-from processes import Watch, read_machine, read_process
+from processes import Watch, own_memory, read_machine
 from ray_nodes import open_nodes
 from textevolve import AsyncClient, Debate
 from textevolve.cli.results import calm_collector
@@ -222,11 +222,6 @@ async def measure_bare(load: Asked, url: str, folder: Path) -> tuple[float, floa
     seconds = time.perf_counter() - began
     watch.look()
     return calls / seconds, watch.cpu()["server"] / calls
-
-
-def own_memory() -> int:
-    process = read_process(os.getpid())
-    return process.resident if process else 0
 
 
 def ask_calls(url: str) -> int:

@@ -195,7 +195,6 @@ class Needs:
     money: float
     bytes: float
     memory: float
-    writes: float
     cpu: Mapping[str, float]
     days: Mapping[str, float]
 
@@ -226,7 +225,6 @@ def find_needs(constants: Constants, cases: int, world: World) -> Needs:
         money=(read_tokens * world.price_read + written * world.price_written) / 1e6,
         bytes=constants.bytes.at(cases),
         memory=constants.memory.at(cases),
-        writes=calls / constants.writes,
         cpu=cpu,
         days={
             ENDPOINT: calls / world.allowed / (24 * 60),
@@ -235,11 +233,6 @@ def find_needs(constants: Constants, cases: int, world: World) -> Needs:
             WRITER: calls / constants.writes / DAY,
         },
     )
-
-
-def parts_needed(needs: Needs, days: float) -> dict[str, int]:
-    """How many of each are needed side by side to be done in so many days."""
-    return {name: max(1, math.ceil(alone / days)) for name, alone in needs.days.items()}
 
 
 def say_size(cases: int) -> str:
@@ -284,7 +277,7 @@ def draw_needs(constants: Constants, world: World) -> str:
     rows.append(["longest", *(need.bottleneck for need in needs)])
     rows.append(["longest of ours", *(need.own_bottleneck for need in needs)])
     for name, unit in ((WAITING, "processes"), (LOOP, "event loops"), (WRITER, "writers")):
-        needed = [parts_needed(need, WITHIN)[name] for need in needs]
+        needed = [max(1, math.ceil(need.days[name] / WITHIN)) for need in needs]
         rows.append([f"{unit} to end in {WITHIN} days", *(f"{need:,}" for need in needed)])
     return draw_table(["cases", *map(say_size, SIZES)], rows)
 
@@ -297,15 +290,7 @@ WITHIN = 7
 
 
 def draw_points(points: Iterable[Point]) -> str:
-    head = [
-        "",
-        "cases",
-        "cases/s",
-        "efficiency",
-        "CPU ms a call",
-        "memory",
-        "bytes a case",
-    ]
+    head = ["", "cases", "cases/s", "efficiency", "CPU ms a call", "memory", "bytes a case"]
     rows = [
         [
             say_way(way_of(p.asked)),

@@ -17,13 +17,9 @@ import argparse
 import asyncio
 import hashlib
 import json
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +30,7 @@ from aiohttp import web
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from processes import read_process
+from processes import read_process, start_server
 
 FIRST = 0.2
 MODEL = "loopback"
@@ -224,32 +220,6 @@ def tell_waits(load: str, waits: Sequence[float]) -> None:
     )
 
 
-@contextmanager
-def process(*command: str) -> Generator[tuple[int, int]]:
-    """Starts a server with the port that it is to listen on; gives its id and the port."""
-    with socket.create_server(("127.0.0.1", 0)) as port_holder:
-        port = port_holder.getsockname()[1]
-    words = [word.replace("PORT", str(port)) for word in command]
-    with subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL) as started:
-        try:
-            _await(port)
-            yield started.pid, port
-        finally:
-            started.terminate()
-
-
-def _await(port: int) -> None:
-    until = time.monotonic() + 120
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="The overhead of the server over its model.")
     parser.add_argument("--rate", type=float, default=200, help="new streams a second")
@@ -269,22 +239,14 @@ def main() -> None:
     here = str(Path(__file__))
     with (
         tempfile.TemporaryDirectory() as folder,
-        process(here, *shape, "--serve", "model", "PORT") as (_, behind),
+        start_server(here, *shape, "--serve", "model", "PORT") as (_, behind),
     ):
         model = f"http://127.0.0.1:{behind}/v1"
-        store = ("--store", str(Path(folder, "store.db")))
-        ours = (
-            "-m",
-            "textevolve",
-            "serve",
-            "--model",
-            f"{model}#{MODEL}",
-            "--port",
-            "PORT",
-            *store,
-        )
+        store = str(Path(folder, "store.db"))
+        words = ["-m", "textevolve", "serve", "--model", f"{model}#{MODEL}", "--store", store]
+        ours = [*words, "--port", "PORT"]
         if options.bodies:
-            with process(*ours, "--judge", "probe") as (_, port):
+            with start_server(*ours, "--judge", "probe") as (_, port):
                 asyncio.run(watch(f"http://127.0.0.1:{port}", f"{model}#{MODEL}"))
             return
 
@@ -293,7 +255,7 @@ def main() -> None:
         direct = asyncio.run(load(model, MODEL, *arguments, 0))
         tell("direct", direct, direct)
         for name, command in (("relay", (here, "--serve", "relay", "PORT", model)), ("ours", ours)):
-            with process(*command, *(store if name == "ours" else ())) as (pid, port):
+            with start_server(*command) as (pid, port):
                 url = f"http://127.0.0.1:{port}/v1"
                 served = MODEL if name == "relay" else f"{model}#{MODEL}"
                 tell(name, asyncio.run(load(url, served, *arguments, pid)), direct)

@@ -2,7 +2,7 @@
 
     python benchmarks/tables.py --list              which table needs what
     python benchmarks/tables.py                     all that need nothing but this project
-    python benchmarks/tables.py gates import        those whose title has one of the words
+    python benchmarks/tables.py recall import       those whose title has one of the words
     python benchmarks/tables.py --with model embedder data --folder DATA
 
 The commands are those of `tables.yaml`. Each prints its own figures, among them ratios whose parts

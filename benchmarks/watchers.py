@@ -5,7 +5,7 @@ a tenth of them reading slowly. Told are: records that a watcher missed, how muc
 first watcher the others are told of a record, by how much the last one ends later, and the server's
 memory and CPU time with and without watchers.
 
-    .venv/bin/python benchmarks/watchers.py [--watchers 500] [--cases 2000] [--slow 0.1]
+    python benchmarks/watchers.py [--watchers 500] [--cases 2000] [--slow 0.1]
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -25,7 +22,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from urllib.parse import urlsplit
 
-from processes import Process, read_process
+from processes import Process, read_process, start_server
 from textevolve.llm.testing.server import serve_in_process
 
 MIB = 2**20
@@ -128,29 +125,21 @@ def report(cases: int, watchers: list[Watcher]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--watchers", type=int, default=500)
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--slow", type=float, default=0.1)
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    slow = round(options.watchers * options.slow)
+    watchers = [Watcher(n < slow) for n in range(options.watchers)]
     with tempfile.TemporaryDirectory() as folder, serve_in_process("--latency", "0.02") as model:
-        environment = {**os.environ, "HOME": folder, "TEXTEVOLVE_STORE": f"{folder}/store.db"}
-        command = [sys.executable, "-m", "textevolve", "serve", "--model", f"{model}#any"]
-        with subprocess.Popen(
-            [*command, "--port", "0"], env=environment, stderr=subprocess.PIPE, text=True
-        ) as server:
-            assert server.stderr is not None
-            url = next(m[1] for line in server.stderr if (m := re.search(r"on (http\S+),", line)))
-            slow = round(options.watchers * options.slow)
-            rounds: tuple[list[Watcher], ...] = (
-                [],
-                [Watcher(n < slow) for n in range(options.watchers)],
-            )
-            for number, watchers in enumerate(rounds):
-                asyncio.run(measure(url, server.pid, options.cases, watchers, number))
-            server.terminate()
+        words = ["-m", "textevolve", "serve", "--model", f"{model}#any", "--port", "PORT"]
+        with start_server(*words, "--store", f"{folder}/store.db") as (pid, port):
+            url = f"http://127.0.0.1:{port}"
+            asyncio.run(measure(url, pid, options.cases, [], 0))
+            asyncio.run(measure(url, pid, options.cases, watchers, 1))
 
 
 if __name__ == "__main__":

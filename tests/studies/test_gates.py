@@ -281,7 +281,7 @@ def test_each_variant_is_held_to_the_gates_but_for_the_baseline() -> None:
 @pytest.mark.parametrize("rows", [30])
 def test_a_loss_as_large_as_the_margin_rarely_passes(rows: int) -> None:
     """With pass and fail, where a bootstrap passed four builds of five at 5 rows; within three
-    standard errors of 2.5 %. benchmarks/gates.py has more shapes and rows."""
+    standard errors of 2.5 %. docs/measurements.md has more shapes and rows."""
     generator, count, trials = np.random.default_rng(20), 0, 300
     for _ in range(trials):
         lost, gained = generator.random((2, rows)) < [[0.2], [0.1]]

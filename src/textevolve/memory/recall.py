@@ -51,7 +51,7 @@ CANDIDATES_WEIGHT = 1.0
 HISTORY_WEIGHT = 0.25
 """The weights of the queries from an input, its candidates and the history. Candidates weigh as
 much as the input, since their claims are to be checked, and the input may contain no word to search
-for (`benchmarks/debate_memories.py`)."""
+for (`benchmarks/recall_cue.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,7 +322,7 @@ def share_held_out(rows: int) -> float:
     from 76 rows on, three quarters from 100 on; of 8 rows as many as a significant gain needs.
 
     A search needs few rows to find failures, while a significance test needs many.
-    `benchmarks/acceptance.py` measures the effect of the shares.
+    docs/measurements.md says how often gains are accepted.
     """
     training = max(min(rows / 3, TRAINING_ROWS), rows / 4)
     least = fewest_units()
