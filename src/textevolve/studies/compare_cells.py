@@ -318,7 +318,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
     answers: list[Output] = []
     failure: Failure | None = None
 
-    while failure is None:
+    while failure is None and not ending:
         if isinstance(user, tuple):
             text = "".join(user[len(answers) : len(answers) + 1])
         else:
@@ -334,12 +334,13 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         if not text:
             break
         messages.append(Message("user", (text,), () if messages else planned.empty.images))
-        with span("part", f"turn {len(answers) + 1}", input=text) as here:
-            answer = await _answer(bench, planned, messages)
-            here.note(output=answer.text, failure=answer.failure)
-        answers.append(answer)
-        if (failure := answer.failure) is None:
-            messages.append(Message("assistant", (answer.text,)))
+        if not ending:  # the last words of a user belong to the dialogue, and need no answer
+            with span("part", f"turn {len(answers) + 1}", input=text) as here:
+                answer = await _answer(bench, planned, messages)
+                here.note(output=answer.text, failure=answer.failure)
+            answers.append(answer)
+            if (failure := answer.failure) is None:
+                messages.append(Message("assistant", (answer.text,)))
         chat = tuple(ChatTurn(speaker_of(message.role), message.text) for message in messages)
 
     if failure is not None:

@@ -246,11 +246,10 @@ def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str
     if takes_all or own_scorers or not has_input:
         return []
 
-    used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES}
-    used |= {*TURN_COLUMNS, *USER_COLUMNS}
+    used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES, *USER_COLUMNS}
+    used |= {*asked, find_title(dict.fromkeys(columns, "title"))}
     if len(spec.outputs) == 1:
         used |= {*TRAJECTORY_FIELDS}
-    used |= {*asked, find_title(dict.fromkeys(columns, "title"))}
 
     return [name for name in columns if name not in used]
 
@@ -339,7 +338,8 @@ def _check_columns(
         talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown_columns)
     )
 
-    if not has_input and judges_of(spec):
+    # The input of a judge of turns is the dialogue before each one.
+    if not has_input and any(str(judge) not in spec.each_turn for judge in judges_of(spec)):
         raise InputError(
             "judges need an input to judge by: name its column with --input; columns:"
             f" {', '.join(columns)}"
