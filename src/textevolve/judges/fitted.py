@@ -204,7 +204,7 @@ class FittedFileJudge(Judge):
         file = load_fitted(self.path)
         judges = {signal.judge: parse_judge(signal.judge) for signal in file.signals}
         for signal in file.signals:
-            if signal.content and signal.content != digest_judge(judges[signal.judge]):
+            if signal.content not in ("", digest_judge(judges[signal.judge])):
                 logging.getLogger("textevolve").warning(
                     "%s: what the signal %s reads has changed since the fit, so weights and"
                     " threshold are not measured; fit the judge again",

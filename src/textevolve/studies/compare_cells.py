@@ -32,6 +32,7 @@ from textevolve.evaluation import (
     cluster_of,
     empty_default,
     reaches,
+    sum_usage,
 )
 from textevolve.json_texts import pack_value
 from textevolve.llm.chains.chain import Chain
@@ -355,7 +356,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         trajectory=trajectory,
         failure=failure,
         cut=any(answer.cut for answer in answers),
-        usage=sum((answer.usage for answer in answers), Usage()),
+        usage=sum_usage(answers),
         judging=judging,
         seconds=sum(answer.seconds or 0.0 for answer in answers) if answers else None,
         turns=tuple(ConversationTurn(question.text, reply.text) for question, reply in pairs),

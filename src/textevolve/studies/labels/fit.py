@@ -265,12 +265,13 @@ async def run(
     names = names_of(spec, map(item_of, cases))
     model = bench.default_model
     judges = list(map(parse_judge, names))
-    models = {j.text: model if j.with_model(model) != j else None for j in judges}
-    contents = {j.text: digest_judge(j) for j in judges}
+    sources = {
+        j.text: (model if j.with_model(model) != j else None, digest_judge(j)) for j in judges
+    }
     async with aclosing(ask_judges(cases, judges, bench, orders=spec.orders)) as verdicts:
         async for verdict in verdicts:
-            name = verdict.verdict.judge
-            yield SignalVerdict(verdict, models[name], bench.today, contents[name])
+            asked_model, content = sources[verdict.verdict.judge]
+            yield SignalVerdict(verdict, asked_model, bench.today, content)
 
 
 def find_row(record: SignalVerdict) -> Row:
