@@ -81,7 +81,7 @@ class ThresholdEvaluator(NodeEvaluator):
         self.threshold = threshold
 
     def evaluate(self, history: History) -> EvaluationResult:
-        item = history.last
+        item = history.entries[-1][-1]
         value: Any = 0.0
         for state in (item.output_state, item.attributes):
             with suppress(LookupError):
@@ -308,7 +308,7 @@ class ConsistencyEvaluator(NodeEvaluator):
         self.of_same = of_same
 
     def evaluate(self, history: History) -> NodeOutcome:
-        item = history.last
+        item = history.entries[-1][-1]
         if item.output_state is None:
             return Failure("skipped", NO_OUTPUT)
         value = read_value(item.output_state, self.key, "output")
@@ -375,7 +375,7 @@ class LatencyEvaluator(NodeEvaluator):
         self.budget = budget
 
     def evaluate(self, history: History) -> NodeOutcome:
-        used: float | None = getattr(history.last, self.unit)
+        used: float | None = getattr(history.entries[-1][-1], self.unit)
         if used is None:
             return Failure("skipped", f"how many {self.unit} the node used is not known")
         passed = used <= self.budget

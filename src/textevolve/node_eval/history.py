@@ -194,11 +194,6 @@ class History:
     entries: list[list[HistoryItem]] = empty_default(list)
 
     @property
-    def last(self) -> HistoryItem:
-        """Return the node that ended last."""
-        return self.entries[-1][-1]
-
-    @property
     def items(self) -> Iterator[HistoryItem]:
         """Yield every node in order, across all supersteps."""
         return (item for step in self.entries for item in step)

@@ -293,7 +293,7 @@ class JudgeEvaluator(NodeEvaluator):
 
     def read_case(self, history: History) -> Case | Failure:
         """Return the case for the judge, or the failure that prevents the judgement."""
-        item = history.last
+        item = history.entries[-1][-1]
         by_field = self.input_key or self.output_key or not self.needs_input
         if not by_field and (call := read_call(history)):
             return call
@@ -332,7 +332,7 @@ def read_call(history: History) -> Case | None:
     """Read a tool call as a step of the model that made it, which is the last one that was offered
     the tool: its request with the tools on offer, and the call. None if the node is no tool call,
     or if no such model was recorded."""
-    item = history.last
+    item = history.entries[-1][-1]
     if item.instruction is not Instruction.TOOL_CALL or item.interrupted:
         return None
     hands_over = item.node.startswith(HAND_OVERS)

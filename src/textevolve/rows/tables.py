@@ -241,7 +241,7 @@ _VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 """A variable in a template of promptfoo."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
 """The assertions of promptfoo whose value is a reference answer."""
-HEADER = "header.json"
+_HEADER = "header.json"
 _ZSTANDARD = 93
 """The number of a method of compression in ZIP archives."""
 
@@ -257,8 +257,8 @@ def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
                     yield f"{name}: {member}", _read_sample(json.loads(text))
             names = log.namelist()
             ids = [name[len("samples/") :].rpartition("_epoch_")[0] for name in names]
-            if HEADER in names:
-                _name_lost(json.loads(log.read(HEADER)), ids)
+            if _HEADER in names:
+                _name_lost(json.loads(log.read(_HEADER)), ids)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
 

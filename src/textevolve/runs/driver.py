@@ -68,7 +68,7 @@ from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
     StudyRun,
-    describe_differences,
+    explain_differences,
     find_moved,
     models_asked,
     read_spec,
@@ -483,7 +483,7 @@ def require_unchanged(
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)
-    if text := describe_differences(before, now):
+    if text := explain_differences(before, now):
         raise MismatchError(
             f"run {run.id} cannot be {action}: {text}; start a new run instead, or resume it with"
             " the options, files and version of TextEvolve that it was started with"

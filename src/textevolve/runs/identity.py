@@ -24,7 +24,7 @@ from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
 from textevolve.mappings import drop_empty, omit, pick, read_fields
 from textevolve.metrics.label_metrics import describe_metric
-from textevolve.runs.stored import describe_differences
+from textevolve.runs.stored import explain_differences
 from textevolve.spec import identity_of
 from textevolve.user_code import ENDINGS, OWN, digest_code, load_user_object
 
@@ -243,7 +243,7 @@ def require_same_ruler(run: StudyRun, other: StudyRun) -> None:
         # What they hold differs then, too, and says no more.
         before.pop("with")
         now.pop("with")
-    if text := describe_differences(before, now):
+    if text := explain_differences(before, now):
         raise InputError(
             f"the scores of the runs {run.id} and {other.id} cannot be compared, since they were"
             f" not given in the same way: {text}; run both with the same judges, metrics and limits"

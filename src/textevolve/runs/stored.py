@@ -118,7 +118,7 @@ def list_differences(before: object, now: object, path: str = "") -> Iterator[st
         yield f"{path} was {_shorten(before)} and is now {_shorten(now)}"
 
 
-def describe_differences(before: object, now: object) -> str:
+def explain_differences(before: object, now: object) -> str:
     """Return the first differences between two descriptions; empty if they are equal."""
     differences = list(list_differences(before, now))
     return "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
