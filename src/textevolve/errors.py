@@ -159,6 +159,11 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def shorten_error(error: object) -> str:
+    """Return the beginning of an error's message, on one line."""
+    return " ".join(str(error).split())[:300]
+
+
 def public_message(error: Exception) -> str:
     """Return the message of an error for clients of a server: the error's own message, or, for a
     `StoreAwayError`, one that does not name the address of the store."""

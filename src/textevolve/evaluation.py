@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, Protocol, TypeGuard, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeGuard, TypeVar, cast
 
 from textevolve.errors import (
     AnswerError,
@@ -229,6 +229,11 @@ class Failure:
 
     kind: Literal["failed", "skipped"]
     reason: str
+    score: ClassVar[None] = None
+
+    @property
+    def feedback(self) -> str:
+        return self.reason
 
 
 def failure_of(error: Exception) -> Failure:
@@ -449,7 +454,12 @@ ANSWERED_BY = " was answered by "
 answered."""
 
 
-class Evaluation(Protocol):
+class HasUsage(Protocol):
+    @property
+    def usage(self) -> Usage: ...
+
+
+class Evaluation(HasUsage, Protocol):
     """The return value of every judge: a result or a failure for each candidate, in the case's
     order."""
 
@@ -457,17 +467,24 @@ class Evaluation(Protocol):
     def result(self) -> tuple[EvaluationResult | Failure, ...]: ...
 
     @property
-    def usage(self) -> Usage: ...
-
-    @property
     def coverage(self) -> float:
         """The share in [0, 1] of the planned model calls that gave a usable answer."""
         ...
 
 
+def sum_usage(parts: Iterable[HasUsage]) -> Usage:
+    """Return the usage of all parts together."""
+    return sum((part.usage for part in parts), Usage())
+
+
 def share_scored(outcomes: Sequence[EvaluationResult | Failure]) -> float:
     """Return the share of candidates that have a score."""
-    return sum(isinstance(outcome, EvaluationResult) for outcome in outcomes) / len(outcomes)
+    return len(select_scored(outcomes)) / len(outcomes)
+
+
+def select_scored(outcomes: Iterable[EvaluationResult | Failure]) -> list[EvaluationResult]:
+    """Return the results of the candidates that have a score."""
+    return [outcome for outcome in outcomes if isinstance(outcome, EvaluationResult)]
 
 
 @dataclass(frozen=True, slots=True)

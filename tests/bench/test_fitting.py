@@ -124,7 +124,7 @@ def test_a_fit_finds_what_people_go_by(single):
     assert fit.loss < fit.loss_of_nothing
     assert fit.warnings == ()
     assert fit.agreement.interval.low < fit.agreement.value < fit.agreement.interval.high
-    file = file_of(fit, {"probe": "m"}, "both", date(2026, 1, 15))
+    file = file_of(fit, dict.fromkeys(data.names, ("m", "")), "both", date(2026, 1, 15))
     assert parse_fitted(file.text, "my.judge") == file
     assert file.threshold.holds == (fit.selection.threshold is not None)
     assert "70%" in file.threshold.guarantee

@@ -59,7 +59,8 @@ class _Move(BaseModel):
 async def write_message(
     user: SimulatedUser, model: Model, chat: Chat, sample: int, *, persists: bool
 ) -> tuple[str, ConversationEnd]:
-    """Return the user's next message with an empty ending, or an empty message with the ending.
+    """Return the user's next message with an empty ending, or the user's last words, which may be
+    empty, with the ending.
     `persists`: the user neither reaches the goal nor gives up, so only the limit of turns ends the
     conversation, for an estimate of the cost.
 
@@ -83,8 +84,10 @@ async def write_message(
     )
     move = (await ask_structured(model, draw_sample(request, sample), _Move)).value
     ending: ConversationEnd = "" if persists else _ENDINGS[move.state]
-    if chat and (ending or len(chat) >= 2 * user.most_turns):
-        return "", ending or "turn limit"
+    if chat and ending:
+        return move.message.strip(), ending
+    if chat and len(chat) >= 2 * user.most_turns:
+        return "", "turn limit"
     if not move.message.strip():
         raise AnswerError("the simulated user wrote no message")
 

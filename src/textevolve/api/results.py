@@ -215,15 +215,12 @@ class CaseResult(Result):
     @property
     def scores(self) -> tuple[float | None, ...]:
         """The score of each candidate, in [0, 1]; None for a candidate without a score."""
-        outcomes = self.record.outcomes
-        return tuple(r.score if isinstance(r, EvaluationResult) else None for r in outcomes)
+        return tuple(outcome.score for outcome in self.record.outcomes)
 
     @property
     def feedback(self) -> tuple[str, ...]:
         """The judge's feedback on each candidate, or the reason for a missing score."""
-        return tuple(
-            r.feedback if isinstance(r, EvaluationResult) else r.reason for r in self.result
-        )
+        return tuple(outcome.feedback for outcome in self.result)
 
     @property
     def failure(self) -> Failure | None:

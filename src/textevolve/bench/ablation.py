@@ -39,6 +39,7 @@ from textevolve.evaluation import (
     Usage,
     attempt,
     select_failure,
+    sum_usage,
 )
 from textevolve.judges.cascade import certainty_of
 from textevolve.llm.meter import Tab, sum_calls
@@ -392,7 +393,7 @@ def weigh_escalation(
         curve=draw(),
         selection=selection,
         chosen=chosen,
-        usage=sum((item.usage for item in items), Usage()),
+        usage=sum_usage(items),
     )
 
 

@@ -35,7 +35,10 @@ from textevolve.bench.verdicts import (
     gather_outcomes,
 )
 from textevolve.errors import InputError
-from textevolve.evaluation import Usage
+from textevolve.evaluation import (
+    Usage,
+    sum_usage,
+)
 from textevolve.mappings import map_values
 from textevolve.statistics.agreement import (
     alpha_of,
@@ -587,7 +590,7 @@ class _Measure:
 
         covered = [outcome for outcome in self.outcomes if outcome.scores]
         credits = [outcome.credit for outcome in self.outcomes]
-        usage = sum((verdict.usage for verdict in self.verdicts), Usage())
+        usage = sum_usage(self.verdicts)
         failures = Counter(verdict.failure.reason for verdict in self.verdicts if verdict.failure)
 
         return JudgeSummary(

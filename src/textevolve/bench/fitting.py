@@ -262,7 +262,7 @@ def _response_rows(data: LabelledSignals) -> LabelRows:
         InputError: people pass all responses, or none.
     """
     if np.ptp(data.human) <= TIE:
-        raise InputError("all responses have the same label; a fit needs good and bad ones")
+        raise InputError(SAME_LABEL)
     every = np.arange(len(data.owner))
 
     return LabelRows(every, None, data.human, np.ones(len(every)), data.owner)
@@ -272,6 +272,7 @@ RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """The ridge strengths to choose from. The penalty is ridge / 2 * |weights|^2, and is added to the
 sum of losses over items."""
 
+SAME_LABEL = "all responses have the same label; a fit needs good and bad ones"
 FOLDS = 10
 INNER_FOLDS = 5
 UNPENALISED = 1e-6
@@ -624,21 +625,22 @@ def describe_guarantee(fit: Fit) -> str:
 
 def file_of(
     fit: Fit,
-    models: Mapping[str, str | None],
+    sources: Mapping[str, tuple[str | None, str]],
     orders: Literal["both", "given"],
     date: datetime.date,
 ) -> FittedFile:
-    """Return the content of the fitted judge's file. `models`: the model that each signal was
-    computed with."""
+    """Return the content of the fitted judge's file. `sources`: the model that each signal was
+    computed with, and the digest of the files that it read."""
     signals = [
         FittedSignal(
             judge=signal.name,
-            model=models.get(signal.name),
+            model=sources[signal.name][0],
             values="log-odds" if signal.log_odds else "scores",
             weight=signal.weight,
             mean=signal.mean,
             scale=signal.scale,
             alone=_figure(signal.alone),
+            content=sources[signal.name][1],
         )
         for signal in fit.signals
     ]

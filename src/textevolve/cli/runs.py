@@ -332,7 +332,7 @@ def _describe_record(run: StudyRun, record: StoredRecord) -> dict[str, str | flo
         row = show_rows(run, tuple(filter(None, [record.variant])), [record])[0]
         name = row.name
         # The score of a record is that of its best candidate.
-        entries = [entry for entry in row.entries if entry is not None]
+        entries = row.present
         best = max(entries, key=lambda entry: main_score(entry) or 0.0, default=None)
         texts = {
             "input": row.words,

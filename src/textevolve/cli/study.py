@@ -56,8 +56,8 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
     facts["answers"] = (
         f"as long as {count(learned, 'answer')} to these rows in the journal"
         if learned
-        else "of about 900 characters, which is a guess; after a run of a few rows their lengths"
-        " are expected"
+        else "of about 900 characters without reasoning, which is a guess; after a run of a few"
+        " rows their lengths are expected"
     )
     place = f'[prices."{data["model"]}"]'
     facts["cost"] = f"not known: give a price in the settings under {place}"
@@ -72,7 +72,7 @@ def print_estimate(data: Mapping[str, Any], reason: str, *, as_json: bool = Fals
 
     if "costs" in data:
         facts["prices"] = data["costs"]
-    note = "No model was called. Answers in the journal cost nothing."
+    note = "No model was called. Calls that the journal answers are not counted."
     show_report(Report("", note, [], facts))
 
 

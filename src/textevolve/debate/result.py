@@ -31,7 +31,15 @@ from textevolve.debate.profile import Profile, override
 from textevolve.debate.quoting import SAME_REMARK, repeats
 from textevolve.debate.tensor import Array, LabelledTensor
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Usage, empty_default, reaches
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    Usage,
+    empty_default,
+    reaches,
+    select_scored,
+)
 from textevolve.llm.structured import ParseMode
 from textevolve.memory.cue import Memory
 from textevolve.rows import mend_halves
@@ -330,7 +338,7 @@ class DebateResult(Shown):
     metadata: Mapping[str, Any] = empty_default(dict)
 
     def __repr__(self) -> str:
-        scores = [round(r.score, 3) for r in self.result if isinstance(r, EvaluationResult)]
+        scores = [round(result.score, 3) for result in select_scored(self.result)]
         text = f"scores {scores}" if scores else f"{self.result[0]}"
         return f"DebateResult({self.case.id!r}, {text}, best={self.best}, stopped={self.stopped!r})"
 

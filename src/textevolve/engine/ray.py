@@ -29,7 +29,13 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from textevolve.engine.local import cancel, stream
-from textevolve.errors import ClusterError, InputError, SettingsError, describe_error
+from textevolve.errors import (
+    ClusterError,
+    InputError,
+    SettingsError,
+    describe_error,
+    shorten_error,
+)
 
 GATHER_SECONDS = 0.005
 """The seconds for which messages are collected before they are sent together."""
@@ -480,7 +486,7 @@ class _Driver:
         except (exceptions.RayError, ConnectionError, TimeoutError) as error:
             self._lines.pop(name, None)
             self._losses += 1
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            reason = shorten_error(error) or type(error).__name__
             if self._losses >= MOST_LOSSES:
                 self.fail(
                     ClusterError(

@@ -28,11 +28,12 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
-    Usage,
     check_case,
     failure_of,
     reaches,
+    select_scored,
     select_skipped,
+    sum_usage,
 )
 from textevolve.judges.context import CaseOptions, Judgement
 from textevolve.judges.judge import (
@@ -66,7 +67,7 @@ def certainty_of(evaluation: Evaluation, threshold: float = 0.5) -> float | None
     - Of one candidate, p = P(good): the probability that it rightly passes (p) or fails (1 - p),
       after the log-odds were shifted so that p is 1/2 at the `threshold`.
     """
-    scored = [outcome for outcome in evaluation.result if isinstance(outcome, EvaluationResult)]
+    scored = select_scored(evaluation.result)
     if not scored or len(scored) < len(evaluation.result):
         return None
     # A debate knows more than its scores: the votes of its first round.
@@ -193,7 +194,7 @@ class Cascade:
         return Judgement(
             case,
             result=tuple(_note(outcome, noted) for outcome in evaluations[-1].result),
-            usage=sum((evaluation.usage for evaluation in evaluations), Usage()),
+            usage=sum_usage(evaluations),
             seconds=sum(float(getattr(each, "seconds", 0.0)) for each in evaluations),
             coverage=evaluations[-1].coverage,
             certainty=sure,

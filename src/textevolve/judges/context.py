@@ -30,6 +30,7 @@ from textevolve.evaluation import (
     reject_candidate_images,
     settings_of,
     share_scored,
+    sum_usage,
 )
 from textevolve.judges.judge import AskingJudge, Judge, judge_option
 from textevolve.llm.decisions import Answer, Question, decide, predicate
@@ -377,6 +378,10 @@ class JudgeContext:
             [lambda part=part: attempt(judge(part)) for part in parts], self.concurrency
         )
 
+    async def each_candidate(self, judge: Callable[[int], Awaitable[T]]) -> list[T | Failure]:
+        """Judge all candidates by their indices, like `each`."""
+        return await self.each(range(len(self.case.candidates)), judge)
+
     def result(
         self, score: float, lines: Iterable[str], unseen: int = 0, /, **metadata: Any
     ) -> EvaluationResult:
@@ -400,7 +405,7 @@ class JudgeContext:
         return Judgement(
             case=self.case,
             result=tuple(outcomes),
-            usage=sum((meter.usage for meter in meters), Usage()),
+            usage=sum_usage(meters),
             seconds=sum(meter.seconds for meter in meters),
             coverage=share_scored(outcomes),
             details=details,

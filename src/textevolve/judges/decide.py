@@ -91,7 +91,7 @@ async def decide_each(context: JudgeContext) -> Judgement:
         lines = [_describe(text, questions[text], answer) for text, answer in answers.items()]
         return weigh_answers(context, tuple(answers), decided_odds, lines)
 
-    return context.judgement(await context.each(range(len(context.case.candidates)), decide))
+    return context.judgement(await context.each_candidate(decide))
 
 
 async def choose_among_all(context: JudgeContext) -> Judgement:

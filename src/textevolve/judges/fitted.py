@@ -6,6 +6,8 @@ values of several judges.
 from __future__ import annotations
 
 import datetime
+import logging
+import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +18,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, Field, model_validator
 
+from textevolve.contents import digest_data
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError
 from textevolve.evaluation import (
@@ -68,7 +71,8 @@ class FittedSignal(_Part):
     model, or its text names one. `values`: whether its values are log-odds or scores. `weight`: its
     weight after standardising the values: (value - `mean`) / `scale`. `share`: its share of the
     agreement, only in files of earlier versions. `alone`: the agreement of this signal alone with
-    the labels, with a confidence interval."""
+    the labels, with a confidence interval. `content`: the digest of the rubric, rules or code that
+    it read for the fit; left out if it reads none."""
 
     judge: Annotated[str, Field(min_length=1)]
     model: str | None = None
@@ -78,6 +82,13 @@ class FittedSignal(_Part):
     scale: Annotated[float, Field(gt=0)]
     share: float | None = None
     alone: dict[str, float | None] = Field(default_factory=dict)
+    content: Annotated[str, Field(exclude_if=operator.not_)] = ""
+
+
+def digest_judge(judge: Judge) -> str:
+    """Return the digest of the files that a judge reads; empty if it reads none."""
+    content = judge.describe()
+    return digest_data(content) if content else ""
 
 
 class FittedThreshold(_Part):
@@ -191,9 +202,18 @@ class FittedFileJudge(Judge):
 
     def open(self, bench: Judges, rubric: str) -> Evaluator:
         file = load_fitted(self.path)
-        names = [signal.judge for signal in file.signals]
-        signals = dict(zip(names, bench.open_parts(self, rubric), strict=True))
-        ordered = frozenset(name for name in names if parse_judge(name).is_swayed)
+        judges = {signal.judge: parse_judge(signal.judge) for signal in file.signals}
+        for signal in file.signals:
+            if signal.content not in ("", digest_judge(judges[signal.judge])):
+                logging.getLogger("textevolve").warning(
+                    "%s: what the signal %s reads has changed since the fit, so weights and"
+                    " threshold are not measured; fit the judge again",
+                    self.path,
+                    signal.judge,
+                )
+
+        signals = dict(zip(judges, bench.open_parts(self, rubric), strict=True))
+        ordered = frozenset(name for name, judge in judges.items() if judge.is_swayed)
         return FittedJudge(file, signals, ordered, bench.concurrency, self.path)
 
     def write(self) -> str:
@@ -301,9 +321,8 @@ class FittedJudge:
     ) -> list[EvaluationResult | Failure]:
         """Compute a result for each candidate from the values of all signals."""
         signals = self.file.signals
-        weights = np.array([signal.weight for signal in signals])
-        means = np.array([signal.mean for signal in signals])
-        scales = np.array([signal.scale for signal in signals])
+        numbers = [(signal.weight, signal.mean, signal.scale) for signal in signals]
+        weights, means, scales = np.array(numbers).T
 
         # A candidate without the value of one signal has no sum, and is compared with no other.
         columns = list(zip(*values, strict=True))
@@ -341,8 +360,8 @@ class FittedJudge:
         score = probability(odds)
         names = [signal.judge for signal in self.file.signals]
         order = sorted(range(len(names)), key=lambda n: -abs(added[n]))
-        looks = {name: " (a look)" for name in names if name.startswith(f"{LOOK}:")}
-        parts = ", ".join(f"{names[n]} {added[n]:+.2f}{looks.get(names[n], '')}" for n in order)
+        looks = [" (a look)" * name.startswith(f"{LOOK}:") for name in names]
+        parts = ", ".join(f"{names[n]} {added[n]:+.2f}{looks[n]}" for n in order)
         signals = {
             name: {"value": float(value), "adds": float(more)}
             for name, value, more in zip(names, values, added, strict=True)

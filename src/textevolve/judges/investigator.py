@@ -90,7 +90,7 @@ class InvestigatorJudge(ModelJudge):
         async def investigate(candidate: int) -> EvaluationResult:
             return await _investigate(context, self.looks, criteria, candidate)
 
-        outcomes = await context.each(range(len(context.case.candidates)), investigate)
+        outcomes = await context.each_candidate(investigate)
 
         return context.judgement(outcomes, criteria=criteria)
 

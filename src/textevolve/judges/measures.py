@@ -84,7 +84,7 @@ class InstructionLikelihood(ModelJudge):
 
             return context.result(probability(odds), [feedback], log_odds=odds, surprise=surprise)
 
-        return context.judgement(await context.each(range(len(case.candidates)), read))
+        return context.judgement(await context.each_candidate(read))
 
 
 def cut_instruction(text: str, words: int = WORDS) -> str:

@@ -21,6 +21,7 @@ from textevolve.evaluation import (
     empty_default,
     failure_of,
     select_failure,
+    select_scored,
     select_skipped,
 )
 from textevolve.events import Listener, silence
@@ -160,7 +161,7 @@ class JudgedCase(Shown):
 
     @property
     def scores(self) -> list[EvaluationResult]:
-        return [result for result in self.result if isinstance(result, EvaluationResult)]
+        return select_scored(self.result)
 
     @property
     def best(self) -> int | None:
@@ -206,5 +207,5 @@ def ranks_of(results: Sequence[EvaluationResult | Failure]) -> tuple[float | Non
 
 def has_log_odds(results: Sequence[EvaluationResult | Failure]) -> bool:
     """Tell whether all results with a score also have finite log-odds."""
-    odds = [r.metadata.get("log_odds") for r in results if isinstance(r, EvaluationResult)]
+    odds = [result.metadata.get("log_odds") for result in select_scored(results)]
     return bool(odds) and all(isinstance(entry, float) and math.isfinite(entry) for entry in odds)

@@ -68,7 +68,7 @@ class LabelJudge(ModelJudge):
         async def ask(candidate: int) -> EvaluationResult:
             return await self.ask(context, self.write_prompt(context, candidate))
 
-        return context.judgement(await context.each(range(len(context.case.candidates)), ask))
+        return context.judgement(await context.each_candidate(ask))
 
     async def ask(self, context: JudgeContext, messages: tuple[Message, ...]) -> EvaluationResult:
         scale = self.find_scale()

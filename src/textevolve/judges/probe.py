@@ -139,7 +139,7 @@ async def _examine(
 
         return AnswerOdds(tuple(odds))
 
-    probed = await context.each(range(len(context.case.candidates)), probe)
+    probed = await context.each_candidate(probe)
 
     results: list[EvaluationResult | Failure] = []
     for answers in probed:

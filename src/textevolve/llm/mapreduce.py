@@ -178,8 +178,7 @@ async def compress(
             succeed.
     """
     size = _chunk_size(budget, context, instruction)
-    parts = [texts] if isinstance(texts, str) else [text for text in texts if text.strip()]
-    text = parts[0] if len(parts) == 1 else JOINT.join(parts)
+    text = texts if isinstance(texts, str) else JOINT.join(filter(str.strip, texts))
     characters = len(text)
     meter = UsageMeter(model)
     task = _Task(meter, instruction.strip(), draw_nonce([text], seed), seed)

@@ -24,7 +24,11 @@ from typing import Any, Self
 from pydantic_core import from_json
 
 from textevolve.errors import FatalModelError, UnavailableError
-from textevolve.evaluation import Usage, empty_default
+from textevolve.evaluation import (
+    Usage,
+    empty_default,
+    sum_usage,
+)
 from textevolve.json_texts import as_object
 from textevolve.llm.model import NOTHING, Model, Request, Response
 from textevolve.llm.prices import usage_of
@@ -91,7 +95,7 @@ class Tab:
     @property
     def usage(self) -> Usage:
         """The usage of the failures."""
-        return sum((failure.usage for failure in self.failures), Usage())
+        return sum_usage(self.failures)
 
     @property
     def is_used(self) -> bool:
@@ -206,7 +210,7 @@ class DistinctCalls:
     def count(self, *tabs: Tab) -> tuple[Usage, float]:
         """Return the usage and the seconds of the requests on the tabs that were not counted
         before, and of all their paid failures."""
-        usage = sum((tab.usage for tab in tabs), Usage())
+        usage = sum_usage(tabs)
         seconds = 0.0
 
         for tab in tabs:

@@ -28,7 +28,9 @@ from textevolve.errors import (
     InputError,
     SettingsError,
 )
-from textevolve.evaluation import Usage
+from textevolve.evaluation import (
+    sum_usage,
+)
 from textevolve.llm.decisions import (
     Question,
     Wire,
@@ -437,7 +439,7 @@ async def emulate(model: Model, request: Request) -> Response:
     return Response(
         text=dump_answers(answers, failed, emulated=True),
         finish_reason="stop",
-        usage=sum((response.usage for response in responses), Usage()),
+        usage=sum_usage(responses),
         seconds=sum(response.seconds for response in responses),
         replayed=all(response.replayed for response in responses),
     )

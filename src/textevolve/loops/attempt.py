@@ -88,7 +88,7 @@ class Attempt:
 
     @property
     def score(self) -> float | None:
-        return self.evaluation.score if isinstance(self.evaluation, EvaluationResult) else None
+        return self.evaluation.score
 
 
 TIME_IS_UP = "the time limit is reached; raise it to continue"

@@ -476,7 +476,10 @@ def _read_named(name: str, value: Any, options: dict[str, Any]) -> dict[str, Any
     if check not in CHECKS:
         raise InputError(f"no check '{plain}'{suggest(plain, tuple(CHECKS))}")
     if isinstance(value, str) and value.startswith("file://") and check not in _FILES:
-        raise InputError(f"check {plain}: {value:.60} is not read; write the text itself")
+        raise InputError(
+            f"check {plain}: {value:.60} is not read; write the text itself, or name the function"
+            " of a file of code: --check function:FILE.py:FUNCTION"
+        )
 
     if check in _LIMITS and "threshold" in options:
         most = options.pop("threshold")

@@ -75,7 +75,7 @@ class Sample:
 
     @property
     def score(self) -> float | None:
-        return self.evaluation.score if isinstance(self.evaluation, EvaluationResult) else None
+        return self.evaluation.score
 
 
 def mean_score(samples: Sequence[Sample], threshold: float | None) -> EvaluationResult | Failure:

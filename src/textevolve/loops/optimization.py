@@ -41,6 +41,7 @@ from textevolve.evaluation import (
     empty_default,
     mend_texts,
     reaches,
+    sum_usage,
 )
 from textevolve.events import Listener, StepFinished, silence
 from textevolve.llm.meter import UsageMeter
@@ -287,7 +288,7 @@ class Optimization(Result):
 
     @property
     def usage(self) -> Usage:
-        return sum((attempt.usage for attempt in self.attempts), Usage())
+        return sum_usage(self.attempts)
 
 
 class OptimizationPlan(Stopping):

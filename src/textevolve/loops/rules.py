@@ -41,6 +41,7 @@ from textevolve.evaluation import (
     failure_of,
     reaches,
     reject_candidate_images,
+    sum_usage,
 )
 from textevolve.json_texts import as_array, as_object, write_text
 from textevolve.llm.prompts import count_tokens
@@ -453,6 +454,9 @@ def _as_rule(item: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+ReadsFiles: TypeAlias = JsonSchema | Call | OutputCheck
+"""The rules that may name a file."""
+
 Rule = Annotated[
     Length | Pattern | JsonSchema | Keywords | Call | OutputCheck,
     Field(discriminator="kind"),
@@ -567,7 +571,7 @@ class Rules:
         evaluations = await asyncio.gather(*asked)
         outcomes = (evaluation.result[0] for evaluation in evaluations)
         answers = dict(zip(questions, outcomes, strict=True))
-        usage = sum((evaluation.usage for evaluation in evaluations), Usage())
+        usage = sum_usage(evaluations)
 
         return CheckedCase(case, answers), usage
 
@@ -706,7 +710,7 @@ def describe_rules(path: str | Path) -> dict[str, Any]:
     described: dict[str, Any] = {"rules": file.model_dump(mode="json", by_alias=True)}
     contents: dict[str, object] = {}
     for name, rule in zip(file.names, file.rules, strict=True):
-        if isinstance(rule, JsonSchema | Call | OutputCheck) and rule.content is not None:
+        if isinstance(rule, ReadsFiles) and rule.content is not None:
             contents[name] = rule.content
 
     return described | ({"contents": contents} if contents else {})
@@ -724,7 +728,7 @@ def parse_rules(text: str, source: str = "rules", folder: Path | None = None) ->
     file = build_at(RulesFile, content, node, f"rules {source}")
 
     for n, rule in enumerate(file.rules):
-        if isinstance(rule, JsonSchema | Call | OutputCheck):
+        if isinstance(rule, ReadsFiles):
             try:
                 rule.load(folder or Path())
             except InputError as error:
@@ -835,7 +839,7 @@ def asks_model(checks: Sequence[Any]) -> bool:
 def _open_stored(text: str) -> RulesFile:
     file = RulesFile(**json.loads(text))
     for rule in file.leaves():
-        if isinstance(rule, JsonSchema | Call | OutputCheck):
+        if isinstance(rule, ReadsFiles):
             rule.load(Path())
     return file
 

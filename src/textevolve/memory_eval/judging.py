@@ -40,6 +40,7 @@ from textevolve.llm.prompts import (
     sanitize,
 )
 from textevolve.llm.structured import ask_structured, require_text
+from textevolve.protocol.contents import as_count
 
 # The data types of subjects (units to judge) and judgements, without prompts, models or
 # arithmetic.
@@ -156,7 +157,7 @@ def _as_score(value: object) -> object:
         return None
     if isinstance(value, str) and value.strip() in ("0", "1", "2"):
         return int(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return as_count(value)
 
 
 def _as_class(value: object) -> object:

@@ -26,11 +26,15 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from textevolve.errors import InputError
+from textevolve.errors import (
+    InputError,
+    shorten_error,
+)
 from textevolve.json_texts import CONTAINERS, as_array, as_object, is_array, parse_text, write_text
 from textevolve.mappings import omit, pick
 from textevolve.node_eval.judging import Reading
 from textevolve.node_eval.span_states import Span, SpanEvent, as_fields, unwrap_result
+from textevolve.protocol.contents import as_count
 from textevolve.rows.trajectories import METRICS, id_of, is_trajectory, read_steps
 from textevolve.texts.dates import read_moment
 
@@ -287,8 +291,7 @@ def _read_attributes(record: SpanFields) -> SpanFields:
 def _read_number(value: Any) -> Any:
     """Parse a value of a table, in which numbers may be texts. In columns with gaps whole numbers
     have a decimal point."""
-    number = parse_text(value, (*CONTAINERS, *"-0123456789"))
-    return int(number) if isinstance(number, float) and number.is_integer() else number
+    return as_count(parse_text(value, (*CONTAINERS, *"-0123456789")))
 
 
 def _read_run(record: SpanFields) -> SpanFields:
@@ -560,4 +563,4 @@ def place_records(where: str, document: object, reading: Reading) -> Iterator[Pl
             else:
                 yield place, READERS[form](record)
         except UNREADABLE as error:
-            reading.report(f"{place}: {' '.join(str(error).split())[:300]}")
+            reading.report(f"{place}: {shorten_error(error)}")

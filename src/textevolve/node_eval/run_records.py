@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
-from textevolve.evaluation import EvaluationResult, Failure, empty_default
+from textevolve.evaluation import (
+    EvaluationResult,
+    Failure,
+    empty_default,
+    select_scored,
+)
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem, copy_item
 
@@ -193,11 +198,7 @@ class Feedback:
     @property
     def passed(self) -> bool | None:
         """Return whether every score passed; None if there are no scores."""
-        scored = [
-            result.passed
-            for result in self.results.values()
-            if isinstance(result, EvaluationResult)
-        ]
+        scored = [result.passed for result in select_scored(self.results.values())]
         return all(scored) if scored else None
 
     @property

@@ -342,12 +342,12 @@ READABLE = _Readable()
 KnownText = Annotated[str | None, READABLE]
 
 
-def _as_count(value: object) -> object:
+def as_count(value: object) -> object:
     """Return a whole number that was written as 16.0, as some servers do."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Count = Annotated[int, Field(strict=True, ge=0, lt=2**53), BeforeValidator(_as_count)]
+_Count = Annotated[int, Field(strict=True, ge=0, lt=2**53), BeforeValidator(as_count)]
 KnownCount = Annotated[_Count | None, READABLE]
 
 

@@ -24,7 +24,11 @@ from pydantic import SecretStr
 from textevolve.debate.result import DebateResult
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import InputError, RejectedError
-from textevolve.evaluation import SPAN_IDS, EvaluationResult
+from textevolve.evaluation import (
+    SPAN_IDS,
+    EvaluationResult,
+    select_scored,
+)
 from textevolve.judges.opening import JudgedCase
 from textevolve.llm.connections import JsonService
 from textevolve.llm.providers import Key, find_key, split_address
@@ -92,7 +96,7 @@ def list_annotations(records: Iterable[Any], judges: Sequence[str]) -> Iterator[
                 if isinstance(result, EvaluationResult):
                     yield Annotation(name, *ids, result, name in judges)
         elif isinstance(record, DebateResult | JudgedCase):
-            results = [each for each in record.result if isinstance(each, EvaluationResult)]
+            results = select_scored(record.result)
             if results:
                 best = max(results, key=lambda result: result.score)
                 parameters = record.case.parameters

@@ -268,6 +268,11 @@ class MatrixRow:
     columns: Mapping[str, str] = empty_default(dict)
 
     @property
+    def present(self) -> list[Entry]:
+        """Return the entries of the variants that have one."""
+        return [entry for entry in self.entries if entry is not None]
+
+    @property
     def name(self) -> str:
         """Return the title of the row, or else its id."""
         return self.title or self.id
@@ -522,7 +527,7 @@ def _told(row: MatrixRow, head: str) -> str:
     reason of the first in place of the input."""
     if head in row.columns:
         return row.columns[head]
-    entries = [entry for entry in row.entries if entry is not None]
+    entries = row.present
     failed = bool(entries) and all(e.failure and main_score(e) is None for e in entries)
     return entries[0].failure if failed else row.input
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from textevolve.errors import InputError
 from textevolve.json_texts import as_array, as_object, find_path
-from textevolve.mappings import drop_empty, first_of
+from textevolve.mappings import drop_empty, first_of, omit
 from textevolve.messages import fields_of, is_message
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ def find_export(row: Row) -> KnownExport | None:
 # The tests of promptfoo, whose tables have a check in each of some columns.
 
 EXPECTED = "__expected"
+THRESHOLD = "__threshold"
 _EXPECTED = re.compile(rf"{EXPECTED}\d*")
 """The names of the columns in which promptfoo's tests have their checks."""
 
@@ -181,10 +182,12 @@ def gather_checks(row: Row) -> Row:
     names = [name for name in row if _EXPECTED.fullmatch(str(name))]
     if not names:
         return row
-    checks = [{EXPECTED: row[name]} for name in names if row[name] not in (None, "")]
-    rest = {name: value for name, value in row.items() if name not in names}
+    own = [{EXPECTED: row[name]} for name in names if row[name] not in (None, "")]
+    checks: Any = [*as_array(row.get("checks")), *own]
+    if row.get(THRESHOLD):
+        checks = {"threshold": row[THRESHOLD], "assert": checks}
 
-    return {**rest, "checks": [*as_array(row.get("checks")), *checks]}
+    return {**omit(row, [*names, THRESHOLD]), "checks": checks}
 
 
 LogLine: TypeAlias = Mapping[str, Any]

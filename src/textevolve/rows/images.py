@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from textevolve.errors import InputError, SettingsError
+from textevolve.errors import InputError, SettingsError, shorten_error
 from textevolve.images import image_kind, image_url
 from textevolve.json_texts import is_mapping
 from textevolve.messages import EMBEDDED
@@ -99,7 +99,7 @@ def fetch_files(text: str) -> list[tuple[str, str]]:
     except errors.RevisionNotFoundError:
         raise InputError(f"{dataset}: {NOT_CONVERTED}") from None
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = shorten_error(error) or type(error).__name__
         raise InputError(f"{text}: cannot be read from the hub ({reason})") from error
 
     return [(path, f"{dataset} ({file})") for path, file in zip(paths, files, strict=True)]

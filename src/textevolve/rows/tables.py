@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from textevolve.errors import InputError, SettingsError
-from textevolve.json_texts import as_array, as_object, is_array, is_object, write_text
+from textevolve.json_texts import as_array, as_object, find_path, is_array, is_object, write_text
+from textevolve.ledger import leave_out
 from textevolve.mappings import drop_empty, map_values, omit
 from textevolve.messages import is_message, read_message
 from textevolve.reach import allowed_path, check_stdin
@@ -240,6 +241,7 @@ _VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 """A variable in a template of promptfoo."""
 _EQUALITY = ("equals", "contains", "icontains", "similar", "factuality")
 """The assertions of promptfoo whose value is a reference answer."""
+_HEADER = "header.json"
 _ZSTANDARD = 93
 """The number of a method of compression in ZIP archives."""
 
@@ -253,8 +255,21 @@ def read_log(file: IO[bytes], name: str) -> Iterator[Placed]:
                 if member.startswith("samples/"):
                     text = mend_halves(log.read(member).decode())
                     yield f"{name}: {member}", _read_sample(json.loads(text))
+            names = log.namelist()
+            ids = [name[len("samples/") :].rpartition("_epoch_")[0] for name in names]
+            if _HEADER in names:
+                _name_lost(json.loads(log.read(_HEADER)), ids)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{name}: cannot be read as a log of Inspect ({error})") from None
+
+
+def _name_lost(log: Row, ids: Iterable[object]) -> None:
+    """Record the samples that a log of Inspect lacks because its run did not succeed. `ids`: those
+    of the samples that it has."""
+    expected = map(str, as_array(find_path(log, "eval.dataset.sample_ids")))
+    lost = sorted({*expected} - {*map(str, ids)})
+    if log.get("status") != "success":
+        leave_out("sample", f"{', '.join(lost[:10])}: the log of Inspect ends before", len(lost))
 
 
 def _find_archives(file: IO[bytes], name: str) -> Any:
@@ -277,7 +292,9 @@ def read_results(document: Mapping[str, Any]) -> list[Row] | None:
     if is_trajectory(document):
         return [document]
     if isinstance(document.get("samples"), list) and "eval" in document:
-        return list(map(_read_sample, document["samples"]))
+        rows = list(map(_read_sample, document["samples"]))
+        _name_lost(document, [row.get("id") for row in rows])
+        return rows
     results = document.get("results")
     results = cast("Row", results).get("results") if is_object(results) else results
 

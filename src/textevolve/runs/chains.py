@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from zlib import crc32
 
 from textevolve.errors import (
     AnswerError,
@@ -30,9 +29,7 @@ from textevolve.wiring import Workbench
 
 def chains_among(*models: str | None) -> tuple[str, ...]:
     """Return those of the names that stand for a chain instead of a model, without repetition."""
-    return tuple(
-        dict.fromkeys(model for model in models if model is not None and names_chain(model))
-    )
+    return tuple(dict.fromkeys(filter(names_chain, filter(None, models))))
 
 
 def open_chain_named(name: str, objects: Mapping[str, object]) -> Chain:
@@ -99,8 +96,6 @@ async def ask_chain(
             fails in a cost estimate.
     """
     context = replace(bench.chain_context(case), sample=sample, improve=improve)
-    if context.rehearsed:  # answers to different rows will differ
-        context = replace(context, sample=1 + crc32(case.encode()))
     inputs = chain.take_inputs(values, others=True)
 
     first_results = bench.first_results(f"chain '{chain.name}'")
@@ -121,7 +116,9 @@ async def ask_chain(
 
         if isinstance(error, ModelError):
             raise
-        failure = RaisedError(f"chain '{chain.name}' raised {name}{error}")
+        last = spent.trace.steps[-1:]
+        place = "".join(f", step '{step.name}'," for step in last if step.error)
+        failure = RaisedError(f"chain '{chain.name}'{place} raised {name}{error}")
         first_results.note(failure_of(failure))
         raise failure from error
 

@@ -68,8 +68,8 @@ from textevolve.runs.stored import (
     RecordKeeper,
     StoredSpec,
     StudyRun,
+    explain_differences,
     find_moved,
-    list_differences,
     models_asked,
     read_spec,
 )
@@ -97,8 +97,6 @@ S = TypeVar("S", bound=StudySpec)
 R = TypeVar("R")
 LABELLING = "labelling:"
 """The beginning of a name that stands for a labelling task instead of a file."""
-SHOWN = 3
-"""The number of changed inputs that an error names."""
 BUSY_SECONDS = 1.0
 """The seconds between two looks at a run on which another process works."""
 
@@ -485,8 +483,7 @@ def require_unchanged(
     if asks.chains:
         before["chains"] = stored.described.get("chains", {})
         now["chains"] = describe_chains(asks.chains, objects)
-    if differences := list(list_differences(before, now)):
-        text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
+    if text := explain_differences(before, now):
         raise MismatchError(
             f"run {run.id} cannot be {action}: {text}; start a new run instead, or resume it with"
             " the options, files and version of TextEvolve that it was started with"

@@ -24,6 +24,7 @@ from textevolve.llm.model import JournalEntry, Model, Request, Response, request
 from textevolve.llm.prices import cost_of, price_of
 from textevolve.llm.prompts import count_utf8, image_tokens
 from textevolve.llm.providers import resolve
+from textevolve.llm.structured import is_lost
 from textevolve.llm.targets import JOURNALED
 from textevolve.llm.testing.answers import (
     TEXT,
@@ -76,10 +77,10 @@ async def forecast(
     cases together. `models` has the median calls of each model, if there are several.
 
     `expected` has for each figure the median, the lowest and the highest value of several
-    rehearsals; the cost is left out if a price is unknown. An equal request counts only once, since
-    the journal answers it the second time. `answers_learned` is the number of free answers in the
-    journal to these cases, whose lengths are expected of all answers of their models. `most_calls`
-    is there if the specification limits the calls.
+    rehearsals; the cost is left out if a price is unknown. An equal request counts only once, and
+    one that the journal can answer not at all. `answers_learned` is the number of free answers in
+    the journal to these cases, whose lengths are expected of all answers of their models.
+    `most_calls` is there if the specification limits the calls.
 
     Raises:
         InputError: the study fails on made-up answers, so it cannot be estimated.
@@ -124,14 +125,9 @@ async def forecast(
         "expected": summarise_draws(draws),
         "answers_learned": sum(map(len, answers.lengths.values())),
     }
-    if spec.most_calls is not None:
-        data["most_calls"] = spec.most_calls
+    more = {"most_calls": spec.most_calls, "costs": "; ".join(stored.prices) or None}
 
-    return (
-        data
-        | _calls_by_model(draws)
-        | ({"costs": "; ".join(stored.prices)} if stored.prices else {})
-    )
+    return data | _calls_by_model(draws) | drop_none(more)
 
 
 def _calls_by_model(draws: Sequence[Usage]) -> dict[str, Any]:
@@ -164,10 +160,11 @@ def _at_batch_prices(settings: Settings, models: Sequence[str]) -> Settings:
 @dataclass(frozen=True)
 class KnownAnswers:
     """The free answers in the journal. `find`: looks one up by its key. `lengths`: the numbers of
-    characters of those found so far, by model and key."""
+    characters and of billed tokens of those found so far, by model and key. The tokens of a
+    reasoning model are many times those of the text."""
 
     find: Callable[[str], Response | None]
-    lengths: dict[str, dict[str, int]]
+    lengths: dict[str, dict[str, tuple[int, int]]]
 
 
 @contextmanager
@@ -252,29 +249,34 @@ class _Actor:
 
     async def __call__(self, request: Request, /) -> Response:
         most = request.max_tokens or DEFAULT_TOKENS
-        response = self._answer(request, most)
+        response, tokens = self._answer(request, most)
+        if response.replayed:
+            return response
         ratio = Random(self.draw).uniform(3.6, 4.8)  # bytes that make a token
         texts = [message.text for message in request.messages]
         size = sum(map(count_utf8, (*texts, request.questions or "", request.schema or "")))
         prompt = round(size / ratio) + image_tokens(request)
-        answered = min(most, max(1, int(count_utf8(response.text) / ratio)))
+        answered = max(tokens, min(most, max(1, int(count_utf8(response.text) / ratio))))
         if request.questions is not None:
             answered = 0  # a decision model writes nothing
         cost = None if self.price is None else cost_of(self.price, prompt, 0, answered)
-        usage = Usage(1, prompt, 0, answered, cost)
-        # Calls of the user's application have no tokens, and count for no model.
-        is_target = self.name.startswith(JOURNALED)
-        usage = Usage(1) if is_target else usage
-        self.calls.append(usage if is_target else replace(usage, models={self.name: 1}))
+        usage = Usage(1, prompt, 0, answered, cost, models={self.name: 1})
+        if self.name.startswith(JOURNALED):
+            usage = Usage(1)  # the user's application has no tokens, and is no model
+        self.calls.append(usage)
 
         return replace(response, usage=usage, finish_reason="stop")
 
-    def _answer(self, request: Request, most: int) -> Response:
+    def _answer(self, request: Request, most: int) -> tuple[Response, int]:
+        """Return the answer of the journal, or a made-up one with its tokens if an answer of the
+        same length was billed, otherwise 0."""
         key = request_key(self.name, request)
+        stored = self.answers.find(key)
         seed = hash((int(key[:12], 16), self.draw))
         rng = Random(seed)
         yes = rng.random()
         text = None
+        tokens = 0
 
         if request.embeds:
             entry = embedder_of(self.name)
@@ -291,16 +293,18 @@ class _Actor:
             text = json.dumps(_change_texts(value, lambda text: self._stretch(text, rng)))
         elif most > 1 and not request.forced:
             lengths = self.answers.lengths.setdefault(self.name, {})
-            if (stored := self.answers.find(key)) is not None:
-                lengths[key] = max(1, len(stored.text))
+            if stored is not None:
+                lengths[key] = max(1, len(stored.text)), stored.usage.completion_tokens
             known = [*lengths.values()]
-            length = rng.choice(known) if known else self._length(TEXT_WRITTEN, rng)
+            length, tokens = rng.choice(known) if known else (self._length(TEXT_WRITTEN, rng), 0)
             text = _prose(min(4 * most, length), seed)
 
+        if stored is not None and not is_lost(stored):
+            return replace(stored, replayed=True), 0
         answer = Answer(yes=yes) if text is None else Answer(text=text)
         body = chat_body(self.name, request, "max_tokens")
 
-        return as_response(read_completion(completion(body, seed, answer)), 0.0, None)
+        return as_response(read_completion(completion(body, seed, answer)), 0.0, None), tokens
 
     def _stretch(self, text: str, rng: Random) -> str:
         return f"{_prose(self._length(SENTENCE, rng), 0)} {text[-9:]}"

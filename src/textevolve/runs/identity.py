@@ -24,7 +24,7 @@ from textevolve.judges.debates import DebateJudge
 from textevolve.judges.plain import OwnJudge
 from textevolve.mappings import drop_empty, omit, pick, read_fields
 from textevolve.metrics.label_metrics import describe_metric
-from textevolve.runs.stored import list_differences
+from textevolve.runs.stored import explain_differences
 from textevolve.spec import identity_of
 from textevolve.user_code import ENDINGS, OWN, digest_code, load_user_object
 
@@ -164,8 +164,6 @@ RULER = ("threshold", "rubric", "latency", "tokens", "consistency", "instruction
 """The fields of specifications that decide on scores or verdicts, besides judges and metrics."""
 ANSWERS = ("human", "reference", "label", CHECKS)
 """The parameters of a case that hold its right answer, or the checks of what is right."""
-SHOWN = 3
-"""The number of differences that an error names."""
 
 
 def describe_scorers(run: StudyRun) -> list[tuple[str, dict[str, Any]]]:
@@ -245,9 +243,7 @@ def require_same_ruler(run: StudyRun, other: StudyRun) -> None:
         # What they hold differs then, too, and says no more.
         before.pop("with")
         now.pop("with")
-    differences = list(list_differences(before, now))
-    if differences:
-        text = "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
+    if text := explain_differences(before, now):
         raise InputError(
             f"the scores of the runs {run.id} and {other.id} cannot be compared, since they were"
             f" not given in the same way: {text}; run both with the same judges, metrics and limits"

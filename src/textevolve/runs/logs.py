@@ -234,6 +234,7 @@ def _write_inspect_sample(sample: LoggedOutput, model: str) -> dict[str, Any]:
 
 
 NOT_A_NAME = re.compile(r"[^\w.-]+")
+EVAL_EVER = "every-eval-ever"
 EVAL_SCHEMA = "0.3.0"
 """The version of Every Eval Ever's schemas."""
 
@@ -373,7 +374,7 @@ def _list_messages(sample: LoggedOutput) -> list[dict[str, Any]]:
 
 LOGS: Mapping[str, Callable[[Store, StudyRun], LogFiles]] = {
     "inspect": write_inspect,
-    "every-eval-ever": write_every_eval_ever,
+    EVAL_EVER: write_every_eval_ever,
     "atif": write_trajectories,
 }
 """The formats of other programs, by the names that targets begin with."""
@@ -406,4 +407,4 @@ def write_logs(store: Store, run: StudyRun, target: str) -> Iterator[str]:
         with open_target(path) as file:
             file.write(text.encode("utf-8", "backslashreplace"))
         yield f"written to {path}"
-    yield NOT_WRITTEN
+    yield NOT_WRITTEN + (", and outputs without a score" if kind == EVAL_EVER else "")

@@ -190,7 +190,7 @@ def _find_first(store: Store, run_id: str) -> Iterable[StoredRecord]:
 
 def only_best(row: MatrixRow) -> MatrixRow:
     """Return the row with its best entry alone, whose score is the record's score."""
-    entries = [entry for entry in row.entries if entry is not None]
+    entries = row.present
     return replace(row, entries=[max(entries, key=lambda entry: main_score(entry) or 0.0)])
 
 

@@ -103,6 +103,10 @@ def find_moved(store: Store, addresses: Mapping[str, str]) -> dict[str, str]:
 # and a run that was started with other inputs is rejected. `driver.py` runs studies.
 
 
+SHOWN = 3
+"""The number of differences that a message names."""
+
+
 def list_differences(before: object, now: object, path: str = "") -> Iterator[str]:
     """Yield a sentence for each input of a stored run (`before`) that differs from the current one
     (`now`). `path`: the name of the input."""
@@ -112,6 +116,12 @@ def list_differences(before: object, now: object, path: str = "") -> Iterator[st
             yield from list_differences(before.get(name), now.get(name), place)
     elif before != now:
         yield f"{path} was {_shorten(before)} and is now {_shorten(now)}"
+
+
+def explain_differences(before: object, now: object) -> str:
+    """Return the first differences between two descriptions; empty if they are equal."""
+    differences = list(list_differences(before, now))
+    return "; ".join(differences[:SHOWN]) + ("; ..." if len(differences) > SHOWN else "")
 
 
 def _shorten(value: Any) -> str:

@@ -18,9 +18,16 @@ from typing import Any, Protocol
 from sqlalchemy import ExecutableDDLElement, Table, create_mock_engine, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
 from textevolve.errors import StoreError, TextEvolveError
 from textevolve.store import tables
+
+
+def cause_of(error: Exception) -> BaseException | None:
+    """Return the driver's error in one of SQLAlchemy, or else the error itself."""
+    return error.orig if isinstance(error, DBAPIError) else error
+
 
 CALL_COLUMNS = tuple(column.name for column in tables.calls.columns if column.name != "id")
 """The columns of a row of `calls` to insert."""

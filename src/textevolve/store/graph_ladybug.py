@@ -17,7 +17,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
-from textevolve.errors import StoreError
+from textevolve.errors import (
+    StoreError,
+    shorten_error,
+)
 from textevolve.memory.record import Collection
 from textevolve.store.database import Database
 from textevolve.store.memories import StoredMemories
@@ -147,7 +150,7 @@ class LadybugGraph:
             raise
 
     def _explain(self, error: Exception) -> StoreError:
-        details = " ".join(str(error).split())[:300]
+        details = shorten_error(error)
         return StoreError(
             f"graph {self.folder}: cannot be used ({details}); end the other process using it, or"
             " delete the folder, which is rebuilt"

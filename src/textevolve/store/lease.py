@@ -38,10 +38,7 @@ def take(connection: Connection, run_id: str) -> str:
         StoreError: the run does not exist. BusyError: a living process has the run; the message
             names its pid and host.
     """
-    row = fetch_one(connection, runs, id=run_id)
-    if row is None:
-        raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
-    require_free(connection, row, "wait for it or stop it first")
+    row = require_free(connection, run_id, "wait for it or stop it first")
     stored = select(exists().where(records.c.run_id == run_id))
     done = row.status == "finished" and connection.execute(stored).scalar_one()
     lease = new_lease()
@@ -64,16 +61,22 @@ def no_lease(table: Table) -> dict[str, None]:
     return {column.name: None for column in table.c if column.name.startswith("lease_")}
 
 
-def require_free(connection: Connection, row: Row[Any], advice: str) -> None:
-    """Check that no living process works on a run.
+def require_free(connection: Connection, run_id: str, advice: str) -> Row[Any]:
+    """Check that no living process works on a run, and return its row.
 
     Raises:
-        BusyError: a living process does; the message names its pid and host.
+        StoreError: the run does not exist. BusyError: a living process works on it; the message
+            names its pid and host.
     """
+    row = fetch_one(connection, runs, id=run_id)
+    if row is None:
+        raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
     if is_held(connection, row):
         raise BusyError(
             f"run {row.id}: is run by process {row.lease_pid} on {row.lease_host}; {advice}"
         )
+
+    return row
 
 
 def release(connection: Connection, token: str) -> None:

@@ -23,13 +23,19 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from textevolve.errors import ConflictError, StoreAwayError, StoreError
+from textevolve.errors import (
+    ConflictError,
+    StoreAwayError,
+    StoreError,
+    shorten_error,
+)
 from textevolve.settings import StoreAddress
 from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
     GroupRows,
+    cause_of,
     create_tables,
     driver_of,
     explained,
@@ -339,8 +345,8 @@ class PostgresDatabase:
 
     def explain(self, error: Exception) -> StoreError:
         """Explain an error to the user, in one line without the password."""
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        text = " ".join(str(cause).split())[:300]
+        cause = cause_of(error)
+        text = shorten_error(cause)
         if self._url.password:
             text = text.replace(str(self._url.password), "***")
         state = error_state(error)
@@ -558,7 +564,7 @@ def _create_engine(url: URL) -> Engine:
 
 def error_state(error: Exception) -> str:
     """Return the SQLSTATE of an error; empty if it has none."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
+    cause = cause_of(error)
     if state := getattr(cause, "sqlstate", None):
         return str(state)
     message = str(cause)

@@ -479,10 +479,7 @@ def delete_run(connection: Connection, run_id: str) -> Freed:
     """Remove the run with its cases, records and calls, except calls that other runs reuse, and the
     texts that nothing uses any more. Raises BusyError while a living process works on it, or a
     batch job of it is open at its provider."""
-    row = fetch_one(connection, runs, id=run_id)
-    if row is None:
-        raise StoreError(f"run {run_id}: is not in this store; see `textevolve runs list`")
-    lease.require_free(connection, row, "stop it first")
+    lease.require_free(connection, run_id, "stop it first")
 
     for job in fetch_all(connection, batches, run_id=run_id, state="submitted"):
         raise BusyError(  # it is paid for, and nobody would know of it

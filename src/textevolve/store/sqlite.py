@@ -20,12 +20,18 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from textevolve.errors import InputError, StoreAwayError, StoreError
+from textevolve.errors import (
+    InputError,
+    StoreAwayError,
+    StoreError,
+    shorten_error,
+)
 from textevolve.store import tables
 from textevolve.store.dialects import (
     CALL_COLUMNS,
     SWEEPS,
     GroupRows,
+    cause_of,
     create_tables,
     driver_of,
     explained,
@@ -196,7 +202,7 @@ class SQLiteDatabase:
     def is_row_fault(self, error: Exception) -> bool:
         """Return whether an error concerns one row that cannot be stored, and not the whole group
         of writes, as a full disk does."""
-        cause = error.orig if isinstance(error, DBAPIError) else error
+        cause = cause_of(error)
         is_of_file = isinstance(cause, sqlite3.OperationalError)
         return not is_of_file and type(cause) is not sqlite3.DatabaseError
 
@@ -332,8 +338,8 @@ def _update_file(connection: Connection, path: Path) -> None:
 
 def explain(error: Exception, path: Path) -> StoreError:
     """Explain an error of the database to the user, and how to solve it."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    text = " ".join(str(cause).split())[:300]
+    cause = cause_of(error)
+    text = shorten_error(cause)
     for name, advice in _ADVICE.items():
         if _error_name(error).startswith(name):
             return StoreAwayError(f"store {path}: {advice} ({text})")
@@ -341,5 +347,5 @@ def explain(error: Exception, path: Path) -> StoreError:
 
 
 def _error_name(error: Exception) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) else error
+    cause = cause_of(error)
     return str(getattr(cause, "sqlite_errorname", ""))

@@ -91,7 +91,7 @@ class Assertion:
 
     @property
     def score(self) -> float | None:
-        return None if isinstance(self.result, Failure) else self.result.score
+        return self.result.score
 
     @property
     def verdict(self) -> str:
@@ -102,7 +102,7 @@ class Assertion:
     @property
     def reason(self) -> str:
         """The feedback of the judge, or the reason for a missing score."""
-        return self.result.reason if isinstance(self.result, Failure) else self.result.feedback
+        return self.result.feedback
 
 
 async def judge_case(case: Case, demand: Demand, bench: Workbench) -> Assertion:

@@ -32,6 +32,7 @@ from textevolve.evaluation import (
     cluster_of,
     empty_default,
     reaches,
+    sum_usage,
 )
 from textevolve.json_texts import pack_value
 from textevolve.llm.chains.chain import Chain
@@ -318,7 +319,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
     answers: list[Output] = []
     failure: Failure | None = None
 
-    while failure is None:
+    while failure is None and not ending:
         if isinstance(user, tuple):
             text = "".join(user[len(answers) : len(answers) + 1])
         else:
@@ -334,12 +335,13 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         if not text:
             break
         messages.append(Message("user", (text,), () if messages else planned.empty.images))
-        with span("part", f"turn {len(answers) + 1}", input=text) as here:
-            answer = await _answer(bench, planned, messages)
-            here.note(output=answer.text, failure=answer.failure)
-        answers.append(answer)
-        if (failure := answer.failure) is None:
-            messages.append(Message("assistant", (answer.text,)))
+        if not ending:  # the last words of a user belong to the dialogue, and need no answer
+            with span("part", f"turn {len(answers) + 1}", input=text) as here:
+                answer = await _answer(bench, planned, messages)
+                here.note(output=answer.text, failure=answer.failure)
+            answers.append(answer)
+            if (failure := answer.failure) is None:
+                messages.append(Message("assistant", (answer.text,)))
         chat = tuple(ChatTurn(speaker_of(message.role), message.text) for message in messages)
 
     if failure is not None:
@@ -354,7 +356,7 @@ async def _converse(bench: Workbench, planned: Planned) -> tuple[Output, Chat, l
         trajectory=trajectory,
         failure=failure,
         cut=any(answer.cut for answer in answers),
-        usage=sum((answer.usage for answer in answers), Usage()),
+        usage=sum_usage(answers),
         judging=judging,
         seconds=sum(answer.seconds or 0.0 for answer in answers) if answers else None,
         turns=tuple(ConversationTurn(question.text, reply.text) for question, reply in pairs),

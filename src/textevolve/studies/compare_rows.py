@@ -15,7 +15,7 @@ from typing import Any
 from textevolve.errors import InputError
 from textevolve.evaluation import CHECKS, GROUP, Case
 from textevolve.llm.chains.chain import check_templates
-from textevolve.loops.rules import is_checks, take_checks
+from textevolve.loops.rules import columns_of_checks, is_checks, take_checks
 from textevolve.mappings import map_values, omit
 from textevolve.messages import list_messages
 from textevolve.metrics.label_metrics import is_shipped
@@ -137,7 +137,9 @@ def row_cases(
     asked = list_asked(spec, columns.shown)
     groups = [find_group(row, asked) for _, row in placed]
     of_groups = {group[0] for group in groups if group is not None}
-    unread = list_unread(spec, columns.shown, {*asked, *of_groups})
+    cells = [row.get(name) for name in of_checks for _, row in placed]
+    checked = columns_of_checks(spec.check, cells)
+    unread = list_unread(spec, columns.shown, {*asked, *of_groups, *checked})
     leave_out_columns(unread, sees_images=True)
     # Outputs that exist already may be about a column that nothing reads.
     ignored = () if spec.outputs else unread
@@ -246,11 +248,13 @@ def list_unread(spec: CompareSpec, columns: Sequence[str], asked: Collection[str
     if takes_all or own_scorers or not has_input:
         return []
 
-    used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES}
-    used |= {*TURN_COLUMNS, *USER_COLUMNS}
+    used = {"id", spec.label, input_column(spec, columns), spec.context, IMAGES, *USER_COLUMNS}
+    used |= {
+        *asked,
+        find_title(dict.fromkeys(columns, "title")),
+    }
     if len(spec.outputs) == 1:
         used |= {*TRAJECTORY_FIELDS}
-    used |= {*asked, find_title(dict.fromkeys(columns, "title"))}
 
     return [name for name in columns if name not in used]
 
@@ -339,7 +343,8 @@ def _check_columns(
         talks or spec.prompts or chains_among(*spec.models) or input_column(spec, shown_columns)
     )
 
-    if not has_input and judges_of(spec):
+    # The input of a judge of turns is the dialogue before each one.
+    if not has_input and any(str(judge) not in spec.each_turn for judge in judges_of(spec)):
         raise InputError(
             "judges need an input to judge by: name its column with --input; columns:"
             f" {', '.join(columns)}"

@@ -46,6 +46,7 @@ from textevolve.evaluation import (
     reaches,
     refer_to_images,
     select_failure,
+    select_scored,
 )
 from textevolve.judges.context import CaseOptions
 from textevolve.judges.debates import DebateJudge, with_rubric
@@ -620,7 +621,7 @@ def find_row(judged: Judged) -> Row:
     if failure is not None:
         title = judged.case.parameters.get(TITLE, "")
         return replace(row, status=failure.kind, reason=failure.reason, title=title)
-    results = [outcome for outcome in judged.outcomes if isinstance(outcome, EvaluationResult)]
+    results = select_scored(judged.outcomes)
     score = max(result.score for result in results) if best is None else results[best].score
 
     return replace(row, score=score, passed=any(result.passed for result in results))

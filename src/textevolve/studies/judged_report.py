@@ -20,7 +20,15 @@ from textevolve.debate import tensor as arithmetic
 from textevolve.debate.profile import Profile
 from textevolve.debate.quoting import verbatim
 from textevolve.debate.result import DebateResult, DecidedBy, Move, Turn, result_metrics
-from textevolve.evaluation import GROUP, TITLE, Case, EvaluationResult, Failure, reaches
+from textevolve.evaluation import (
+    GROUP,
+    TITLE,
+    Case,
+    EvaluationResult,
+    Failure,
+    reaches,
+    select_scored,
+)
 from textevolve.events import Event, StepFinished, StepStarted
 from textevolve.images import image_facts, image_reference
 from textevolve.judges.cascade import DECIDED_BY
@@ -420,7 +428,7 @@ def facts_of(judged: Judged) -> dict[str, str]:
 
 def count_decided(judged: Judged) -> Counter[str]:
     """Return a counter of the judge that decided this case in a cascade; empty for other judges."""
-    scored = [outcome for outcome in judged.result if isinstance(outcome, EvaluationResult)]
+    scored = select_scored(judged.result)
     judges = {
         str(outcome.metadata[DECIDED_BY]) for outcome in scored if DECIDED_BY in outcome.metadata
     }
@@ -646,8 +654,7 @@ def _show_judged(judged: JudgedCase) -> Iterator[Block]:
     )
     yield _draw_scores(judged, columns, map(_figures, judged.result))
     explanations = [
-        (wording.letter(j), outcome.reason if isinstance(outcome, Failure) else outcome.feedback)
-        for j, outcome in enumerate(judged.result)
+        (wording.letter(j), outcome.feedback) for j, outcome in enumerate(judged.result)
     ]
     if texts := [(name, text) for name, text in explanations if text]:
         yield Texts("What the judge says", texts)

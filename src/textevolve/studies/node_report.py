@@ -14,7 +14,13 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from textevolve.errors import InputError, MismatchError
-from textevolve.evaluation import Case, EvaluationResult, Failure, Result
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Failure,
+    Result,
+    select_scored,
+)
 from textevolve.json_texts import as_array, as_object
 from textevolve.mappings import read_fields
 from textevolve.node_eval.history import HistoryItem
@@ -112,7 +118,7 @@ def find_node_row(record: Record) -> Row:
     for name, outcome in failures.items():
         if outcome.kind == "failed":
             return replace(row, status="failed", reason=f"{name}: {outcome.reason}")
-    scored = [outcome for outcome in results.values() if isinstance(outcome, EvaluationResult)]
+    scored = select_scored(results.values())
     if scored:
         score = fmean(outcome.score for outcome in scored)
         return replace(row, score=score, passed=all(outcome.passed for outcome in scored))

@@ -175,7 +175,8 @@ def _list_tests(tests: Any, folder: Path) -> Iterator[Mapping[str, Any]]:
             leave_out("file of tests", f"{test}: is no file of data; write its tests as JSON lines")
         elif is_row_file(str(file)) and file.suffix.lower() not in CHATS:
             for _, row in read_rows(str(file), "test", is_text_column):
-                row_checks = {"assert": row["checks"]} if "checks" in row else {}
+                checks = row.get("checks", [])
+                row_checks = as_object(checks) or {"assert": checks}
                 yield dict(row) if "vars" in row else {"vars": omit(row, ["checks"]), **row_checks}
         else:
             yield from _list_tests(

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from textevolve.engine import sync
 from textevolve.errors import InputError, TextEvolveError, UnjudgedError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
+from textevolve.evaluation import (
+    Case,
+    EvaluationResult,
+    Evaluator,
+    check_case,
+    select_scored,
+)
 from textevolve.rows import read_argument
 from textevolve.testing.session import JudgingSession, find_session
 
@@ -137,11 +143,7 @@ async def _judge(texts: list[dict[str, Any]]) -> list[EvaluationResult]:
     except Exception as error:  # noqa: BLE001  a judge of the test's own may raise anything
         raise _hide_frames(error) from error.__cause__
 
-    results = [
-        assertion.result
-        for assertion in assertions
-        if isinstance(assertion.result, EvaluationResult)
-    ]
+    results = select_scored(assertion.result for assertion in assertions)
     failed = any(assertion.passed is False for assertion in assertions)
     if not failed and len(results) == len(assertions):
         return results

@@ -587,7 +587,11 @@ def as_chain(target: object, name: str = "") -> Chain:
     single = "input" if callee.takes is None and is_runnable(target) else None
     called = name or callee.name.rpartition(":")[2]
 
-    return Chain(called, call("output", target, inputs=single))
+    step = call("output", target, inputs=single)
+    if step.callee.kind == "code":
+        step = replace(step, callee=replace(step.callee, kind="application"))
+
+    return Chain(called, step)
 
 
 def read_chain(text: str, source: str = "chain", folder: Path = Path()) -> Chain:

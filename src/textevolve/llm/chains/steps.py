@@ -21,7 +21,13 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_type_hints
 from pydantic import BaseModel
 
 from textevolve.contents import digest_object
-from textevolve.errors import AnswerError, CapabilityError, InputError, TextEvolveError
+from textevolve.errors import (
+    AnswerError,
+    CallError,
+    CapabilityError,
+    InputError,
+    TextEvolveError,
+)
 from textevolve.evaluation import empty_default, mend_texts
 from textevolve.llm.chains.chat_template import ChatTemplate, find_value, take_template, value_text
 from textevolve.llm.chains.langchain_prompts import find_langchain_prompt
@@ -39,7 +45,7 @@ from textevolve.user_code import call_function, callable_name
 # here. Arguments, results, errors and cancellation are passed through unchanged.
 
 
-CalleeKind: TypeAlias = Literal["code", "chain", "runnable", "module"]
+CalleeKind: TypeAlias = Literal["code", "application", "chain", "runnable", "module"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Callee:
 
     Attributes:
         target: The function, chain, Runnable or module itself.
-        kind: Which of these it is.
+        kind: Which of these it is; an application is a function in place of a whole chain.
         name: Its name in traces.
         call: Calls it with a mapping of arguments, or with any value for a Runnable.
         describe: Returns a text that changes with its code, for the identity of a run.
@@ -322,13 +328,13 @@ class ModelStep:
             return (await ask_structured(model, request, self._form)).value
         response = await model(request)
         if fault := describe_fault(response):
-            raise IncompleteError(f"step '{self.into}': {fault}")
+            raise IncompleteError(fault)
         if self.parse is None:
             return response.text
         try:
             return await call_function(self.parse, response.text)
         except ValueError as error:
-            raise AnswerError(f"step '{self.into}': the answer cannot be read: {error}") from error
+            raise AnswerError(f"the answer cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,9 +377,9 @@ class CallStep:
 
     async def run(self, values: Mapping[str, Any], scope: StepScope) -> Any:
         callee = self.callee
-        if callee.kind in ("runnable", "module") and scope.context.rehearsed:
+        if callee.kind in ("runnable", "module", "application") and scope.context.rehearsed:
             raise CapabilityError(
-                f"step '{self.name}': the cost of {callee.name}, which calls models by itself,"
+                f"step '{self.name}': the cost of {callee.name}, which may call models by itself,"
                 " cannot be estimated; run the chain without --dry-run"
             )
 
@@ -444,10 +450,20 @@ def check_names(
 
 
 async def run_steps(steps: Iterable[ChainStep], values: dict[str, Any], scope: StepScope) -> None:
-    """Run one step after another, and add their results to `values`, which is changed."""
+    """Run one step after another, and add their results to `values`, which is changed.
+
+    Raises:
+        CallError: a call of a step failed; the error names the step.
+    """
     for step in steps:
-        with scope.enter(step.name, step.kind) as inner:
-            values.update(mend_texts({step.into: await step.run(values, inner)}))
+        try:
+            with scope.enter(step.name, step.kind) as inner:
+                values.update(mend_texts({step.into: await step.run(values, inner)}))
+        except CallError as error:
+            place = f"step '{step.name}': "
+            # Equal calls of several rows raise the same error.
+            error.args = (place + str(error).removeprefix(place),)
+            raise
 
 
 def ask(

@@ -569,7 +569,7 @@ class TrialRunner:
         remaining = iter(judged)
         results = [None if outcome.output is None else next(remaining) for outcome in outcomes]
 
-        return [r.score if isinstance(r, EvaluationResult) else None for r in results]
+        return [None if result is None else result.score for result in results]
 
     async def _try(self, templates: Templates, example: Example) -> TrialOutcome:
         """Generate an output for an example, and judge it."""

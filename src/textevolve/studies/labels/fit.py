@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from textevolve.bench.fitting import (
+    SAME_LABEL,
     Fit,
     describe_guarantee,
     file_of,
@@ -28,7 +29,7 @@ from textevolve.bench.items import Item, items_of
 from textevolve.bench.verdicts import Verdict
 from textevolve.errors import InputError
 from textevolve.evaluation import Case, Result
-from textevolve.judges.fitted import ENDING, FittedFile, save_fitted
+from textevolve.judges.fitted import ENDING, FittedFile, digest_judge, save_fitted
 from textevolve.judges.judge import parse_judge
 from textevolve.judges.plain import LENGTH, LOOK
 from textevolve.mappings import read_fields
@@ -190,11 +191,13 @@ class SignalVerdict:
         found: The verdict with its item.
         model: The model that judged if the signal names none of its own.
         date: The date of the run, as prompts state it.
+        content: The digest of the files that the signal reads; empty if it reads none.
     """
 
     found: ItemVerdict
     model: str | None
     date: str
+    content: str = ""
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ def read_cases(spec: FitSpec) -> list[Case]:
     """Read the labelled items.
 
     Raises:
-        InputError: the items cannot be read, or are too few for a fit.
+        InputError: the items cannot be read, are too few for a fit, or have one label alone.
     """
     return _check_enough(list(base.read_labelled_items(spec)))
 
@@ -250,6 +253,8 @@ def take_labelled(spec: FitSpec, rows: Iterable[Mapping[str, Any]], _objects: ob
 def _check_enough(cases: list[Case]) -> list[Case]:
     labelled = [item for item in map(item_of, cases) if item.labelled]
     require_enough(len(labelled), len({item.group for item in labelled}))
+    if labelled[0].is_single and len({item.human for item in labelled}) == 1:
+        raise InputError(SAME_LABEL)
     return cases
 
 
@@ -260,10 +265,13 @@ async def run(
     names = names_of(spec, map(item_of, cases))
     model = bench.default_model
     judges = list(map(parse_judge, names))
-    models = {j.text: model if j.with_model(model) != j else None for j in judges}
+    sources = {
+        j.text: (model if j.with_model(model) != j else None, digest_judge(j)) for j in judges
+    }
     async with aclosing(ask_judges(cases, judges, bench, orders=spec.orders)) as verdicts:
         async for verdict in verdicts:
-            yield SignalVerdict(verdict, models[verdict.verdict.judge], bench.today)
+            asked_model, content = sources[verdict.verdict.judge]
+            yield SignalVerdict(verdict, asked_model, bench.today, content)
 
 
 def find_row(record: SignalVerdict) -> Row:
@@ -272,13 +280,13 @@ def find_row(record: SignalVerdict) -> Row:
 
 def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
     items: dict[str, Item] = {}
-    models: dict[str, str | None] = {}
+    sources: dict[str, tuple[str | None, str]] = {}
     verdicts: list[Verdict] = []
     date = ""
     for record in records:
         verdict = record.found.verdict
         items.setdefault(verdict.item, record.found.item)
-        models[verdict.judge] = record.model
+        sources[verdict.judge] = record.model, record.content
         verdicts.append(verdict)
         date = date or record.date
 
@@ -293,7 +301,7 @@ def summarise(spec: FitSpec, records: Iterable[SignalVerdict]) -> FittedSignals:
         missing = [f"{name} is missing on {n}" for name, n in signals.missing.items() if n]
         return FittedSignals(labelled, reason="; ".join([str(error), *missing]))
 
-    file = file_of(fit, models, spec.orders, datetime.date.fromisoformat(date))
+    file = file_of(fit, sources, spec.orders, datetime.date.fromisoformat(date))
 
     return FittedSignals(labelled, fit, file)
 

@@ -37,6 +37,7 @@ from textevolve.evaluation import (
     attempt,
     empty_default,
     select_skipped,
+    sum_usage,
 )
 from textevolve.events import StepStarted
 from textevolve.llm.meter import UsageMeter
@@ -149,7 +150,7 @@ class EvolvedPersona(Result):
 
     @property
     def usage(self) -> Usage:
-        return sum((step.usage for step in self._steps), Usage())
+        return sum_usage(self._steps)
 
 
 def ask(spec: EvolvePersonaSpec) -> Asks:
