@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -48,8 +49,7 @@ def load_object(name: str, folder: Path) -> object:
     Raises:
         InputError: there is no such module or file, or it cannot be loaded here.
     """
-    check_code(name)
-    module, _, attribute = name.rpartition(":")
+    module, attribute = _read_name(name, folder)
 
     try:
         loaded = load_file(folder / module) if module.endswith(".py") else None
@@ -61,6 +61,23 @@ def load_object(name: str, folder: Path) -> object:
         raise InputError(f"{name}: cannot be loaded ({reason})") from None
 
 
+def _read_name(name: str, folder: Path) -> tuple[str, str]:
+    """Return the module or file, and the attribute, that a name of code has. From then on the code
+    can import modules of the folder, and those next to its file, as where Python runs it; modules
+    that are installed come first.
+
+    Raises:
+        InputError: it may not be loaded here.
+    """
+    check_code(name)
+    module, _, attribute = name.rpartition(":")
+    place = str((folder / module).parent.absolute())
+    if place not in sys.path:
+        sys.path.append(place)
+
+    return module, attribute
+
+
 def digest_code(name: str, folder: Path = Path()) -> str:
     """Return the digest of the code that `MODULE:NAME` or `FILE.py:NAME` names, the file relative
     to `folder`, and of all modules of the user's own that it imports.
@@ -68,8 +85,7 @@ def digest_code(name: str, folder: Path = Path()) -> str:
     Raises:
         InputError: it may not be loaded here.
     """
-    check_code(name)
-    module, _, attribute = name.rpartition(":")
+    module, attribute = _read_name(name, folder)
     if module.endswith(".py"):
         return digest_data([attribute, digest_file(Path(allowed_path(folder / module)))])
 

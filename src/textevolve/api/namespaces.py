@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -37,13 +37,14 @@ from textevolve.agents.resources import (
 from textevolve.desk.exchange import export_lines, import_content, read_content
 from textevolve.desk.memories import MemoryDesk, SourceMessage
 from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
-from textevolve.errors import InputError, NotFoundError
+from textevolve.errors import ConflictError, InputError, NotFoundError
 from textevolve.memory.audit import NEIGHBOURS, AuditFinding, audit_memory
 from textevolve.memory.ranking import token_vectors, with_tokens
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
 from textevolve.memory.record import (
     Add,
+    Change,
     ChangeSource,
     Collection,
     Entity,
@@ -95,49 +96,66 @@ class AsyncMemories:
         """Store a memory, and return it. `fields`: those of `MemorySpec`, such as importance,
         source or valid_from."""
         spec = MemorySpec(text=text, **fields)
-        collection = await self.collection()
-        vector = await self._desk.embed(collection, spec.text)
         store = self._desk.memories
-        changes = await with_tokens(self._desk.embed, collection, [Add(spec.embedded(vector))])
-        applied = await store.apply(self.name, changes)
+        applied = await store.apply(self.name, await self._embed([spec]))
         return (await store.get(applied.ids))[0]
 
     async def add_all(self, memories: Iterable[MemorySpec], *, label: str = "Python") -> Imported:
         """Store many memories, in batches. Memories that the collection has, or once had, are
         skipped, so that a repeated call adds nothing. `label`: their origin. If the call ends
         early, the finished batches stay stored."""
-        collection = await self.collection()
-        stored_digests = {
-            each async for memory in self.stream(closed=True) for each in digests_of(memory)
-        }
+        await self.collection()
+        known: dict[bytes, str] = {}
         done = Imported()
         remaining_memories = iter(memories)
 
         while batch := list(islice(remaining_memories, AT_ONCE)):
+            await self._read_on(known)
             new: dict[bytes, MemorySpec] = {}
             for spec in batch:
-                if (digest := digest_of(spec)) not in stored_digests:
+                if (digest := digest_of(spec)) not in known:
                     new.setdefault(digest, spec)
-            added = await self._keep(collection, new, label) if new else 0
-            stored_digests |= new.keys()
+            added = await self._keep(new, known, label) if new else 0
             done = Imported(done.added + added, done.known + len(batch) - added)
 
         return done
 
-    async def _keep(
-        self, collection: Collection, new: Mapping[bytes, MemorySpec], label: str
-    ) -> int:
-        """Store a batch of memories, and return their number; 0 if the same batch was stored
-        before, also by another process meanwhile."""
-        specs = list(new.values())
-        vectors = await self._desk.embed_all(collection, [spec.text for spec in specs])
-        changes = [Add(spec.embedded(vector)) for spec, vector in zip(specs, vectors, strict=True)]
-        changes = await with_tokens(self._desk.embed, collection, changes)
-        key = hashlib.sha256(b"".join(new)).hexdigest()
-        source = ChangeSource(f"import {key}", label)
-        applied = await self._desk.memories.apply(self.name, changes, source)
+    async def _read_on(self, known: dict[bytes, str]) -> int:
+        """Add the memories that were stored since the last call to `known`, the ids of memories by
+        digest. Return a version of the collection after which all others were stored."""
+        collection = await self.collection()
+        last = next(reversed(known.values()), None)
+        newer = stream_memories(self._desk.memories, self.name, after=last, closed=True)
+        async for memory in newer:
+            known |= dict.fromkeys(digests_of(memory), memory.id)
 
-        return 0 if applied.repeated else len(specs)
+        return collection.version
+
+    async def _embed(self, specs: Sequence[MemorySpec]) -> Sequence[Change]:
+        collection = await self.collection()
+        vectors = await self._desk.embed_all(collection, [spec.text for spec in specs])
+        additions = [
+            Add(spec.embedded(vector)) for spec, vector in zip(specs, vectors, strict=True)
+        ]
+        return await with_tokens(self._desk.embed, collection, additions)
+
+    async def _keep(
+        self, new: Mapping[bytes, MemorySpec], known: dict[bytes, str], label: str
+    ) -> int:
+        """Store a batch of memories without those that another process has stored meanwhile, and
+        return their number."""
+        changes = dict(zip(new, await self._embed([*new.values()]), strict=True))
+
+        while changes:
+            version = await self._read_on(known)
+            changes = {digest: changes[digest] for digest in changes if digest not in known}
+            key = hashlib.sha256(b"".join(changes)).hexdigest()
+            source = ChangeSource(f"import {key}", label, base=version)
+            with suppress(ConflictError):  # the collection has changed once more
+                applied = await self._desk.memories.apply(self.name, [*changes.values()], source)
+                return 0 if applied.repeated else len(changes)
+
+        return 0
 
     async def search(
         self, query: str, *, as_of: str | float | None = None, **settings: Any

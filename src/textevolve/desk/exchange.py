@@ -83,13 +83,18 @@ def take_content(
     """Convert the lines of an exported file, each with its position before it, to resources: a
     namespace first, then users, collections and agents. `path`: the file's name for messages."""
     where, header = next(lines, (path, "{}"))
-    head = parse_row(header, where, "line")
+    # JSON of another program may be broken into lines anywhere, so its first line is not read.
+    head = parse_row(header if FORMAT in header else "{}", where, "line")
     other = KINDS.get(str(head.get("kind")))
-    if head.get(FORMAT) is None or other is None:
-        raise InputError(f"{where}: is not a file of textevolve {kind.command_path} export")
-    if head[FORMAT] != VERSION:
+    if other is None:
         raise InputError(
-            f"{where}: has version {head[FORMAT]} of the format, and this program reads {VERSION}"
+            f"{where}: is not a file of textevolve {kind.command_path} export, whose first line has"
+            f" the fields '{FORMAT}' and 'kind'"
+        )
+    version = head.get(FORMAT)
+    if version != VERSION:
+        raise InputError(
+            f"{where}: has version {version} of the format, and this program reads {VERSION}"
         )
 
     if other is not kind:

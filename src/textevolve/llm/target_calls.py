@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shlex
-import sys
 from asyncio.subprocess import Process
 from calendar import timegm
 from collections import Counter
@@ -370,8 +369,6 @@ def load_target(name: str, objects: Mapping[str, object]) -> Callee:
     module, _, attribute = path.rpartition(":" if ":" in path else ".")
     if name in objects or module in ("", "__main__"):
         return take_callee(load_user_object(name, objects))
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     if (function := load_object(f"{module}:{attribute}", Path())) is None:
         raise InputError(f"target {name}: there is no such function")
 

@@ -234,12 +234,14 @@ class ChangeSource:
     """The source of changes. A collection applies the changes of one `key` only once: `key` is a
     hash of the dialogue, document or run; `label` names it for people. `user`: the user to whom the
     memories of a dialogue belong; empty if they are common. `shared`: whether they may change the
-    memories of other users, too."""
+    memories of other users, too. `base`: the version of the collection for which the changes were
+    made; None: they fit every version."""
 
     key: str
     label: str = ""
     user: str = ""
     shared: bool = False
+    base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +362,8 @@ class MemoryStore(Protocol):
 
         Raises:
             InputError: a memory is invalid; the message says why.
-            ConflictError: a memory to supersede or forget is already closed.
+            ConflictError: a memory to supersede or forget is already closed, or the collection has
+                another version than the source's `base`.
         """
         ...
 
@@ -375,13 +378,16 @@ PAGE = 500
 
 
 async def stream_memories(
-    store: MemoryStore, collection: str, version: int | None = None, *, closed: bool = False
+    store: MemoryStore,
+    collection: str,
+    version: int | None = None,
+    *,
+    after: str | None = None,
+    closed: bool = False,
 ) -> AsyncGenerator[MemoryRecord]:
-    """Yield all memories of a collection in the order in which they were stored. `version`: an
-    earlier version of the collection; None: the current one. `closed`: include memories that were
-    superseded or forgotten."""
-    after = None
-
+    """Yield the memories of a collection in the order in which they were stored. `version`: an
+    earlier version of the collection; None: the current one. `after`: only those after the memory
+    with this id; None: all. `closed`: include memories that were superseded or forgotten."""
     while page := await store.page(
         collection, after=after, limit=PAGE, version=version, closed=closed
     ):

@@ -260,6 +260,8 @@ class StoredMemories:
         stored = read_collection(connection, self.namespace, collection)
         if source is not None and (applied := read_applied(connection, stored, source.key)):
             return replace(applied, repeated=True)
+        if source is not None:
+            _check_version(stored, source.base)
         check_changes(stored, changes)
         space = namespace_id(connection, self.namespace)
         # A clock that was set back must not make versions go back.
@@ -305,13 +307,7 @@ class StoredMemories:
             InputError: a vector is missing, or does not fit.
         """
         stored = read_collection(connection, self.namespace, collection)
-
-        if stored.version != base:
-            raise ConflictError(
-                f"collection {stored.full_name}: has version {stored.version} now, not {base},"
-                " since memories were added meanwhile; start the command again"
-            )
-
+        _check_version(stored, base)
         return move_collection(connection, stored, embedder, dimension, vectors, tokens)
 
     def _choose(self, connection: Connection, query: MemoryQuery) -> tuple[Collection, MemoryScope]:
@@ -387,6 +383,19 @@ class StoredMemories:
                 )
 
         return [rows[id] for id in ids]
+
+
+def _check_version(stored: Collection, base: int | None) -> None:
+    """Check that a collection still has the version for which changes were made; None: any.
+
+    Raises:
+        ConflictError: it has another one.
+    """
+    if base not in (None, stored.version):
+        raise ConflictError(
+            f"collection {stored.full_name}: has version {stored.version} now, not {base},"
+            " since memories were added meanwhile; start the command again"
+        )
 
 
 def list_source_labels(

@@ -271,10 +271,11 @@ def prepare(path: Path) -> None:
     _create_file(path)
 
     try:
-        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as raw:
-            _switch_to_wal(raw, path)
+        # First, since a file that is refused must stay as it is.
         with closing(connect(path, writing=True)) as connection, connection.begin():
             _update_file(connection, path)
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as raw:
+            _switch_to_wal(raw, path)
     except ERRORS as error:
         raise explain(error, path) from error
 
