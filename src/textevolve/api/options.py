@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from textevolve.engine.sync import KeptOpen
+from textevolve.engine.sync import KeptOpen, T
 from textevolve.events import Listener, silence
 from textevolve.mappings import drop_none
 from textevolve.settings import Settings, override_settings, read_settings
 
 if TYPE_CHECKING:
     from textevolve.wiring import Limits
-
-T = TypeVar("T")
 
 
 class ClientOptions:
