@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from textevolve.agents.resources import StoredAgent, full_name, split_name
 from textevolve.debate.profile import Agent, Profile, build_profile
 from textevolve.errors import InputError
-from textevolve.evaluation import Case, T, empty_default
+from textevolve.evaluation import Case, empty_default
 from textevolve.memory.cue import Cue, Memory
 from textevolve.memory.recall import RecallSource, Summarize, pinned, recall_from
 from textevolve.memory.recall_settings import RecallSettings
@@ -25,6 +25,8 @@ from textevolve.memory.record import Collection, Embed, MemoryStore
 from textevolve.settings import Settings
 from textevolve.spec import Frozen
 from textevolve.store import Store, kinds
+
+T = TypeVar("T")
 
 
 async def read_resources(settings: Settings, read: Callable[[Store], T]) -> T:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from textevolve.contents import digest_data, digest_file, digest_module
 from textevolve.errors import AnswerError, FatalModelError, InputError, describe_error
-from textevolve.evaluation import Failure, T, mend_text
+from textevolve.evaluation import Failure, mend_text
 from textevolve.reach import allowed_path, check_code
 from textevolve.wrapping import kind_of
+
+T = TypeVar("T")
 
 
 def load_file(path: Path) -> object:

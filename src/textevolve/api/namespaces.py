@@ -22,7 +22,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import time
-from typing import Any, Generic, Self, TypeAlias
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from textevolve.agents.resources import (
     AgentSpec,
@@ -36,7 +36,7 @@ from textevolve.agents.resources import (
 )
 from textevolve.desk.exchange import export_lines, import_content, read_content
 from textevolve.desk.memories import MemoryDesk, SourceMessage
-from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, T, waited
+from textevolve.engine.sync import KeptOpen, StaysOpen, SyncView, waited
 from textevolve.errors import InputError, NotFoundError
 from textevolve.memory.audit import NEIGHBOURS, AuditFinding, audit_memory
 from textevolve.memory.ranking import token_vectors, with_tokens
@@ -59,9 +59,9 @@ from textevolve.memory.record import (
     take_time,
 )
 from textevolve.report.files import open_target
-from textevolve.spec import suggest
+from textevolve.spec import Frozen, suggest
 from textevolve.store import kinds
-from textevolve.store.kinds import Kind, R, S
+from textevolve.store.kinds import Kind
 from textevolve.store.resource_rows import NameRange
 
 # The memories of one collection in Python: add, import, search, list, re-embed and forget them.
@@ -273,6 +273,10 @@ def _time(moment: str | float | None) -> float | None:
 
 # Namespaces, agents, collections and users in Python. One class manages all four, since all are
 # created, listed, changed and deleted in the same way.
+
+S = TypeVar("S", bound=Frozen)
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class AsyncResources(Generic[S, R]):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from textevolve.engine.sync import KeptOpen, T
+from textevolve.engine.sync import KeptOpen
 from textevolve.events import Listener, silence
 from textevolve.mappings import drop_none
 from textevolve.settings import Settings, override_settings, read_settings
 
 if TYPE_CHECKING:
     from textevolve.wiring import Limits
+
+T = TypeVar("T")
 
 
 class ClientOptions:

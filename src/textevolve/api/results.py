@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textevolve.debate.profile import Profile
 from textevolve.errors import InputError
@@ -18,7 +18,6 @@ from textevolve.evaluation import (
     Failure,
     Figure,
     Result,
-    T,
     Usage,
     empty_default,
     select_failure,
@@ -164,6 +163,9 @@ def _quote_rubric(rubric: str) -> str:
         return rubric
     # Without the space an @ would name a file.
     return json.dumps(f" {rubric}" if rubric.startswith("@") else rubric, ensure_ascii=False)
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)

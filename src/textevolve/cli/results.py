@@ -8,13 +8,13 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
 from textevolve.agents.resources import split_name
 from textevolve.cli import process, say
-from textevolve.engine.local import CALM, T
+from textevolve.engine.local import CALM
 from textevolve.llm.catalogue import require_packages
 from textevolve.llm.weights import ReportProgress, TransferProgress, fetch
 from textevolve.report.blocks import Report
@@ -44,6 +44,9 @@ def open_console(*, stderr: bool = False) -> Console:
 
 def show_report(report: Report) -> None:
     print_report(report, open_console())
+
+
+T = TypeVar("T")
 
 
 def write_tests(study: AnyStudy, records: Records, path: str, gated: Gated) -> None:

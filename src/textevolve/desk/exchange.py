@@ -13,14 +13,14 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import asdict, fields, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from textevolve.agents.resources import AgentSpec, SpecVersion
 from textevolve.desk.memories import MemoryDesk
 from textevolve.errors import InputError
-from textevolve.evaluation import T, check_text
+from textevolve.evaluation import check_text
 from textevolve.json_texts import is_mapping, is_sequence
 from textevolve.memory.ranking import token_vectors
 from textevolve.memory.record import MemoryRecord, stream_memories, write_time
@@ -33,6 +33,7 @@ from textevolve.store.kinds import AGENTS, COLLECTIONS, KINDS, NAMESPACES, USERS
 from textevolve.store.memory_rows import chunks
 from textevolve.store.upkeep import Exported
 
+T = TypeVar("T")
 FORMAT = "textevolve export"  # the name of the format in the header of an exported file
 VERSION = 1
 

@@ -22,7 +22,6 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
-    T,
     Usage,
     attempt,
     check_case,
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
 Seed: TypeAlias = Annotated[int, Field(ge=-(10**18), le=10**18)]
 
 P = TypeVar("P")
+T = TypeVar("T")
 
 
 @cache

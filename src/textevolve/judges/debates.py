@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textevolve.debate.context import debate_prompts
 from textevolve.debate.profile import (
@@ -24,7 +24,6 @@ from textevolve.evaluation import Evaluator
 from textevolve.judges.judge import (
     AskingJudge,
     Judge,
-    M,
     judge,
     judge_argument,
     judge_aside,
@@ -37,6 +36,7 @@ from textevolve.settings import today as this_day
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
 
+M = TypeVar("M", str, str | None)
 
 LONE_JUDGE = Agent(
     name="Judge",

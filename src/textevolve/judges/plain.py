@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textevolve.debate.context import debate_prompts
 from textevolve.errors import InputError
@@ -21,7 +21,6 @@ from textevolve.judges.context import PlainJudge, judge_prompts
 from textevolve.judges.judge import (
     CombinedJudge,
     Judge,
-    M,
     first_word,
     judge,
     judge_argument,
@@ -43,6 +42,9 @@ from textevolve.user_code import OWN, load_object, load_user_object
 
 if TYPE_CHECKING:
     from textevolve.judges.opening import Judges
+
+
+M = TypeVar("M", str, str | None)
 
 
 @judge("metric:FILE.py:FUNCTION", help="your own function of output, reference and row")

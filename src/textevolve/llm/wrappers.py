@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from time import perf_counter, process_time, thread_time, time
-from typing import Any
+from typing import Any, TypeVar
 
 from textevolve.errors import (
     AccessError,
@@ -29,7 +29,7 @@ from textevolve.errors import (
     StoreError,
     UnavailableError,
 )
-from textevolve.evaluation import T, Usage, empty_default
+from textevolve.evaluation import Usage, empty_default
 from textevolve.events import CallFinished, CallRetried, Listener, silence
 from textevolve.llm.meter import HUNG_UP, Tab, note_call
 from textevolve.llm.model import (
@@ -573,6 +573,8 @@ class _Replayed:
             raise CallError(reason)
         raise BudgetError("the journal has no answer to this call; resume the run to make it")
 
+
+T = TypeVar("T")
 
 WATCH_SECONDS = 5.0
 """The most seconds between two looks at the server; shorter calls are not watched."""

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import pvariance
 from time import perf_counter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from textevolve.errors import (
     AnswerError,
@@ -37,7 +37,6 @@ from textevolve.evaluation import (
     Evaluator,
     Failure,
     Result,
-    T,
     Usage,
     empty_default,
     mend_texts,
@@ -251,6 +250,7 @@ def write_prompt(
     )
 
 
+T = TypeVar("T")
 RETRY_TEMPERATURE = 1.0
 """The sampling temperature with which a degenerate output is requested again."""
 ATTEMPT = "attempt"

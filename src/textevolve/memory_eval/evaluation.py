@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from statistics import fmean
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from textevolve.evaluation import Failure, Result, T, Usage, empty_default
+from textevolve.evaluation import Failure, Result, Usage, empty_default
 from textevolve.mappings import map_values, read_fields
 from textevolve.memory_eval.dataset import LOCOMO_TYPES, Malformed
 from textevolve.memory_eval.judging import (
@@ -47,6 +47,7 @@ from textevolve.statistics.intervals import (
 # not reached; that of its `valid` value leaves out failures. Skipped judgements (not asked because
 # of a limit) are in neither, and lower the coverage.
 
+T = TypeVar("T")
 
 Side = Literal["type", "question_type"]
 """A grouping of judgements: by the memory type of a point, or by the type of a question."""

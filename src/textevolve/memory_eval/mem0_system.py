@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from textevolve.errors import (
     AnswerError,
@@ -30,10 +30,12 @@ from textevolve.llm.model import text_hash
 from textevolve.llm.providers import LOCAL, resolve
 from textevolve.llm.refusals import one_line
 from textevolve.memory_eval.dataset import DialogueTurn
-from textevolve.memory_eval.systems import Capabilities, MemorySystem, T, Worker, read_memories
+from textevolve.memory_eval.systems import Capabilities, MemorySystem, Worker, read_memories
 from textevolve.rows import read_text
 from textevolve.settings import Settings, folder_beside
 from textevolve.texts.yaml_lines import parse_yaml
+
+T = TypeVar("T")
 
 MODEL = "TEXTEVOLVE_MEM0_MODEL"
 EMBEDDER = "TEXTEVOLVE_MEM0_EMBEDDER"

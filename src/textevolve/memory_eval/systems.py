@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from queue import SimpleQueue
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from textevolve.errors import AnswerError, InputError, UnavailableError
-from textevolve.evaluation import T, mend_text
+from textevolve.evaluation import mend_text
 from textevolve.json_texts import is_mapping
 from textevolve.memory_eval.dataset import DialogueTurn, User, write_turn
 from textevolve.user_code import call_function, call_plain, is_async
@@ -130,6 +130,7 @@ class RehearsedSystem(MemorySystem):
 # Adapt a user's own object to the interface of memory systems: methods may be missing or not
 # async, and may return lists of texts or of objects.
 
+T = TypeVar("T")
 
 DECIDED_BY = {"searches": "search", "answers": "answer"}
 """The capabilities that a system has if it has this method, unless it declares them itself."""

@@ -47,7 +47,7 @@ from textevolve.node_eval.run_records import (
     OpenNode,
 )
 from textevolve.node_eval.snapshots import MARK, PYDANTIC, SnapshotLimits, take_snapshot
-from textevolve.wrapping import F, inner_function, kind_of, wrap_callable
+from textevolve.wrapping import inner_function, kind_of, wrap_callable
 
 if TYPE_CHECKING:
     from textevolve.node_eval.langgraph import LangGraphHandler
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 #
 # The watched code behaves as before: it gets the same arguments, returns the same values and
 # raises the same exceptions. `monitor.py` stores the nodes.
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LiveNode:

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType, MappingProxyType
-from typing import Any, Generic, cast
+from typing import Any, Generic, TypeVar, cast
 
-from textevolve.evaluation import EvaluationResult, Failure, T, empty_default
+from textevolve.evaluation import EvaluationResult, Failure, empty_default
 from textevolve.node_eval.evaluators import NodeEvaluator
 from textevolve.node_eval.history import History, HistoryItem, copy_item
 
@@ -32,6 +32,8 @@ Superstep = tuple[HistoryItem, ...]
 
 DEFAULT_RUN = NodeRun("1")
 """The run of nodes that belong to no other run."""
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)

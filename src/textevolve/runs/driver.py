@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textevolve.agents.resources import split_name
 from textevolve.debate.context import memory_prompts
@@ -73,7 +73,7 @@ from textevolve.runs.stored import (
     models_asked,
     read_spec,
 )
-from textevolve.runs.study import AnyStudy, Asks, R, S, Study, StudySpec, find_study
+from textevolve.runs.study import AnyStudy, Asks, Study, StudySpec, find_study
 from textevolve.settings import Settings, today
 from textevolve.spec import files_read, option_properties
 from textevolve.store import labelling as stored_labels
@@ -93,6 +93,8 @@ if TYPE_CHECKING:
     from textevolve.store.runs import RunRecord
 
 
+S = TypeVar("S", bound=StudySpec)
+R = TypeVar("R")
 LABELLING = "labelling:"
 """The beginning of a name that stands for a labelling task instead of a file."""
 SHOWN = 3

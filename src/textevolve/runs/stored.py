@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -29,7 +29,7 @@ from textevolve.llm.providers import identify_address
 from textevolve.mappings import drop_empty, drop_none, pick, read_fields
 from textevolve.report import wording
 from textevolve.report.blocks import Block, Entry, MatrixRow, Table
-from textevolve.runs.study import AnyStudy, Asks, R, Row, S, Study, find_study
+from textevolve.runs.study import AnyStudy, Asks, Row, Study, StudySpec, find_study
 from textevolve.settings import Settings
 from textevolve.store.records import StoredRecord
 from textevolve.store.runs import all_specs
@@ -122,6 +122,9 @@ def _shorten(value: Any) -> str:
 VERSION = 2
 """The version of the stored form. Specifications without a version are older than studies, and
 cannot be read."""
+
+S = TypeVar("S", bound=StudySpec)
+R = TypeVar("R")
 
 
 class StoredSpec(BaseModel):

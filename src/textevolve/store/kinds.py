@@ -45,7 +45,6 @@ from textevolve.store.memory_changes import (
 from textevolve.store.resource_rows import (
     EVERYTHING,
     NameRange,
-    R,
     ResourceTable,
     build,
     check_texts,
@@ -64,6 +63,7 @@ from textevolve.store.resource_rows import (
 from textevolve.store.tables import namespace_tokens
 
 S = TypeVar("S", bound=Frozen)
+R = TypeVar("R")
 _versions = tables.resource_versions
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from time import time
 from types import CoroutineType
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,6 @@ from textevolve.store.memory_changes import (
 )
 from textevolve.store.memory_rows import (
     MemoryScope,
-    T,
     choose_scope,
     fetch_memories,
     find_memories,
@@ -74,6 +73,7 @@ from textevolve.store.tables import (
 )
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 SHORTEST_ID = 6
 """The least number of characters of an id's beginning, such as me_0f3."""

@@ -17,12 +17,12 @@ from functools import wraps
 from inspect import signature
 from pathlib import Path
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy.engine import Connection
 
 from textevolve.errors import ConflictError, StoreAwayError, StoreError
-from textevolve.evaluation import Case, T
+from textevolve.evaluation import Case
 from textevolve.llm.model import Response
 from textevolve.settings import StoreLocation
 from textevolve.store import jobs, journal, keys, kinds, lease, records, runs, served
@@ -38,6 +38,7 @@ from textevolve.store.sessions import StoredSessions
 from textevolve.store.writer import Writer
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def open_store(location: StoreLocation | str, *, patient: bool = False) -> Store:

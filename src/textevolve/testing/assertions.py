@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from textevolve.engine import sync
 from textevolve.errors import InputError, TextEvolveError, UnjudgedError
-from textevolve.evaluation import Case, EvaluationResult, Evaluator, T, check_case
+from textevolve.evaluation import Case, EvaluationResult, Evaluator, check_case
 from textevolve.rows import read_argument
 from textevolve.testing.session import JudgingSession, find_session
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from textevolve.studies.assertions import Demand
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 # A judge: its text, a list of checks such as "contains: 30 days", the user's evaluator or function,
 # or None for the session's judge.

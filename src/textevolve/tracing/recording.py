@@ -15,7 +15,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from opentelemetry import context as contexts
@@ -28,8 +28,9 @@ from textevolve.json_texts import write_text
 from textevolve.llm.model import Message, Request, Response
 from textevolve.llm.targets import JOURNALED
 from textevolve.mappings import drop_none, pick
-from textevolve.spans import LOOP, R, Span, SpanKind, current_span
+from textevolve.spans import LOOP, Span, SpanKind, current_span
 
+R = TypeVar("R")
 PREFIX = "textevolve"
 # The environment variable that allows texts in spans.
 CONTENT_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"

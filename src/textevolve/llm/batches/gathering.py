@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from yarl import URL
 
@@ -31,7 +31,7 @@ from textevolve.errors import (
     RejectedError,
     UnavailableError,
 )
-from textevolve.evaluation import T, empty_default
+from textevolve.evaluation import empty_default
 from textevolve.events import BatchPolled, CallRetried
 from textevolve.json_texts import as_object
 from textevolve.llm.batches.ledger import (
@@ -72,6 +72,7 @@ LOOKED_UP = 500
 TRIES = 12
 """The most attempts at each request that submits a job: about a quarter of an hour in total."""
 
+T = TypeVar("T")
 log = logging.getLogger("textevolve")
 _FULL = re.compile(r"enqueued|token_limit_exceeded|queue (is )?full", re.IGNORECASE)
 

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from textevolve.engine.sync import is_blocked
 from textevolve.errors import InputError, describe_error
-from textevolve.evaluation import T, Usage, empty_default
+from textevolve.evaluation import Usage, empty_default
 from textevolve.events import Listener, StepFinished, StepStarted, silence
 from textevolve.llm.model import Model, Request, Response
 from textevolve.spans import span
@@ -83,6 +83,8 @@ def recording(recorder: TraceRecorder, case: str, listener: Listener) -> Generat
         recorder.trace.seconds = time.perf_counter() - recorder.start
         listener(StepFinished(case, CHAIN_STEP, (recorder.path, recorder.trace)))
 
+
+T = TypeVar("T")
 
 MUST_AWAIT = (
     "async code of a step must not block while a model answers: use await, acall or ainvoke"

@@ -14,9 +14,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
-from textevolve.evaluation import Failure, T, Usage, empty_default
+from textevolve.evaluation import Failure, Usage, empty_default
 from textevolve.events import StepFinished
 from textevolve.llm.meter import UsageMeter
 from textevolve.loops.attempt import StopReason
@@ -42,6 +42,7 @@ from textevolve.loops.calibration.trial_runner import (
     plain_prompt,
 )
 
+T = TypeVar("T")
 Trial: TypeAlias = tuple[int, int]
 """The number of a template (an arm, in the terms of bandits), and the number of the row on which it
 is tried."""

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from textevolve.engine.local import gather_bounded
 from textevolve.errors import (
@@ -34,7 +34,6 @@ from textevolve.evaluation import (
     EvaluationResult,
     Evaluator,
     Failure,
-    T,
     Usage,
     check_case,
     empty_default,
@@ -448,6 +447,7 @@ class PromptProgram:
         return fill(templates[PROMPT], example.values)
 
 
+T = TypeVar("T")
 STAGE = "stage"
 """The name of the step that events report for each batch of calls, such as all outputs of a
 round."""

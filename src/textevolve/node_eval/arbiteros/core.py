@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from textevolve.errors import InputError
 from textevolve.node_eval import history as ours
@@ -19,8 +19,9 @@ from textevolve.node_eval.evaluators import NodeEvaluator, NodeOutcome, check_ev
 from textevolve.node_eval.history import Instruction, read_instruction
 from textevolve.node_eval.monitor import Monitor, watch
 from textevolve.node_eval.run_records import NodeRun, OpenNode
-from textevolve.wrapping import CallListener, F, NoListener, inner_function, wrap_callable
+from textevolve.wrapping import CallListener, NoListener, inner_function, wrap_callable
 
+F = TypeVar("F", bound=Callable[..., Any])
 BACKENDS = ("langgraph", "native")
 
 

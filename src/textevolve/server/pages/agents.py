@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
 from textevolve.agents.chat import CHAT_SOURCE, SessionMessage
 from textevolve.agents.resources import agent_collections, split_name
 from textevolve.api.namespaces import AsyncMemories
-from textevolve.desk.exchange import T, describe, draw_difference, draw_one
+from textevolve.desk.exchange import describe, draw_difference, draw_one
 from textevolve.errors import NotFoundError, TextEvolveError
 from textevolve.memory.recall import Recalled, recall_memories
 from textevolve.memory.recall_settings import RecallSettings
@@ -27,6 +27,7 @@ from textevolve.server.resources_api import charging, desk_of
 from textevolve.server.state import Server, ServerState
 from textevolve.store import kinds
 
+T = TypeVar("T")
 SPACES = 20
 """The number of namespaces on one page."""
 SESSIONS = 20

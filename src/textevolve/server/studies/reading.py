@@ -22,7 +22,7 @@ from textevolve.errors import (
     StoreError,
     TextEvolveError,
 )
-from textevolve.evaluation import T, Usage
+from textevolve.evaluation import Usage
 from textevolve.mappings import read_fields
 from textevolve.remote.wire import (
     ENDED,
@@ -69,6 +69,7 @@ QUIET_SECONDS = 15.0
 """The seconds without an event after which a watcher is sent an empty line, so its connection stays
 open."""
 
+T = TypeVar("T")
 log = logging.getLogger("textevolve.server")
 
 

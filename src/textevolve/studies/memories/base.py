@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -34,11 +34,13 @@ from textevolve.memory.record import (
 )
 from textevolve.memory_snapshots import find_collection, memories_of, read_resources
 from textevolve.report import wording
-from textevolve.runs.study import DescribeWorld, S
+from textevolve.runs.study import DescribeWorld, StudySpec
 from textevolve.settings import Settings
 from textevolve.spec import Frozen, identity_of, option
 from textevolve.store import Store
 from textevolve.wiring import Workbench
+
+S = TypeVar("S", bound=StudySpec)
 
 Pin: TypeAlias = Callable[[S, Store, str], Mapping[str, Any]]
 """A function that returns what a run depends on in the store: the agents and collections that its
