@@ -211,17 +211,23 @@ def medium_of(fields: Mapping[str, Any]) -> str:
     parts."""
     kind = str(fields.get("type", ""))
     if kind in MEDIA:
-        return str(fields.get("modality") or MEDIA[kind])
+        # A file may be of any kind, which its MIME type shows.
+        medium = _medium_of_data(fields) if MEDIA[kind] == "file" else MEDIA[kind]
+        return str(fields.get("modality") or medium)
 
     for key in EMBEDDED:
         if data := fields_of(fields.get(key)):
-            mime = str(first_of(data, ("mime_type", "mimeType")) or "")
-            return MEDIA.get(mime.partition("/")[0], "file")
+            return _medium_of_data(data)
 
     # Bedrock's parts name no type.
     names = (MEDIA[key] for key in MEDIA if not kind and isinstance(fields.get(key), Mapping))
 
     return next(names, "")
+
+
+def _medium_of_data(fields: Mapping[str, Any]) -> str:
+    """Return the medium of embedded data by its MIME type."""
+    return MEDIA.get(str(first_of(fields, MIME_TYPES)).partition("/")[0], "file")
 
 
 DescribePart: TypeAlias = Callable[[Mapping[str, Any]], str]
@@ -364,7 +370,7 @@ class MessageParts:
             self.add(fields["parts"], depth + 1)
         elif kind == "refusal":
             self.texts.append(str(fields.get("refusal", "")))
-        else:
+        elif fields != {"type": "text"}:
             self.others += "json" not in fields
             self.texts.append(self.describe(fields))
 
@@ -539,7 +545,7 @@ def drop_media(value: object) -> object:
 
     fields = fields_of(value)
     mime = first_of(fields, MIME_TYPES)
-    medium = MEDIA.get(str(mime).partition("/")[0], "file") if mime else ""
+    medium = _medium_of_data(fields) if mime else ""
     # A field such as `file` beside others may be any field of a state.
     if "type" in fields or len(fields) == 1 or any(key in fields for key in EMBEDDED):
         medium = medium_of(fields) or medium

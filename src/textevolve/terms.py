@@ -104,7 +104,7 @@ OLD_OPTIONS: Mapping[str, str] = {
     "end": "pause the job with `jobs pause`",
     "retries": "a failed run is resumed at the job's next time, or by `jobs run`",
     "retry_wait": "a failed run is resumed at the job's next time, or by `jobs run`",
-    "repeat": "make a second task with the same rows",
+    "repeat": "in `compare` write --samples; to label twice, make a second task",
     "each": "the export has a row for each label: leave it out",
     "any": "name models with --model, judges with --judge, and what studies may ask with"
     " --allow-model",

@@ -1,4 +1,7 @@
-"""Endpoints that write counts as 100.0, and that show the tokens of thoughts in the total alone."""
+"""Endpoints that write counts as 100.0, that show the tokens of thoughts in the total alone, and
+that count the cached tokens of a prompt beside the others.
+
+The right counts are those whose sum is the reported total."""
 
 import pytest
 
@@ -42,6 +45,16 @@ def count(**reported):
             (100, 50, 34, 0),
         ),
         ({"prompt_tokens": 100, "completion_tokens": 16, "total_tokens": "many"}, (100, 16, 0, 0)),
+        # The 1,000 tokens are no thoughts: they were read from the cache.
+        (
+            {
+                "prompt_tokens": 200,
+                "completion_tokens": 50,
+                "total_tokens": 1250,
+                "prompt_tokens_details": {"cached_tokens": 1000},
+            },
+            (1200, 50, 0, 0),
+        ),
     ],
 )
 def test_tokens_of_odd_usage(reported, counted):

@@ -232,3 +232,91 @@ def test_lines_of_trajectories(tmp_path, first):
     path.write_text(first + "\n" + json.dumps(rest)[1:])
     (episode,) = read_episodes(path)
     assert [item.output_state["text"] for _, item in episode.nodes] == [ANSWER]
+
+
+TIDE = '{"port": "Brest"}'
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        # Pydantic AI 1 names no operation of a tool, and no state by the conventions.
+        {
+            "gen_ai.tool.name": "tide",
+            "gen_ai.tool.call.id": "c1",
+            "tool_arguments": TIDE,
+            "tool_response": "noon",
+        },
+        {
+            "ai.operationId": "ai.toolCall",
+            "ai.toolCall.name": "tide",
+            "ai.toolCall.args": TIDE,
+            "ai.toolCall.result": "noon",
+        },
+    ],
+    ids=["Pydantic AI 1", "Vercel"],
+)
+def test_tools_without_an_operation(items, attributes):
+    (item,) = items(span(CALL, "running tool", attributes))
+    assert (item.node, item.instruction.name) == ("tide", "TOOL_CALL")
+    assert (item.input_state, item.output_state) == ({"port": "Brest"}, {"text": "noon"})
+
+
+def test_models_and_agents_of_vercel(items):
+    asked = json.dumps([{"role": "user", "content": [{"type": "text", "text": "When?"}]}])
+    outer = {"ai.operationId": "ai.generateText", "ai.prompt": '{"prompt": "When?"}'}
+    inner = {"ai.prompt.messages": asked, "ai.response.text": ANSWER}
+    model, agent = items(
+        span(PILOT, "ai.generateText", outer, end=9),
+        span(CALL, "ai.generateText.doGenerate", inner, parent=PILOT, start=2, end=3),
+    )
+    assert (model.instruction.name, agent.instruction.name) == ("GENERATE", "DELEGATE")
+    assert (model.input_state["text"], agent.input_state["text"]) == ("When?", "When?")
+    assert (model.output_state["text"], agent.output_state["text"]) == (ANSWER, ANSWER)
+
+
+def test_states_in_the_place_of_messages(items):
+    state = {"answer": ANSWER, "sure": 0.9}
+    (item,) = items(
+        call(
+            {
+                "gen_ai.input.messages": json.dumps({"question": "When?"}),
+                "gen_ai.output.messages": json.dumps(state),
+            }
+        )
+    )
+    assert (item.input_state, item.output_state) == ({"question": "When?"}, state)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "parts": [], "finish_reason": "error"},
+        {"messages": []},
+        {"role": "assistant", "content": None},
+    ],
+)
+def test_empty_messages_are_no_state(items, message):
+    (item,) = items(call({"gen_ai.output.messages": json.dumps(message)}))
+    assert item.output_state is None
+
+
+def test_text_parts_without_a_text(items):
+    calls = [{"id": "c1", "type": "function", "function": {"name": "tide", "arguments": TIDE}}]
+    parts = [{"type": "text", "content": None}]
+    message = {"role": "assistant", "parts": parts, "tool_calls": calls}
+    (item,) = items(call({"gen_ai.output.messages": json.dumps([message])}))
+    assert item.output_state["text"] == f"tide({TIDE})"
+    assert "other_parts" not in item.output_state["messages"][0]
+
+
+def test_pictures_by_their_types(items):
+    parts = [
+        {"type": "blob", "mime_type": "image/png", "content": PICTURE},
+        {"type": "uri", "mime_type": "image/png", "uri": "https://example.org/a.png"},
+        {"type": "file", "mime_type": "application/pdf", "file_id": "f1"},
+    ]
+    message = {"role": "assistant", "parts": parts}
+    (item,) = items(call({"gen_ai.output.messages": json.dumps([message])}))
+    marks = ["<image>", "<image: https://example.org/a.png>", "<file: f1>"]
+    assert item.output_state["text"].split("\n") == marks

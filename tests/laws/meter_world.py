@@ -94,6 +94,8 @@ class Served:
         cached = inner.get("cached_tokens") or 0
         cached = cached or usage.get("prompt_cache_hit_tokens") or 0
         cached = cached or usage.get("cache_read_input_tokens") or 0
+        if cached > prompt:  # they are counted beside it
+            prompt += cached
         for_prompt, for_completion, for_cached = PRICES[self.model]
         cost = (prompt - cached) * for_prompt + cached * for_cached + completion * for_completion
         return Bill(1, prompt, cached, completion, cost)
@@ -134,7 +136,7 @@ class AccountedServer(ScriptedServer):
 
     def note(self, path: str, body: Body, answer: Answer) -> None:
         """Add an answer to the account."""
-        if answer.status != 200 or path.endswith("/tokenize"):
+        if answer.status not in (200, 500) or path.endswith("/tokenize"):
             return
         try:
             sent = json.loads(answer.body or b"")
@@ -222,11 +224,17 @@ PAID: Mapping[str, Ending] = {
     ),
     "no log-probabilities": Ending(body=_leave_out_logprobs),
     "no choices": Ending(body=lambda body: {**body, "choices": []}),
+    "500 with its tokens at first": Ending(
+        lambda good, turn: good if turn else replace(good, status=500)
+    ),
 }
 """Answers that come as a whole and are billed, whether or not anybody can use them."""
 
 USAGES: Mapping[str, Ending] = {
     "cached tokens": Ending(usage={"prompt_tokens_details": {"cached_tokens": 8}}),
+    "cached tokens beside the prompt": Ending(
+        usage={"prompt_tokens_details": {"cached_tokens": 99_999}}
+    ),
     "cached tokens in DeepSeek's words": Ending(usage={"prompt_cache_hit_tokens": 8}),
     "thoughts within the answer": Ending(usage=THOUGHTS),
     "thoughts beside the answer": Ending(usage={**THOUGHTS, "total_tokens": "beside"}),

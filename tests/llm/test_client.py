@@ -151,7 +151,7 @@ USED = {"prompt_tokens": 100, "completion_tokens": 10}
     "field",
     [
         {"usage": "none"},
-        {"usage": USED | {"prompt_tokens_details": {"cached_tokens": 101}}},
+        {"usage": USED | {"prompt_tokens_details": {"cached_tokens": -1}}},
         {"usage": USED, "timings": {"cache_n": 0.5}},
         {"id": 7, "model": [], "system_fingerprint": {}, "created": "now", "object": 1},
         {"choices": [GOOD | {"logprobs": {"content": [{"token": 1}]}}]},

@@ -113,7 +113,8 @@ CLAUDE = Price(input=3, output=15, cached_input=0.3, cache_write=3.75)
             -0.75e-3,
         ),
         ({"prompt_cache_hit_tokens": 900}, Price(input=1, output=1), 1e-3, None),
-        ({"cache_read_input_tokens": 5000}, CLAUDE, 3e-3, 0.0),
+        # More than the prompt has: Anthropic's own names count them beside it.
+        ({"cache_read_input_tokens": 5000}, CLAUDE, 4.5e-3, 13.5e-3),
     ],
 )
 def test_prices_show_the_savings(

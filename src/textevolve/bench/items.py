@@ -39,7 +39,7 @@ from textevolve.mappings import map_values
 from textevolve.report import wording
 from textevolve.rows import Placed, Row, place_rows, read_rows
 from textevolve.rows.cases import RowReading, cases_of_row
-from textevolve.rows.chats import Chat, read_chat, read_texts, read_transcript, write_chat
+from textevolve.rows.chats import Chat, read_chat, read_texts, read_transcript, text_of, write_chat
 from textevolve.rows.columns import LISTS, Columns, find_roles, fold_name, list_names
 from textevolve.statistics.intervals import TIE, Array, Numbers, paired
 
@@ -323,12 +323,7 @@ def take_text(row: Row, name: str, where: str) -> str:
     value = row.get(name)
     if value is None:
         raise InputError(f"{where}: '{name}' is missing")
-    if (chat := read_chat(value)) is not None:
-        return write_chat(chat)
-    if not isinstance(value, str):
-        raise InputError(f"{where}: '{name}' must be text, not {type(value).__name__}")
-
-    return value
+    return text_of(value, name, where)
 
 
 def take_human(row: Row, candidates: int, where: str) -> tuple[float, ...]:

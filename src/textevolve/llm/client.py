@@ -236,6 +236,8 @@ class OpenAIClient:
         with SentCall(estimate[0], self._decision_price) as sent:
             status, headers, raw = await self._post(URL(f"{self.base_url}/{wire}"), body)
             sent.answered = True
+            scrub = self._http.scrub
+            refusal = None if status == 200 else sent.read_refusal(raw, scrub)
             if status == 200:
                 with suppress(ValidationError):
                     answer = DecisionAnswer.model_validate_json(raw)
@@ -253,7 +255,6 @@ class OpenAIClient:
                     f" {self._http.describe_body(raw)}"
                 )
 
-        refusal = None if status == 200 else read_refusal(raw)
         if answer is not None and answer.error:
             refusal = error_object(answer.error)
             status = status_of(refusal, 502)
@@ -449,7 +450,7 @@ class OpenAIClient:
         return EventStream(self.name, heard, self._http.without_key, self._wire)
 
     async def _post(
-        self, url: URL, body: bytes, hears: Callable[[bytes], None] | None = None
+        self, url: URL, body: bytes, hears: Callable[[bytes], bool] | None = None
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._watch is None:
             status, headers, raw = await self._http.exchange("POST", url, body, hears=hears)
@@ -554,7 +555,7 @@ class OpenAIClient:
         """Return the completion, or the endpoint's refusal with its status; some endpoints send a
         refusal with status 200."""
         if status != 200:
-            return status, read_refusal(raw)
+            return status, sent.read_refusal(raw, self._http.scrub)
         completion = events and events.completion()
         sent.answered = True
         if completion is None:
@@ -635,10 +636,11 @@ class OpenAIClient:
         url = URL(self.base_url + path)
         status, headers, raw = await self._http.exchange(method, url, body)
         raw = without_signs(raw)
-        if sent is not None:
-            sent.answered = True
+        sent = sent or SentCall(0, None)
+        sent.answered = True
         if status != 200:
-            raise self._http.failure(status, read_refusal(raw), headers)
+            refusal = sent.read_refusal(raw, self._http.scrub)
+            raise self._http.failure(status, refusal, headers)
         parsed = None
         with suppress(ValidationError):
             parsed = shape.model_validate_json(raw)

@@ -15,6 +15,7 @@ import math
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +32,7 @@ from textevolve.errors import (
     UnavailableError,
 )
 from textevolve.json_texts import as_object
-from textevolve.llm.meter import hides_usage
+from textevolve.llm.meter import UsageReader, hides_usage
 from textevolve.llm.prices import find_price
 from textevolve.llm.providers import SETTINGS, Endpoint, Key
 from textevolve.llm.refusals import (
@@ -55,6 +56,8 @@ REAL_KEY = 8
 occur in an answer as words, so they are not removed from answers."""
 LONG_VALUE = 16
 """The fewest characters of a header's value in the settings that counts as a secret."""
+DONE_SECONDS = 1.0
+"""The seconds that a stream has to end after it said that it is complete."""
 LOGIN_SECONDS = 240.0
 """The seconds after which a login is asked for another key. Both logins renew their keys five
 minutes or more before these expire."""
@@ -142,11 +145,12 @@ class Http:
         body: bytes | None = None,
         extra: Mapping[str, str] | None = None,
         unbounded: bool = False,
-        hears: Callable[[bytes], None] | None = None,
+        hears: Callable[[bytes], bool] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send a request, and return the status, the headers and the body of the answer.
         `unbounded`: only connecting has a time limit. `hears`: called with each part of the body as
-        it arrives, if the status is 200; keys are not removed from the parts."""
+        it arrives, if the status is 200, until it returns that the answer is complete; keys are
+        not removed from the parts."""
         limit = self._limit(None) if unbounded else None
         answer = await self._send(method, url, body, extra, limit)
         return answer.status, answer.headers, await answer.read_all(hears)
@@ -233,7 +237,7 @@ class Http:
         return self._logged_in
 
     async def read(
-        self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], None] | None
+        self, answer: aiohttp.ClientResponse, hears: Callable[[bytes], bool] | None
     ) -> bytes:
         """Read the body, with its size counted after unpacking. A refusal that is too large is cut;
         any other answer that is too large raises `AnswerError`."""
@@ -258,8 +262,11 @@ class Http:
                     " `largest_answer` in the settings if it should be"
                 )
 
-            if hears is not None and answer.status == 200:
-                hears(part)
+            if hears is not None and answer.status == 200 and hears(part):
+                # Some leave the connection open; one that ends now is used again.
+                with suppress(TimeoutError, aiohttp.ClientError):
+                    await asyncio.wait_for(content.read(), DONE_SECONDS)
+                break
 
         return bytes(body[: self._largest])
 
@@ -454,7 +461,7 @@ class BegunAnswer:
 
         raise failed
 
-    async def read_all(self, hears: Callable[[bytes], None] | None = None) -> bytes:
+    async def read_all(self, hears: Callable[[bytes], bool] | None = None) -> bytes:
         """Read the whole body.
 
         Raises:
@@ -639,9 +646,11 @@ class Relay(Http):
         url = URL(self._base_url + path)
         return await self.begin("POST", url, encode(sent), quiet=self._quiet)
 
-    async def refusal_of(self, answer: BegunAnswer) -> Refused:
-        """Read the refusal in an answer whose status is not 200."""
-        refusal = read_refusal(await answer.read_all())
+    async def refusal_of(self, answer: BegunAnswer, reader: UsageReader) -> Refused:
+        """Read the refusal in an answer whose status is not 200; `reader` reads its usage."""
+        raw = await answer.read_all()
+        reader.read(raw)
+        refusal = read_refusal(raw)
         message = self.scrub(refusal.message) or "no reason given"
         return Refused(
             answer.status, replace(refusal, message=message), retry_after(answer.headers)

@@ -33,6 +33,7 @@ from textevolve.json_texts import as_object
 from textevolve.llm.model import NOTHING, Model, Request, Response
 from textevolve.llm.prices import usage_of
 from textevolve.llm.prompts import estimate_text
+from textevolve.llm.refusals import Refusal, read_refusal
 from textevolve.protocol.contents import ReportedUsage
 from textevolve.settings import Price
 
@@ -122,8 +123,9 @@ def note_call(key: str, response: Response) -> Response:
 class SentCall:
     """One request to an endpoint, in a `with` block that ends when its answer was read.
 
-    A refusal is read without an error and costs nothing. If the block raises an error, the attempt
-    is put on the tab: until `answered` is set by an estimate from the texts, afterwards by `usage`.
+    A refusal is read without an error and costs the tokens that it names. If the block raises an
+    error, the attempt is put on the tab: until `answered` is set by an estimate from the texts,
+    afterwards by `usage`.
 
     Attributes:
         prompt: The estimated tokens of the prompt.
@@ -162,6 +164,17 @@ class SentCall:
         if not self.answered and not is_unsent(error):
             self.usage = estimate_usage(self.prompt, estimate_text(self.received()), self.price)
         self.charge(str(error) or HUNG_UP)
+
+    def read_refusal(self, raw: bytes, scrub: Callable[[str], str]) -> Refusal:
+        """Read a refusal, and charge the tokens that it names. `scrub`: removes keys from its
+        message."""
+        refusal = read_refusal(raw)
+        if reported := _read_usage(raw):
+            reported.completion_tokens = reported.completion_tokens or 0
+            self.usage = usage_of(reported, self.price)
+            self.failure = scrub(refusal.message)
+
+        return refusal
 
     def charge(self, reason: str) -> None:
         """Put the attempt on the tab, as one that gave no answer."""
@@ -265,19 +278,20 @@ class UsageReader:
             json.dumps(self._body.get("messages") or self._body.get("input"), ensure_ascii=False)
         )
         for line in (self._said, *reversed(self._said.splitlines())) if self._said else ():
-            reported = _read_usage(line)
-            if reported is not None and reported.prompt_tokens:
+            if reported := _read_usage(line):
                 return usage_of(reported, self._price, reports_cost=self._reports_cost)
 
         return estimate_usage(prompt, self._events, self._price)
 
 
 def _read_usage(line: bytes) -> ReportedUsage | None:
+    """Return the usage in a body or an event; None if it names no tokens of a prompt."""
     try:
         body: Any = from_json(line.removeprefix(b"data:"))
-        return ReportedUsage.model_validate(body["usage"])
+        reported = ReportedUsage.model_validate(body["usage"])
     except (ValueError, KeyError, TypeError):
         return None
+    return reported if reported.prompt_tokens else None
 
 
 async def leave_out_usage(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

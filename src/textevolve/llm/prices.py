@@ -130,9 +130,17 @@ def _listed(listed: str | None, model: str, decides: bool) -> Price | None:
     return _read(match.get_prices(datetime.now(UTC)), decides)
 
 
+class ListedPrice(Price):
+    """A price of genai-prices. `tiers`: the steps of each part that costs more for long prompts,
+    the lowest first. `share`: the part of their prices that is paid."""
+
+    tiers: Mapping[str, Sequence[Any]] = {}
+    share: float = 1.0
+
+
 def _read(listed_price: ModelPrice, decides: bool) -> Price | None:
-    """Return the price of texts, without the surcharge that some models have for long prompts; None
-    if the list lacks the price of input, or that of output, which is 0 for decisions."""
+    """Return the price of texts; None if the list lacks the price of input, or that of output,
+    which is 0 for decisions."""
     parts: dict[str, Any] = {
         "input": listed_price.input_mtok,
         "output": 0 if decides else listed_price.output_mtok,
@@ -142,8 +150,23 @@ def _read(listed_price: ModelPrice, decides: bool) -> Price | None:
     if parts["input"] is None or parts["output"] is None:
         return None
     plain = {name: getattr(part, "base", part) for name, part in parts.items()}
+    tiers = {name: part.tiers for name, part in parts.items() if hasattr(part, "tiers")}
 
-    return Price(**{name: float(part) for name, part in plain.items() if part is not None})
+    return ListedPrice(**plain, tiers=tiers)
+
+
+def price_for(price: Price, prompt: int) -> Price:
+    """Return the price of a call with so many tokens of a prompt: those of the highest tier that it
+    exceeds hold for all tokens of the call."""
+    if not isinstance(price, ListedPrice):
+        return price
+    rates: dict[str, float] = {}
+    for name, steps in price.tiers.items():
+        for tier in steps:
+            if prompt > tier.start:
+                rates[name] = float(tier.price) * price.share
+
+    return price.model_copy(update=rates)
 
 
 def usage_of(
@@ -167,15 +190,14 @@ def usage_of(
     prompt = counts.prompt_tokens or estimate[0] or counts.prompt_tokens
     answered = counts.completion_tokens or estimate[1] or counts.completion_tokens
     estimated = (prompt, answered) != (counts.prompt_tokens, counts.completion_tokens)
+    if cached + written > (prompt or 0):  # then they are counted beside the prompt
+        prompt = (prompt or 0) + cached + written
     # Some endpoints count thoughts beside the answer, or show them in the total alone.
     thought = counts.reasoning_tokens or 0
     hidden = 0 if estimated else (counts.total_tokens or 0) - (prompt or 0) - (answered or 0)
     if hidden > 0 and thought in (0, hidden):
         answered = (answered or 0) + hidden
         thought = hidden
-    if cached + written > (prompt or 0):  # they are parts of the prompt
-        cached = 0
-        written = 0
     # The price that the user has set holds: a gateway says 0 for the key of a provider.
     cost = counts.cost if reports_cost or price is None else None
     saved = 0.0 if not (cached or written) else None
@@ -192,6 +214,7 @@ def usage_of(
 def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int = 0) -> float:
     """Return the US dollars of one call; `cached` and `written` cache tokens are parts of
     `prompt`."""
+    price = price_for(price, prompt)
     for_cached = price.input if price.cached_input is None else price.cached_input
     for_written = price.input if price.cache_write is None else price.cache_write
     uncached = (prompt - cached - written) * price.input + written * for_written
@@ -201,6 +224,7 @@ def cost_of(price: Price, prompt: int, cached: int, answered: int, written: int 
 def saved_of(price: Price, prompt: int, cached: int, written: int) -> float | None:
     """Return the US dollars that caching saved on a call; below 0 if writing the cache cost more
     than reading it saved. None if the price of cached tokens is unknown."""
+    price = price_for(price, prompt)
     if cached and price.cached_input is None and price.input:
         return None
     spared = cached * (price.input - (price.cached_input or 0.0))

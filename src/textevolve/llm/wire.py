@@ -200,8 +200,9 @@ class EventStream:
         """Return the text and the thoughts that have come so far."""
         return "".join(chunk.thoughts + chunk.text for chunk in self._chunks)
 
-    def feed(self, part: bytes) -> None:
-        """Parse the next bytes of the stream, and pass their text on.
+    def feed(self, part: bytes) -> bool:
+        """Parse the next bytes of the stream, and pass their text on; return whether the stream
+        said that it is complete.
 
         Raises:
             UnavailableError: an event cannot be read.
@@ -212,10 +213,12 @@ class EventStream:
             self._plain = part.startswith((b"{", b"[", b"<"))  # it does not stream
 
         if self._plain:
-            return
+            return False
         *lines, self._rest = (self._rest + part).split(b"\n")
         for line in lines:
             self._take(self._without_key(line.rstrip(b"\r")))
+
+        return self._done
 
     def _take(self, line: bytes) -> None:
         if not line:

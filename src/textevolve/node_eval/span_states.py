@@ -260,6 +260,8 @@ INPUTS = (
     "traceloop.entity.input",
     "tool_arguments",
     "reranker.query",
+    "ai.toolCall.args",
+    "ai.prompt.messages",
 )
 """The attributes that may hold the input of a node that has no messages."""
 OUTPUTS = (
@@ -272,6 +274,10 @@ OUTPUTS = (
     "final_result",
     "retrieval.documents.",
     "reranker.output_documents.",
+    "ai.toolCall.result",
+    "ai.response.text",
+    "ai.response.object",
+    "ai.response.toolCalls",
 )
 """The attributes that may hold the output of a node that has no messages."""
 TOOL_LISTS = (
@@ -295,6 +301,7 @@ NAMES = (
     "gen_ai.workflow.name",
     "tool.name",
     "agent.name",
+    "ai.toolCall.name",
     "graph.node.id",
 )
 """The attributes that may hold the name of a node."""
@@ -345,6 +352,7 @@ MESSAGES = {
         "gen_ai.prompt",
         "llm.input_messages.",
         "llm.prompts.",
+        "ai.prompt.messages",
     ),
     OUTPUT: (
         "gen_ai.output.messages",
@@ -384,6 +392,15 @@ EXCEPTIONS = ("exception", "gen_ai.client.operation.exception")
 
 OLD_OPERATIONS = {"chat": "chat", "completion": "text_completion", "embedding": "embeddings"}
 """OpenTelemetry's operations by the values of OpenLLMetry's `llm.request.type`."""
+MARKS = {
+    "gen_ai.tool.call.id": "execute_tool",
+    "pydantic_ai.all_messages": "invoke_agent",
+    "ai.toolCall.name": "execute_tool",
+    "ai.prompt.messages": "chat",
+    "ai.prompt": "invoke_agent",
+}
+"""The operations of spans that name none, of Pydantic AI 1 and of Vercel's SDK, by attributes that
+only these operations have."""
 
 
 @dataclass(frozen=True)
@@ -415,9 +432,10 @@ class Span:
     @property
     def operation(self) -> str:
         """Return the operation by OpenTelemetry's conventions, or what OpenLLMetry called it before
-        them; empty if the span names none."""
+        them, or what the attributes show; empty if the span has none."""
         old_name = OLD_OPERATIONS.get(_text(self.attributes.get("llm.request.type")), "")
-        return _text(self.attributes.get("gen_ai.operation.name")) or old_name
+        marks = (name for mark, name in MARKS.items() if mark in self.attributes and not self.kind)
+        return _text(self.attributes.get("gen_ai.operation.name")) or old_name or next(marks, "")
 
     @property
     def kind(self) -> str:
@@ -545,6 +563,9 @@ def _read_state(side: str, keys: Sequence[str], span: Span) -> tuple[list[SpanMe
         empty = empty or (messages if "" in contents else [])
 
     values = [(key, _find_value(span.attributes, key)) for key in keys]
+    # Some write the state itself in the place of its messages.
+    objects = [(key, as_fields(span.attributes.get(key))) for key in MESSAGES[side]]
+    values += [pair for pair in objects if pair[1] and pair[1].keys().isdisjoint(("role", *LISTS))]
     whole_values = [
         value for key, value in values if value is not None and not _is_cut(span, key, value)
     ]

@@ -39,6 +39,7 @@ from textevolve.rows.chats import (
     has_no_reply,
     read_chat,
     replies_of,
+    text_of,
     write_chat,
 )
 from textevolve.rows.columns import (
@@ -239,12 +240,7 @@ class _RowSource:
         Raises:
             InputError: the value is of another type.
         """
-        if (chat := read_chat(value)) is not None:
-            return write_chat(chat)
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise InputError(f"{self.where}: '{name}' must be text, not {type(value).__name__}")
-
-        return str(value)
+        return text_of(value, name, self.where)
 
     def find_chat(self) -> Chat | None:
         """Return the chat that gives both input and output, if no column has an output; None

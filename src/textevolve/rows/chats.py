@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from textevolve.errors import InputError
 from textevolve.json_texts import parse_text, write_text
 from textevolve.messages import (
     RawMessage,
     RecordedCall,
+    is_message,
     list_entries,
     list_messages,
     plain_name,
@@ -69,6 +71,22 @@ def read_texts(value: object) -> tuple[str, ...]:
     items = list_entries(parse_text(value))
     texts = tuple(item for item in items if isinstance(item, str))
     return texts if len(texts) == len(items) else ()
+
+
+def text_of(value: object, name: str, where: str) -> str:
+    """Return the value of a column as text: a chat turn by turn, a number in its written form.
+
+    Raises:
+        InputError: the value is of another type; names the first item of a list that is no message.
+    """
+    if (chat := read_chat(value)) is not None:
+        return write_chat(chat)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+
+    faults = [place for place, item in enumerate(list_entries(value), 1) if not is_message(item)]
+    reason = f"; item {faults[0]} is no message of a chat" if faults else ""
+    raise InputError(f"{where}: '{name}' must be text, not {type(value).__name__}{reason}")
 
 
 def read_transcript(text: str) -> Chat | None:

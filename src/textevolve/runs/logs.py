@@ -181,7 +181,9 @@ def write_inspect(store: Store, run: StudyRun) -> LogFiles:
             "eval": evaluation,
             "results": {
                 "total_samples": number,
-                "completed_samples": sum(not sample.entry.failure for sample in log.samples),
+                "completed_samples": sum(
+                    bool(sample.scores) and not sample.entry.failure for sample in log.samples
+                ),
                 "scores": scores,
             },
             "stats": {"started_at": created, "completed_at": created},

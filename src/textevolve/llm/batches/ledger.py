@@ -98,10 +98,9 @@ def batch_price(endpoint: Endpoint) -> Price | None:
         return price
     if discount is None:
         return None
-    parts = {name: (1.0 - discount) * part for name, part in price if part is not None}
-    parts.pop("cache_write", None)
+    parts = {name: (1.0 - discount) * part for name, part in price if isinstance(part, float)}
 
-    return Price(**parts)
+    return price.model_copy(update={**parts, "cache_write": None})
 
 
 @dataclass(frozen=True, slots=True)

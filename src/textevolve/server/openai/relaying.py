@@ -106,7 +106,7 @@ class Relays:
             failed = None
             is_free = False
             try:
-                answer = await _post(relay, body)
+                answer = await _post(relay, body, reader)
                 yield answer, reader
             except (ModelError, ApiError) as error:
                 failed = str(error)
@@ -116,6 +116,8 @@ class Relays:
                 if answer is not None:
                     answer.close()
                 # A client that has gone is charged, too: the endpoint works on what was sent.
+                # So is a refusal that names its tokens.
+                is_free = is_free and bool(reader.usage.estimated)
                 spent.usage = Usage(calls=1) if is_free else reader.usage
                 note(spent.usage.tokens)
                 seconds = time.perf_counter() - began
@@ -142,17 +144,17 @@ class Relays:
         await asyncio.gather(*self._writes)
 
 
-async def _post(relay: Relay, body: Mapping[str, Any]) -> BegunAnswer:
-    """Forward a request; raise the endpoint's refusal as an `ApiError`."""
+async def _post(relay: Relay, body: Mapping[str, Any], reader: UsageReader) -> BegunAnswer:
+    """Forward a request; raise the endpoint's refusal, which `reader` reads, as an `ApiError`."""
     answer = await relay.post(CHATS, body)
     if answer.status == 200:
         return answer
-    refused = await relay.refusal_of(answer)
+    refused = await relay.refusal_of(answer, reader)
     wants_usage = relay.reports_streams and hides_usage(body)
     if wants_usage and refused_field(refused.status, refused.refusal, ["stream_options"]):
         # Our own wish is refused, not the client's: it is left out from now on.
         relay.reports_streams = False
-        return await _post(relay, body)
+        return await _post(relay, body, reader)
 
     raise as_refusal(refused)
 
