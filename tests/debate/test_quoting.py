@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textevolve.debate.quoting import COPIED, SAME_REMARK, repeats, share_of_words
+from textevolve.debate.quoting import COPIED, SAME_REMARK, match_words, repeats
 from textevolve.texts.prose import find_words, split_words
 
 WORDS = st.lists(st.sampled_from(["the", "tide", "moon", "Sea", "5", "it", "é", "月"]), max_size=12)
@@ -12,7 +12,7 @@ WORDS = st.lists(st.sampled_from(["the", "tide", "moon", "Sea", "5", "it", "é",
 @given(WORDS, WORDS, st.sampled_from([COPIED, SAME_REMARK, 0.0]))
 def test_bound_agrees_with_the_share(words, other_words, limit):
     text, other = " ".join(words), " ".join(other_words)
-    assert repeats(text, [other], limit) == (share_of_words(text, other) > limit)
+    assert repeats(text, [other], limit) == (match_words(text, other).ratio() > limit)
 
 
 @given(st.text(st.characters(max_codepoint=127)))

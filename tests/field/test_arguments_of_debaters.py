@@ -30,9 +30,9 @@ from textevolve.debate.quoting import (
     copied_words,
     drop_inventions,
     is_quoted,
+    match_words,
     quote_first,
     share_of_candidates,
-    share_of_words,
     verbatim,
 )
 from textevolve.debate.result import NOTHING_TO_ADD, DebateResult
@@ -384,8 +384,8 @@ def test_quotation_marks_of_languages(text, source):
 
 
 def test_similar_arguments_differ_in_words():
-    assert share_of_words("The bus leaves at nine.", "the BUS leaves at nine") == 1
-    assert share_of_words("The bus leaves at nine.", "I would rather wait here") < 0.3
+    assert match_words("The bus leaves at nine.", "the BUS leaves at nine").ratio() == 1
+    assert match_words("The bus leaves at nine.", "I would rather wait here").ratio() < 0.3
 
 
 def test_an_invented_tail_is_no_quotation():

@@ -29,7 +29,7 @@ from textevolve.memory.integration import (
 )
 from textevolve.memory.record import MemoryRecord
 from textevolve.spec import Frozen, option
-from textevolve.texts.prose import OTHER_STOPS, fold_case
+from textevolve.texts.prose import cut_sentences, fold_case
 
 LONGEST_SENTENCE = 300
 """The most characters that one edit may insert."""
@@ -90,11 +90,6 @@ class PersonaSentence:
     gap: str = ""
 
 
-_END = regex.compile(
-    r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(\s+)"
-    rf"|(?<!{OTHER_STOPS}){OTHER_STOPS}++[\"'”’»)\]」』】》〉]*+(\s*)|([ \t]*\n\s*)",
-    regex.V1,
-)
 _ABBREVIATED = re.compile(
     r"(?:^|[\s(])(?:dr|mr|mrs|ms|prof|st|no|vs|etc|e\.g|i\.e|[a-z])\.\s+$", re.IGNORECASE
 )
@@ -104,19 +99,15 @@ def split_persona(text: str) -> tuple[PersonaSentence, ...]:
     """Split a persona into sentences; joined again they give the same text. A line without a full
     stop is a sentence, too."""
     sentences: list[PersonaSentence] = []
-    begun = 0
-    bare = text.strip()
+    sentence = ""
 
-    for end in _END.finditer(bare):
-        sentence = bare[begun : end.end()]
-        if "\n" not in end[0] and _ABBREVIATED.search(sentence):
-            continue
-        gap = end[1] or end[2] or end[3] or ""
-        sentences.append(PersonaSentence(sentence[: len(sentence) - len(gap)], gap))
-        begun = end.end()
-
-    if begun < len(bare):
-        sentences.append(PersonaSentence(bare[begun:]))
+    for piece in cut_sentences(text.strip()):
+        sentence += piece
+        bare = sentence.rstrip()
+        gap = sentence[len(bare) :]
+        if bare and ("\n" in gap or not _ABBREVIATED.search(sentence)):
+            sentences.append(PersonaSentence(bare, gap))
+            sentence = ""
 
     return tuple(sentences)
 

@@ -10,6 +10,7 @@ import regex
 
 from textevolve.texts.prose import (
     compose,
+    cut_sentences,
     find_marked_words,
     fold_case,
     space_out,
@@ -32,7 +33,6 @@ _MARKS = regex.compile('["“”„‘’]')
 _PUNCTUATION = regex.compile(r"(?<!\S)[\p{P}--[\p{Pd}%‰#@&*/]]+|[\p{P}--[%‰#*]]+(?!\S)", regex.V1)
 """The punctuation before and after words: not `-5`, `5%` or `C#`, which mean something else."""
 _EDGES = " .,;:!?…\"'“”„«»「」『』"
-_SENTENCE = regex.compile(r"\P{Sentence_Terminal}*(?:\p{Sentence_Terminal}+[\"”“«»」』]?\s*|$)")
 
 
 def quotations(text: str) -> list[str]:
@@ -149,17 +149,14 @@ def without_quotation(text: str) -> str:
     return text[match.end() :].strip() if match else text
 
 
-def share_of_words(text: str, other: str) -> float:
-    """Return the share of words, in [0, 1], that two texts have in common in the same order."""
-    return _match_words(text, other).ratio()
-
-
-def _match_words(text: str, other: str) -> SequenceMatcher[str]:
+def match_words(text: str, other: str) -> SequenceMatcher[str]:
+    """Return the comparison of the words of two texts, which has the share, in [0, 1], that they
+    have in common in the same order."""
     return SequenceMatcher(None, _words(text), _words(other), autojunk=False)
 
 
 def repeats(text: str, others: Sequence[str], limit: float = COPIED) -> bool:
-    matches = (_match_words(text, other) for other in others)
+    matches = (match_words(text, other) for other in others)
     # The upper bounds decide nearly all comparisons, in a fraction of the time.
     return any(
         match.real_quick_ratio() > limit and match.quick_ratio() > limit and match.ratio() > limit
@@ -171,7 +168,7 @@ def drop_inventions(text: str, sources: Sequence[str]) -> str:
     """Return the text without the sentences that quote words which stand in none of the sources. If
     nothing would remain, only the quotation marks are dropped, so that the words are the
     agent's."""
-    sentences = _SENTENCE.findall(_unquote_inventions(text, sources, "\0"))
+    sentences = cut_sentences(_unquote_inventions(text, sources, "\0"))
     remaining = "".join(sentence for sentence in sentences if "\0" not in sentence).strip()
 
     return remaining or _unquote_inventions(text, sources, "")
